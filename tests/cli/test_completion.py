@@ -59,6 +59,17 @@ def test_a_filter_is_offered_its_keys_and_then_its_states(tab: Tab) -> None:
     assert tab("interlock worker list state:term") == ["state:terminated"]
 
 
+def test_a_negated_filter_is_offered_its_keys_and_values_as_well(tab: Tab, shop: Shop) -> None:
+    shop.submit(queue="mail")
+    assert tab("interlock job list -sta") == ["-state:"]
+    assert tab("interlock job list -state:fa") == ["-state:failed"]
+    assert tab("interlock job list -state:failed,ca") == ["-state:failed,canceled"]
+    assert tab("interlock job list state:failed -queue:") == ["-queue:mail"]
+    assert tab("interlock job cancel -state:compl") == ["-state:completed"]
+    assert {"-state:", "-o"} <= {*tab("interlock job list -")}
+    assert "-state:" not in tab("interlock job list --")
+
+
 @pytest.mark.parametrize("noun", sorted(completion._LOOKS))
 def test_every_noun_can_be_asked_for_its_records(noun: str, shop: Shop) -> None:
     look: Any = completion._LOOKS[noun]  # a store of its own is what it is given everywhere
@@ -90,7 +101,11 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 @pytest.mark.parametrize(
     ("line", "offered"),
-    [("interlock job li", ["list"]), ("interlock job list state:failed,comp", ["failed,completed"])],
+    [
+        ("interlock job li", ["list"]),
+        ("interlock job list state:failed,comp", ["failed,completed"]),
+        ("interlock job list -state:comp", ["completed"]),
+    ],
 )
 def test_a_real_bash_completes_words_also_after_a_colon(
     line: str, offered: list[str], tmp_path: Path

@@ -27,7 +27,7 @@ def column(answer: str, number: int) -> list[str]:
 def on_a_terminal(shop: Shop, *arguments: str, **environment: str) -> str:
     """What the program writes when its output is a terminal."""
     ours, theirs = pty.openpty()
-    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "160", **environment}
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "160", "PAGER": "", **environment}
     with Program(*arguments, folder=shop.folder, environment=env, stdout=theirs, stderr=theirs) as it:
         os.close(theirs)
         written = b""

@@ -10,7 +10,7 @@ from tests.cli.shop import Shop
 from tests.cli.test_looking_at_jobs import on_a_terminal
 
 from interlock.cli.output import Sheet
-from interlock.cli.tables import print_table
+from interlock.cli.tables import rendered
 
 WIDTHS = (60, 80, 100)
 
@@ -54,9 +54,8 @@ def test_a_table_of_long_texts_wraps_them_and_breaks_no_state(width: int) -> Non
 
 def _printed(sheet: Sheet, width: int) -> list[str]:
     """The rows as they are printed, without the head of the table."""
-    out = io.StringIO()
-    print_table(sheet, Console(file=out, width=width, color_system=None, highlight=False))
-    lines = [line.rstrip() for line in out.getvalue().splitlines()]
-    assert all(len(line) <= width for line in lines), out.getvalue()
+    text = rendered(sheet, Console(file=io.StringIO(), width=width, color_system=None, highlight=False))
+    lines = [line.rstrip() for line in text.splitlines()]
+    assert all(len(line) <= width for line in lines), text
     head = next(place for place, line in enumerate(lines) if "─" in line)
     return [line for line in lines[head + 1 :] if line]

@@ -15,6 +15,7 @@
     options            arguments, options and commands that several nouns share
     project            `interlock.toml` (`project_ci`: its sections for webhooks, secrets and reports)
     connection         a store or a server, for the length of one command
+    pager, hyperlinks  long tables in a pager; ids that link to the dashboard
     output, tables, live   lines and JSON; tables on a terminal; screens that stay up to date
     errors             errors for people and for programs
 

@@ -68,7 +68,7 @@ def list_approvals(
         return
     output.print_sheets([_sheet(found, now)])
     if more:
-        typer.echo(f"There are more: --cursor {more}", err=True)
+        output.print_more(more)
     elif not found:
         typer.echo("No job waits for an approval.", err=True)
 

@@ -48,7 +48,7 @@ def list_batches(limit: Limit = 50, cursor: Cursor = "", store: Place = None, as
     if not page.batches:
         typer.echo("There is no batch.", err=True)
     if page.cursor:
-        typer.echo(f"There are more: --cursor {page.cursor}", err=True)
+        output.print_more(page.cursor)
 
 
 @app.command(

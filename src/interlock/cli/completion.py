@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -131,6 +131,13 @@ def filters(ctx: typer.Context, incomplete: str) -> list[Offer]:
     earlier, comma, last = typed.rpartition(",")
     found = _values(ctx, key, last)
     return [(f"{dash}{key}:{earlier}{comma}{value}", about) for value, about in found]
+
+
+def items(offers: Iterable[Offer]) -> list[Any]:
+    """Return offers as the shells' classes take them."""
+    from typer._click.shell_completion import CompletionItem
+
+    return [CompletionItem(value, help=about) for value, about in offers]
 
 
 def queue_names(ctx: typer.Context, incomplete: str) -> list[Offer]:

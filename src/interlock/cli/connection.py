@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from interlock.cli import project
+from interlock.cli import hyperlinks, project
 from interlock.errors import BadStoreUrl, InvalidSettings
 from interlock.processes import credentials
 from interlock.remote import is_server
@@ -95,6 +95,7 @@ def ask_store(url: str | None, work: Callable[[EmbeddedOrchestrator], Awaitable[
 @asynccontextmanager
 async def connected(here: project.Project, kinds: Sequence[DeclaredKind[Any]] = ()) -> AsyncIterator[Reach]:
     """Connect to the store or the server of this project."""
+    hyperlinks.begin(here.url if is_server(here.url) else "")
     if is_server(here.url):
         from interlock.remote.services import RemoteOrchestrator
 

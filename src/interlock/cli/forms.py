@@ -1,4 +1,4 @@
-"""Options of commands that print records: `-o table|wide|json|jsonl|yaml|template=TEXT` and `--columns`.
+"""Options of commands that print records: `-o FORMAT`, `--columns`, `--sort`, `--reverse` and `--no-pager`.
 
 The command class declares and reads them, so that no command has to; `output` obeys what was chosen. Nothing
 here takes time to import.
@@ -14,12 +14,14 @@ from typer.core import TyperCommand, TyperOption
 
 KINDS = ("table", "wide", "json", "jsonl", "yaml", "template=TEXT")
 _TEMPLATE = "template="
-_FORM, _COLUMNS = "output_form", "output_columns"
+_FORM, _COLUMNS, _SORT = "output_form", "output_columns", "output_sort"
+_REVERSE, _NO_PAGER = "output_reverse", "output_no_pager"
 _HELP = (
     f"Output format: {', '.join(KINDS[:-1])} or {KINDS[-1]} with the names of JSON fields in braces "
     "(default: table on a terminal, else lines with tabs)."
 )
 _COLUMNS_HELP = "Print only these columns, separated by commas; their names are in the head of the table."
+_SORT_HELP = "Sort the printed rows by these columns, separated by commas; -COLUMN descending."
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,16 @@ class OutputForm:
     kind: str = "table"
     template: str = ""
     columns: tuple[str, ...] = ()
+    sort: tuple[str, ...] = ()
+    """Columns to sort the printed rows by, the most important first; "-" before a name means descending."""
+    reverse: bool = False
+    pager: bool = False
+    """Whether long tables on a terminal go through a pager."""
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the printed rows are in another order than the store's."""
+        return bool(self.sort) or self.reverse
 
     @property
     def is_data(self) -> bool:
@@ -54,6 +66,9 @@ class RecordsCommand(TyperCommand):
         self.params += [
             _option([_FORM, "--output", "-o"], "FORMAT", _HELP),
             _option([_COLUMNS, "--columns"], "NAMES", _COLUMNS_HELP),
+            _option([_SORT, "--sort"], "COLUMNS", _SORT_HELP),
+            _flag([_REVERSE, "--reverse"], "Reverse the order of the printed rows."),
+            _flag([_NO_PAGER, "--no-pager"], "Do not show long tables in a pager."),
         ]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -61,8 +76,14 @@ class RecordsCommand(TyperCommand):
         global chosen  # noqa: PLW0603 - see `chosen`
         rest: list[str] = super().parse_args(ctx, args)
         kind, template = _read(ctx.params.pop(_FORM) or "table")
-        columns = tuple(name for name in (ctx.params.pop(_COLUMNS) or "").split(",") if name)
-        chosen = OutputForm(kind, template, columns)
+        columns, sort = _names(ctx.params.pop(_COLUMNS)), _names(ctx.params.pop(_SORT))
+        reverse, pager = ctx.params.pop(_REVERSE), not ctx.params.pop(_NO_PAGER)
+        chosen = OutputForm(kind, template, columns, sort, reverse, pager)
+        if chosen.is_sorted and (chosen.is_data or ctx.params.get("as_json")):
+            raise typer.BadParameter(
+                "--sort and --reverse order the rows of a table; JSON keeps the order of the store. "
+                "Leave them out, or sort the JSON, for example with jq."
+            )
         if chosen.is_data:
             ctx.params["as_json"] = True
         return rest
@@ -72,6 +93,14 @@ def _option(names: list[str], metavar: str, text: str) -> TyperOption:
     return TyperOption(
         param_decls=names, metavar=metavar, help=text, type=str, default=None, show_default=False
     )
+
+
+def _flag(names: list[str], text: str) -> TyperOption:
+    return TyperOption(param_decls=names, help=text, is_flag=True, default=False, show_default=False)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name for name in (text or "").split(",") if name)
 
 
 def _read(text: str) -> tuple[str, str]:

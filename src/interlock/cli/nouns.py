@@ -142,7 +142,7 @@ def list_records(
             err=True,
         )
     elif page.cursor:
-        typer.echo(f"There are more: --cursor {page.cursor}{more}", err=True)
+        output.print_more(page.cursor, more)
     elif not page.views:
         typer.echo(none or f"No {noun.name} matches.", err=True)
 
@@ -163,9 +163,8 @@ def show(noun: Noun[V], store: str | None, text: str, *, as_json: bool) -> None:
         print_struct(view)
         return
     terminal = output.on_terminal()
-    output.print_sheets(noun.sheets(view, now, terminal=terminal))
-    if terminal and (details := noun.details(view)):
-        typer.echo(harmless_lines(details))
+    details = harmless_lines(noun.details(view)) if terminal else ""
+    output.print_sheets(noun.sheets(view, now, terminal=terminal), below=details and f"{details}\n")
 
 
 def history(noun: Noun[V], store: str | None, text: str, *, as_json: bool) -> None:

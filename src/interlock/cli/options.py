@@ -257,6 +257,13 @@ class FilterCommand(TyperCommand):
             raise _as_filter(error, args, ctx) or error from None
         return rest
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Offer options, and after a single dash the words of a negated filter."""
+        options: list[Any] = [] if ":" in incomplete else super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("--"):
+            return options
+        return [*options, *completion.items(completion.filters(ctx, incomplete))]
+
 
 class FilteredRecordsCommand(FilterCommand, RecordsCommand):
     """A command that prints the records that a filter selects."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
+import typer
 
 from interlock.cli import forms
 from interlock.errors import InvalidArguments
@@ -39,6 +41,18 @@ class Sheet:
     """Columns that a terminal leaves out while it is too narrow for all, the first of these first."""
 
 
+class Cell(str):
+    """A cell that is sorted by a number: `3 min ago` by its time."""
+
+    order: float
+
+    def __new__(cls, text: str, order: float) -> Self:
+        """Return the text, which knows its place among others."""
+        cell = super().__new__(cls, text)
+        cell.order = order
+        return cell
+
+
 def on_terminal() -> bool:
     """Return whether stdout is a terminal."""
     return sys.stdout.isatty()
@@ -49,19 +63,28 @@ def print_json(answer: object) -> None:
     _print_data(answer, lambda: json.dumps(answer, ensure_ascii=False, indent=2))
 
 
-def print_sheets(sheets: Sequence[Sheet]) -> None:
-    """Print all tables that have rows; in a pipe, the first cell tells several tables apart."""
-    filled = _chosen_columns([sheet for sheet in sheets if sheet.rows])
-    if on_terminal():
-        from interlock.cli.tables import print_table  # a pipe needs no rich
+def print_sheets(sheets: Sequence[Sheet], below: str = "") -> None:
+    """Print all tables that have rows; in a pipe, the first cell tells several tables apart.
 
-        for sheet in filled:
-            print_table(sheet)
+    `below` is text for a terminal, after the tables.
+    """
+    filled = _chosen_columns(_sorted([sheet for sheet in sheets if sheet.rows]))
+    if on_terminal():
+        from interlock.cli.pager import print_long
+        from interlock.cli.tables import rendered  # a pipe needs no rich
+
+        print_long("".join(map(rendered, filled)) + below)
         return
     for sheet in filled:
         nouns = (sheet.noun,) if len(sheets) > 1 else ()
         for row in sheet.rows:
             print_row((*nouns, *row))
+
+
+def print_more(cursor: str, also: str = "") -> None:
+    """Report on stderr that a list continues, and what of it is sorted."""
+    note = " (only the rows above are sorted)" if forms.chosen.is_sorted else ""
+    typer.echo(f"There are more: --cursor {cursor}{also}{note}", err=True)
 
 
 def print_row(cells: Iterable[str]) -> None:
@@ -74,7 +97,7 @@ _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 
 def iso(at: datetime | None) -> str:
     """Return a time for a program; empty when there is none."""
-    return "" if at is None else at.isoformat().replace("+00:00", "Z")
+    return "" if at is None else Cell(at.isoformat().replace("+00:00", "Z"), at.timestamp())
 
 
 def ago(at: datetime | None, now: datetime) -> str:
@@ -83,12 +106,16 @@ def ago(at: datetime | None, now: datetime) -> str:
         return ""
     seconds = (now - at).total_seconds()
     if abs(seconds) < 1:
-        return "now"
-    return f"{lasting(seconds)} ago" if seconds > 0 else f"in {lasting(-seconds)}"
+        return Cell("now", at.timestamp())
+    return Cell(f"{lasting(seconds)} ago" if seconds > 0 else f"in {lasting(-seconds)}", at.timestamp())
 
 
 def lasting(seconds: float) -> str:
     """Return a duration for people."""
+    return Cell(_duration(seconds), seconds)
+
+
+def _duration(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1_000:.0f} ms"
     if seconds < 10:
@@ -167,13 +194,46 @@ def _chosen_columns(sheets: Sequence[Sheet]) -> list[Sheet]:
     wanted = forms.chosen.columns
     if not wanted or not sheets:
         return list(sheets)
+    _check_columns(sheets, wanted)
+    return [_narrowed(sheet, wanted) for sheet in sheets if set(wanted) & set(sheet.columns)]
+
+
+def _check_columns(sheets: Sequence[Sheet], wanted: Iterable[str]) -> None:
     known = list(dict.fromkeys(column for sheet in sheets for column in sheet.columns))
     for name in wanted:
         if name not in known:
             raise InvalidArguments(
                 f"There is no column {name!r}.", allowed=known, todo="Choose from the columns that are there."
             )
-    return [_narrowed(sheet, wanted) for sheet in sheets if set(wanted) & set(sheet.columns)]
+
+
+def _sorted(sheets: Sequence[Sheet]) -> list[Sheet]:
+    """Return the tables with their rows in the chosen order; a table without the column keeps its own."""
+    keys = [(name.removeprefix("-"), name.startswith("-")) for name in forms.chosen.sort]
+    if sheets:
+        _check_columns(sheets, [name for name, _ in keys])
+    return [replace(sheet, rows=_sorted_rows(sheet, keys)) for sheet in sheets]
+
+
+def _sorted_rows(sheet: Sheet, keys: Sequence[tuple[str, bool]]) -> list[Sequence[str]]:
+    rows = list(sheet.rows)
+    for name, descending in reversed(keys):  # sorting is stable, so the first key comes last
+        if name in sheet.columns:
+            place = sheet.columns.index(name)
+            rows.sort(key=lambda row: _order(row[place]), reverse=descending)
+            rows.sort(key=lambda row: not row[place])  # empty cells are last in both directions
+    return rows[::-1] if forms.chosen.reverse else rows
+
+
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(?=$|[ %+/])")
+
+
+def _order(cell: str) -> tuple[bool, float, str]:
+    """Return the place of a cell: numbers and times by their value, before texts."""
+    if isinstance(cell, Cell):
+        return False, cell.order, ""
+    number = _NUMBER.match(cell)
+    return number is None, float(number[0]) if number else 0.0, cell.casefold()
 
 
 def _narrowed(sheet: Sheet, wanted: Sequence[str]) -> Sheet:

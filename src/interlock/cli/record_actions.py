@@ -166,7 +166,7 @@ class RecordCommands:
         spare = ("labels", "deadline")
         output.print_sheets([Sheet(kind, f"records of {kind}", columns, rows, spare=spare)])
         if after:
-            typer.echo(f"There are more: --cursor {after}", err=True)
+            output.print_more(after)
 
     def history(self, kind: str, record_id: str) -> None:
         """Print every transition of a record."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from interlock.cli import forms
 from interlock.cli.errors import colour_wanted
+from interlock.cli.hyperlinks import link_of
 from interlock.cli.output import COLOURS, Sheet
 from interlock.text import harmless
 
@@ -61,14 +64,16 @@ def console_here() -> Console:
     return Console(color_system=None if plain else "auto", highlight=False)
 
 
-def print_table(sheet: Sheet, console: Console | None = None) -> None:
-    """Print one table, at most as wide as the terminal."""
+def rendered(sheet: Sheet, console: Console | None = None) -> str:
+    """Return one table as the terminal gets it, at most as wide as that."""
     console = console or console_here()
     if forms.chosen.kind == "wide":
         sheet = replace(sheet, one_line=False, spare=())
         width = sum(_width(sheet, place) for place in range(len(sheet.columns)))
         console.width = max(console.width, width + _GAP * len(sheet.columns) + _EDGES)
-    console.print(table_of(sheet, console.width))
+    with console.capture() as captured:
+        console.print(table_of(sheet, console.width))
+    return captured.get()
 
 
 def table_of(sheet: Sheet, width: int) -> Table:
@@ -88,7 +93,7 @@ def table_of(sheet: Sheet, width: int) -> Table:
         least = _width(sheet, place) if whole else None
         table.add_column(Text(column, no_wrap=True), no_wrap=whole, overflow="fold", min_width=least)
     for row in sheet.rows:
-        cells = (_cell(sheet.columns[place], row[place], one_line=sheet.one_line) for place in shown)
+        cells = (_cell(sheet, sheet.columns[place], row[place]) for place in shown)
         table.add_row(*cells)
     return table
 
@@ -127,7 +132,10 @@ def _shown(cell: str) -> str:
     return harmless(" ".join(cell.split()))
 
 
-def _cell(column: str, cell: str, *, one_line: bool) -> Text:
+def _cell(sheet: Sheet, column: str, cell: str) -> Text:
     text = _shown(cell)
-    style = style_of(text) if column in _COLUMNS_OF_STATES else ""
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis") if one_line else Text(text, style=style)
+    style = Style.parse(style_of(text)) if column in _COLUMNS_OF_STATES else Style()
+    if link := link_of(sheet.noun, column, text):
+        style += Style(link=link)
+    shortened: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"} if sheet.one_line else {}
+    return Text(text, style=style, **shortened)
