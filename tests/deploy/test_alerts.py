@@ -98,9 +98,8 @@ IDLE = 'interlock_records{machine="worker",state="IDLE"}'
 STARTED = 'interlock_transitions_total{machine="job",from_state="PENDING",to_state="RUNNING"}'
 ROUNDS = 'interlock_loop_rounds{loop="deadlines"}'
 FAILURES = 'interlock_loop_failures_in_a_row{loop="deadlines"}'
-QUICK = 'interlock_state_seconds_bucket{machine="job",state="PENDING",le="1.0"}'
-SLOW = 'interlock_state_seconds_bucket{machine="job",state="PENDING",le="1800.0"}'
-WAITS = 'interlock_state_seconds_bucket{machine="job",state="PENDING",le="+Inf"}'
+OLDEST = 'interlock_queue_oldest_ready_seconds{queue="mail"}'
+SLOTS = 'interlock_queue_slots{queue="mail"}'
 FINE = 'interlock_http_requests_total{method="GET",route="/api/jobs",status="200"}'
 ERRORS = 'interlock_http_requests_total{method="GET",route="/api/jobs",status="503"}'
 FAILED = 'interlock_transitions_total{machine="job",from_state="RUNNING",to_state="FAILED"}'
@@ -113,9 +112,8 @@ HEALTHY: Numbers = {
     STARTED: (100, 200),
     ROUNDS: (10, 20),
     FAILURES: (0, 0),
-    QUICK: (100, 200),
-    SLOW: (100, 200),
-    WAITS: (100, 200),
+    OLDEST: (4, 2),
+    SLOTS: (10, 10),
     FINE: (100, 200),
     ERRORS: (1, 1),
     FAILED: (4, 4),
@@ -123,12 +121,10 @@ HEALTHY: Numbers = {
 }
 TROUBLES: list[tuple[str, Numbers]] = [
     ("InterlockServerDown", dict.fromkeys(HEALTHY)),
-    ("InterlockQueueWithoutWorkers", {IDLE: (0, 0)}),
-    ("InterlockQueueWithoutWorkers", {IDLE: None}),
+    ("InterlockQueueWithoutWorkers", {SLOTS: (0, 0)}),
     ("InterlockBacklogGrows", {PENDING: (200, 900)}),
     ("InterlockBacklogGrows", {PENDING: (CAP, CAP)}),
-    ("InterlockOldestJobTooOld", {QUICK: (100, 110)}),
-    ("InterlockOldestJobTooOld", {STARTED: (100, 100), QUICK: (9, 9), SLOW: (9, 9), WAITS: (9, 9)}),
+    ("InterlockOldestJobTooOld", {OLDEST: (301, 361)}),
     ("InterlockWorkersSilent", {EXPIRED: (1, 2)}),
     ("InterlockDeadlinesMissed", {ROUNDS: (10, 10)}),
     ("InterlockDeadlinesMissed", {FAILURES: (2, 3)}),
@@ -154,6 +150,18 @@ def firing(pages: list[Scrape]) -> set[str]:
 def test_nothing_fires_while_all_is_well() -> None:
     assert firing(scrapes(HEALTHY)) == set()
     assert firing(scrapes({**HEALTHY, PENDING: (0, 0), STARTED: (9, 9)})) == set(), "nothing is asked for"
+    assert firing(scrapes({**HEALTHY, OLDEST: (0, 0), SLOTS: (0, 0)})) == set(), (
+        "no job of that queue is ready"
+    )
+    assert firing(scrapes({**HEALTHY, SLOTS: None})) == set(), "there are too many workers to look at"
+
+
+def test_an_alert_names_the_queue() -> None:
+    pages = scrapes({**HEALTHY, OLDEST: (301, 361), SLOTS: (0, 0)})
+    queue = frozenset({("queue", "mail")})
+    for name in ("InterlockOldestJobTooOld", "InterlockQueueWithoutWorkers"):
+        assert set(promql.answer(ALERTS[name]["expr"], pages)) == {queue}
+        assert "$labels.queue" in ALERTS[name]["annotations"]["summary"]
 
 
 @pytest.mark.parametrize(("name", "trouble"), TROUBLES)

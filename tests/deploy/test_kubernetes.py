@@ -274,22 +274,22 @@ def test_services_and_budgets_choose_pods_that_there_are() -> None:
 # Autoscaling
 
 PAGE = """\
-interlock_records{{machine="job",state="PENDING"}} {pending}
-interlock_state_seconds_bucket{{machine="job",state="PENDING",le="1.0"}} {quick}
-interlock_state_seconds_bucket{{machine="job",state="PENDING",le="60.0"}} {all}
-interlock_state_seconds_bucket{{machine="job",state="PENDING",le="+Inf"}} {all}
+interlock_queue_jobs{{queue="default",state="PENDING"}} {pending}
+interlock_queue_jobs{{queue="other",state="PENDING"}} 900
+interlock_queue_oldest_ready_seconds{{queue="default"}} {age}
+interlock_queue_oldest_ready_seconds{{queue="other"}} 900
 """
 
 
-def test_workers_are_scaled_by_how_long_jobs_wait_and_by_how_many_wait() -> None:
+def test_workers_are_scaled_by_how_long_jobs_of_their_queues_wait_and_by_how_many_wait() -> None:
     (scaled,) = (each for each in MANIFESTS if each["kind"] == "ScaledObject")
     assert scaled["spec"]["scaleTargetRef"]["name"] in {each["metadata"]["name"] for each in DEPLOYMENTS}
     wait, backlog = (trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"])
     assert promql.faults_of(wait) + promql.faults_of(backlog) == []
-    before = scrape(0.0, PAGE.format(pending=7, quick=0, all=0))
-    slow = [before, scrape(60.0, PAGE.format(pending=7, quick=1, all=10))]
+    page = PAGE.format(pending=7, age=60)
+    slow = [scrape(0.0, page, page)]
     assert promql.answer(wait, slow) == {frozenset(): 60.0}
-    assert promql.answer(backlog, slow) == {frozenset(): 7.0}
-    idle = [before, scrape(60.0, PAGE.format(pending=7, quick=0, all=0))]
-    assert promql.answer(wait, idle) == {frozenset(): 0.0}, "a number, also when nothing was started"
-    assert promql.answer(backlog, [scrape(0.0, "")]) == {frozenset(): 0.0}, "and when no server is scraped"
+    assert promql.answer(backlog, slow) == {frozenset(): 7.0}, "two servers say the same"
+    nothing = [scrape(0.0, "")]
+    assert promql.answer(wait, nothing) == {frozenset(): 0.0}, "a number, also when no server is scraped"
+    assert promql.answer(backlog, nothing) == {frozenset(): 0.0}

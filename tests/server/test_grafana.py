@@ -8,6 +8,7 @@ import json
 import math
 import urllib.request
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +108,13 @@ def lost(sent: Any, kept: Any, place: str = "") -> list[str]:
 async def test_a_server_answers_every_query_about_it(server: Running, client: httpx2.AsyncClient) -> None:
     seconds = itertools.count(step=60)
     server.parts.census = RecordGauges(server.parts.store, monotonic=lambda: float(next(seconds)))
+    server.parts.runtime.figures._spacing = timedelta(seconds=-60)
     scrapes = []
     for turn in range(2):
         await a_day(server, client, turn)
         await server.parts.following.round()
+        await server.parts.runtime.figures.round()
+        server.parts.queue_board.forget()
         page = (await client.get("/metrics")).text
         scrapes.append(scrape(float(turn * 15), page, page))
     assert unanswered(OF_SERVERS, scrapes) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -11,6 +12,7 @@ import pytest
 from tests.server.runners import Runner, done
 from tests.server.running import FOR_EVER_S, Running, running
 
+from interlock import Interlock
 from interlock.remote.services import RemoteOrchestrator
 from interlock.server import queues
 from interlock.server.queues import QueuesInput, Some, views_of
@@ -18,6 +20,7 @@ from interlock.store.records import Record
 from interlock.systems import overview
 from interlock.systems.figures import figures
 from interlock.wire.access import Role
+from interlock.wire.jobs import JobSpec
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 NONE = Some((), True)
@@ -75,7 +78,10 @@ async def test_a_queue_shows_what_waits_who_takes_it_and_the_last_hour(
 def test_many_jobs_are_not_counted_but_taken_from_the_figures() -> None:
     some = Some((waiting("mail", 90), waiting("mail", 80), waiting("ci", 70)), False)
     backlog = {"mail": (40_000, 3), "ci": (2, 0), "far": (7, 0), "": (5, 5)}
-    found = {each.name: each for each in views_of(QueuesInput(pending=some, running=NONE, backlog=backlog))}
+    found = {
+        each.name: each
+        for each in views_of(QueuesInput(now=NOW, pending=some, running=NONE, backlog=backlog))
+    }
     assert {name: each.pending for name, each in found.items()} == {"mail": 40_000, "ci": 2, "far": 7}
     assert {each.running for each in found.values()} == {0}  # all that run were looked at: there are none
     assert found["mail"].oldest_created_at == NOW - timedelta(seconds=90)
@@ -89,9 +95,35 @@ async def test_large_inputs_are_not_read_to_count_them(
     monkeypatch.setattr(queues, "LIGHT", 10)
     for _ in range(queues.FIRST + 1):
         await server.submit(queue="mail")
-    assert "mail" not in await listed(client)  # nothing was counted yet
+    mail = (await listed(client))["mail"]  # nothing was counted yet
+    assert (mail["pending"], mail["capped"]) == (queues.FIRST, True)
     await server.parts.runtime.figures.round()
-    assert (await listed(client))["mail"]["pending"] == queues.FIRST + 1
+    mail = (await listed(client))["mail"]
+    assert (mail["pending"], mail.get("capped", False)) == (queues.FIRST + 1, False)
+
+
+async def test_a_server_that_was_just_started_does_not_show_a_long_queue_as_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    async with running(url) as before:
+        await before.parts.runtime.figures.round()
+    async with Interlock(url) as il:  # no server counts these
+        await il.submit_many([JobSpec(task="shop.send", queue="mail")] * (queues.JOBS + 50))
+
+    async def busy(*_: object) -> int:
+        return 0
+
+    monkeypatch.setattr(figures.Figures, "round", busy)
+    async with running(url) as after:
+        mail = (await listed(after.client()))["mail"]
+        assert (mail["pending"], mail["capped"]) == (queues.JOBS, True)
+        monkeypatch.undo()
+        after.parts.runtime.figures._spacing = timedelta(seconds=-FOR_EVER_S)
+        await after.parts.runtime.figures.round()
+        after.parts.queue_board.forget()
+        mail = (await listed(after.client()))["mail"]
+        assert (mail["pending"], mail.get("capped", False)) == (queues.JOBS + 50, False)
 
 
 async def test_a_queue_is_paused_and_resumed_and_says_who_did_it_and_why(

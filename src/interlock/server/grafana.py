@@ -128,6 +128,38 @@ ROWS = (
         ),
     ),
     PanelRow(
+        "Queues",
+        (
+            Panel(
+                "Oldest ready job",
+                "Age of the oldest job that could be started. Scale workers by it.",
+                (PromQuery(_by(("queue",), table.QUEUE_OLDEST.name, take="max"), "{{queue}}"),),
+                "s",
+            ),
+            Panel(
+                "Jobs by queue",
+                "Jobs that have not ended; an empty name stands for all further queues.",
+                (
+                    PromQuery(
+                        _by(table.QUEUE_JOBS.labels, table.QUEUE_JOBS.name, take="max"),
+                        "{{queue}} {{state}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Wait and slots",
+                "Time until the first start in the last hour, and slots of the workers of a queue.",
+                (
+                    PromQuery(
+                        _by(table.QUEUE_WAIT.labels, table.QUEUE_WAIT.name, take="max"),
+                        "{{queue}} p{{quantile}} in s",
+                    ),
+                    PromQuery(_by(("queue",), table.QUEUE_SLOTS.name, take="max"), "{{queue}} slots"),
+                ),
+            ),
+        ),
+    ),
+    PanelRow(
         "Lifecycles",
         (
             Panel(

@@ -1,8 +1,8 @@
 """ServerMetrics for Prometheus; `interlock.wire.metrics` has their names.
 
 Transitions are read from the journal, so they include those by workers and other servers since this server
-was started. The number of records in each state is queried from the store. Requests and their ids are
-counted for this server.
+was started. The number of records in each state is queried from the store; those of queues come from the list
+of queues. Requests and their ids are counted for this server.
 
 Counters of the client library take a lock for each step, and its histograms search their bounds linearly.
 Counting here updates a dict; families are built on request.
@@ -36,6 +36,8 @@ from interlock.lifecycles import MACHINES
 from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.lease import LEASE
 from interlock.machine import Machine
+from interlock.server.queue_metrics import QueueGauges
+from interlock.server.queues import QueueList
 from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Store
 from interlock.store.records import (
@@ -171,6 +173,7 @@ class ServerMetrics:
         self._journalled = table.REFUSALS_JOURNALLED.counter(registry)
         self._seconds = Timing(table.STATE_SECONDS, registry)
         self._records = table.RECORDS.gauge(registry)
+        self._queues = QueueGauges(registry)
         self._ids = table.REQUEST_IDS.counter(registry)
         self._pruned = table.PRUNED.counter(registry)
         self._gaps = table.JOURNAL_GAPS.counter(registry)
@@ -183,7 +186,12 @@ class ServerMetrics:
             self._ids.labels(outcome)
         self.pruned(Pruned())
 
-    def page(self, loops: Iterable[Health], records: Mapping[tuple[str, str], int]) -> bytes:
+    def page(
+        self,
+        loops: Iterable[Health],
+        records: Mapping[tuple[str, str], int],
+        queues: QueueList | None = None,
+    ) -> bytes:
         """Return all metrics in the format of Prometheus."""
         for health in loops:
             self._loop_failures.labels(health.name).set(health.failures_in_a_row)
@@ -191,6 +199,7 @@ class ServerMetrics:
         self._records.clear()  # a missing number is better than an outdated one
         for (kind, state), number in records.items():
             self._records.labels(kind, state).set(number)
+        self._queues.show(queues)
         return generate_latest(self.registry)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:

@@ -1,23 +1,25 @@
 """The list of queues, found with a bounded number of small reads.
 
 No index names a queue, so no query counts or searches by queue. Few pending jobs are counted themselves; with
-many, the backlog comes from the figures, which are a few seconds old. An answer is cached for two seconds, so
-many dashboards cost as much as one.
+many, the backlog comes from the figures, which are a few seconds old. While these have not caught up, as
+after a start, there are at least the jobs that were read, and `capped` says so. An answer is cached for two
+seconds, so many dashboards cost as much as one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
-from interlock.lifecycles.worker import WORKER
+from interlock.lifecycles.worker import PAUSED, WORKER
 from interlock.store.records import Query, Record
 from interlock.systems.figures.figures import by_queue
 from interlock.systems.figures.series import Backlog
@@ -39,6 +41,8 @@ JOBS = 200
 """Number of oldest jobs of a state to examine; up to this number they are counted exactly."""
 FIRST, LIGHT = 5, 65_536
 """Byte limit of the first jobs below which the others are read too: inputs may be large."""
+SEARCHED, EXAMINED = 10, 2_000
+"""Number of queues whose oldest jobs are searched for, and of pending jobs that each search examines."""
 QUEUES = 500
 LATELY_MIN = 60
 
@@ -56,8 +60,13 @@ class QueuesInput(msgspec.Struct, frozen=True, kw_only=True):
 
     pending: Some
     running: Some
+    now: datetime
+    searched: tuple[Record, ...] = ()
+    """The oldest pending jobs of queues that have none among `pending`."""
     backlog: Backlog = {}
     """Backlog from the figures."""
+    complete: bool = True
+    """Whether the figures have counted the journal to its end, but for the last seconds."""
     lately: dict[str, Figure] | None = None
     """Latest figures; None if no server has counted yet."""
     holds: tuple[QueueHold, ...] = ()
@@ -67,27 +76,41 @@ class QueuesInput(msgspec.Struct, frozen=True, kw_only=True):
     """The visible queues; empty for all."""
 
 
+class QueueList(msgspec.Struct, frozen=True):
+    """The queues, and how far their pending jobs are known."""
+
+    queues: tuple[QueueView, ...]
+    all: bool
+    """Whether all pending jobs were read: where none is ready then, there is none."""
+    now: datetime
+
+
 class QueueBoard:
     """Lists the queues of one server's store, with a short cache."""
 
     def __init__(self, parts: Parts, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._parts = parts
         self._monotonic = monotonic
-        self._answers: dict[frozenset[str], tuple[float, tuple[QueueView, ...]]] = {}
+        self._answers: dict[frozenset[str], tuple[float, QueueList]] = {}
         self._alone = asyncio.Lock()
 
     async def take(self, among: frozenset[str] = frozenset()) -> tuple[QueueView, ...]:
         """Return all queues, or those of a scoped token."""
+        return (await self.look(among)).queues
+
+    async def look(self, among: frozenset[str] = frozenset()) -> QueueList:
+        """Return the queues, and how far their pending jobs are known."""
         async with self._alone:
             known = self._answers.get(among)
             if known is not None and self._monotonic() < known[0] + FRESH_S:
                 return known[1]
-            views = tuple(views_of(await self._look(among)))
+            seen = await self._look(among)
+            found = QueueList(tuple(views_of(seen)), seen.pending.all, seen.now)
             self._answers.pop(among, None)
             while len(self._answers) >= ANSWERS:
                 del self._answers[next(iter(self._answers))]
-            self._answers[among] = (self._monotonic(), views)
-            return views
+            self._answers[among] = (self._monotonic(), found)
+            return found
 
     def forget(self) -> None:
         """Clear the cache, as after a queue was paused."""
@@ -97,10 +120,15 @@ class QueueBoard:
         runtime = self._parts.runtime
         now = await runtime.engine.clock.now()
         parts = await runtime.figures.recent(now)
+        pending, running = await self._some(job.PENDING), await self._some(job.RUNNING)
+        backlog = await runtime.figures.backlog()
         return QueuesInput(
-            pending=await self._some(job.PENDING),
-            running=await self._some(job.RUNNING),
-            backlog=await runtime.figures.backlog(),
+            now=now,
+            pending=pending,
+            running=running,
+            searched=() if pending.all else await self._oldest_of(_unseen(backlog, pending)),
+            backlog=backlog,
+            complete=(pending.all and running.all) or await runtime.figures.is_complete(now),
             lately=by_queue(parts, now, LATELY_MIN) if parts else None,
             holds=tuple(await runtime.queues.paused()),
             workers=None if among else await self._workers(),
@@ -117,6 +145,16 @@ class QueueBoard:
         rest = await store.find(query)
         return Some((*first.records, *rest.records), not rest.cursor)
 
+    async def _oldest_of(self, queues: Iterable[str]) -> tuple[Record, ...]:
+        """Return the oldest pending jobs of these queues, as far as a short search finds them."""
+        found: list[Record] = []
+        for queue in queues:
+            states = (job.PENDING,)
+            query = Query(kind=JOB.name, states=states, queue=queue, newest_first=False, limit=FIRST)
+            page = await self._parts.store.find(msgspec.structs.replace(query, within=EXAMINED))
+            found += page.records
+        return tuple(found)
+
     async def _workers(self) -> tuple[WorkerView, ...] | None:
         page = await self._parts.store.find(Query(kind=WORKER.name, states=LIVING_WORKERS, limit=WORKERS))
         return None if page.cursor else tuple(map(view_of, page.records))
@@ -124,18 +162,23 @@ class QueueBoard:
 
 def views_of(seen: QueuesInput) -> list[QueueView]:
     """Return the queues with jobs, workers, a pause, or recent activity. Pure."""
-    pending = _numbers(seen.pending, {name: both[0] for name, both in seen.backlog.items()})
-    running = _numbers(seen.running, {name: both[1] for name, both in seen.backlog.items()})
+    counted = [{name: both[place] for name, both in seen.backlog.items()} for place in (0, 1)]
+    read = (_read(seen.pending, counted[0]), _read(seen.running, counted[1]))
+    pending, running = (each.numbers for each in read)
+    behind = read[0].behind | read[1].behind
     holds = {hold.name: hold for hold in seen.holds}
     served = {queue for worker in seen.workers or () for queue in worker.queues}
     names = {*pending, *running, *holds, *served, *(seen.lately or ())}
-    oldest = _oldest(seen.pending.records)
+    waiting = (*seen.pending.records, *seen.searched)
+    oldest, ready = _oldest(waiting), _oldest_ready(waiting, seen.now)
     return [
         QueueView(
             name=name,
             pending=pending.get(name, 0),
             running=running.get(name, 0),
+            capped=not seen.complete or name in behind,
             oldest_created_at=oldest.get(name) if pending.get(name) else None,
+            oldest_ready_at=None if name in holds else ready.get(name),
             lately=None if seen.lately is None else seen.lately.get(name, Figure()),
             **hold_fields(holds.get(name)),
             **_served(name, seen.workers),
@@ -145,14 +188,30 @@ def views_of(seen: QueuesInput) -> list[QueueView]:
     ][:QUEUES]
 
 
-def _numbers(some: Some, counted: dict[str, int]) -> dict[str, int]:
-    """Return the number of jobs in each queue: exact if all jobs were read, else from the figures."""
-    if not some.all:
-        return {name: number for name, number in counted.items() if number}
-    numbers: dict[str, int] = {}
-    for record in some.records:
-        numbers[record.queue or ""] = numbers.get(record.queue or "", 0) + 1
-    return numbers
+class _Numbers(NamedTuple):
+    numbers: dict[str, int]
+    behind: frozenset[str] = frozenset()
+    """Queues of which the figures have counted fewer jobs than were read."""
+
+
+def _read(some: Some, counted: dict[str, int]) -> _Numbers:
+    """Return the number of jobs in each queue: exact if all jobs were read, else from the figures.
+
+    The figures may not have counted jobs yet that were read: there are at least those.
+    """
+    read: dict[str, int] = Counter(record.queue or "" for record in some.records)
+    if some.all:
+        return _Numbers(read)
+    names = (*read, *(name for name, number in counted.items() if number))
+    numbers = {name: max(read.get(name, 0), counted.get(name, 0)) for name in names}
+    return _Numbers(numbers, frozenset(name for name in read if read[name] > counted.get(name, 0)))
+
+
+def _unseen(backlog: Backlog, pending: Some) -> list[str]:
+    """Return the queues with the largest backlogs of which no pending job was read."""
+    seen = {record.queue for record in pending.records}
+    queues = [name for name, numbers in backlog.items() if name and numbers[0] and name not in seen]
+    return sorted(queues, key=lambda name: -backlog[name][0])[:SEARCHED]
 
 
 def _oldest(records: Iterable[Record]) -> dict[str, datetime]:
@@ -162,10 +221,21 @@ def _oldest(records: Iterable[Record]) -> dict[str, datetime]:
     return oldest
 
 
+def _oldest_ready(records: Iterable[Record], now: datetime) -> dict[str, datetime]:
+    """Return since when the oldest job of each queue that could be started has been ready."""
+    oldest: dict[str, datetime] = {}
+    for record in records:
+        queue, at = record.queue or "", record.ready_at
+        if at is not None and at <= now:
+            oldest[queue] = min(at, oldest.get(queue, at))
+    return oldest
+
+
 def _served(name: str, workers: Iterable[WorkerView] | None) -> dict[str, Any]:
     if workers is None:
         return {}
-    mine = [worker for worker in workers if name in worker.queues and not worker.draining]
+    takes = (worker for worker in workers if not worker.draining and worker.state != PAUSED)
+    mine = [worker for worker in takes if name in worker.queues]
     return {
         "workers": len(mine),
         "slots": sum(worker.capacity for worker in mine),

@@ -313,6 +313,9 @@ class QueueView(View, frozen=True, kw_only=True, omit_defaults=True):
     capped: bool = False
     oldest_created_at: datetime | None = None
     """Submission time of the oldest pending job; null where finding it would take a long search."""
+    oldest_ready_at: datetime | None = None
+    """Time since which a job could have been started; null in a paused queue, without such a job, or where
+    finding it would take a long search."""
     reason: str = ""
     """Reason of the pause."""
     paused_at: datetime | None = None

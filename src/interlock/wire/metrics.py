@@ -66,6 +66,20 @@ STATE_SECONDS = Metric(
 RECORDS = Metric(
     "interlock_records", "gauge",
     "Records that have not ended, by state; 10000 means that many or more.", ("machine", "state"))
+QUEUE_JOBS = Metric(
+    "interlock_queue_jobs", "gauge",
+    "Pending and running jobs of a queue, a few seconds old.", ("queue", "state"))
+QUEUE_OLDEST = Metric(
+    "interlock_queue_oldest_ready_seconds", "gauge",
+    "Age of the oldest job of a queue that could be started; 0 without one, and while the queue is paused.",
+    ("queue",))
+QUEUE_WAIT = Metric(
+    "interlock_queue_wait_seconds", "gauge",
+    "Time that jobs of the last hour waited for their first start, by quantile.", ("queue", "quantile"))
+QUEUE_SLOTS = Metric(
+    "interlock_queue_slots", "gauge",
+    "Slots of the live workers that take jobs of a queue; a worker counts for each of its queues.",
+    ("queue",))
 REQUEST_IDS = Metric(
     "interlock_request_ids_total", "counter",
     "Requests with an id: executed, repeated (a hit), or reused for another request (refused).",
@@ -87,8 +101,8 @@ LOOP_FAILURES = Metric(
 LOOP_ROUNDS = Metric("interlock_loop_rounds", "gauge", "Rounds since the start.", ("loop",))
 
 SERVER = (
-    TRANSITIONS, REFUSED, REFUSALS_JOURNALLED, STATE_SECONDS, RECORDS, REQUEST_IDS, PRUNED, JOURNAL_GAPS,
-    HTTP_REQUESTS, HTTP_SECONDS, LOOP_FAILURES, LOOP_ROUNDS,
+    TRANSITIONS, REFUSED, REFUSALS_JOURNALLED, STATE_SECONDS, RECORDS, QUEUE_JOBS, QUEUE_OLDEST, QUEUE_WAIT,
+    QUEUE_SLOTS, REQUEST_IDS, PRUNED, JOURNAL_GAPS, HTTP_REQUESTS, HTTP_SECONDS, LOOP_FAILURES, LOOP_ROUNDS,
 )
 """Metrics that a server exports under /metrics: every machine whose journal is in the store."""
 

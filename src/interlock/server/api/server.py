@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from interlock.api import server as api
 from interlock.errors import NotReady, StoreError, StoreUnavailable
+from interlock.server import queue_metrics
 from interlock.server.parts import Parts
 from interlock.server.routes import Call, handles
 from interlock.store.contract import StoreStatus
@@ -77,7 +78,8 @@ async def readyz(call: Call) -> api.Readiness:
 async def metrics(call: Call) -> Response:
     """Return all metrics."""
     parts = call.parts
-    page = parts.metrics.page(parts.health(), await parts.census.take())
+    records, queues = await parts.census.take(), await queue_metrics.look(parts.queue_board)
+    page = parts.metrics.page(parts.health(), records, queues)
     return Response(page, media_type=CONTENT_TYPE_LATEST)
 
 

@@ -193,6 +193,8 @@ def _figure(cell: Cell) -> dict[str, Any]:
 
 
 EVERY_S = 5.0
+LATE_S = 3 * EVERY_S
+"""An entry that has not been counted for so long shows that counting has not caught up."""
 SPACING_S = 4.0
 """A server leaves a round out when another one has counted less than this long ago."""
 ENTRIES = 2_000
@@ -309,6 +311,14 @@ class Figures:
         """Return the pending and running jobs by queue, as of the last count."""
         (record,) = await self._engine.store.load([HEAD])
         return {} if record is None else _head(record).backlog
+
+    async def is_complete(self, now: datetime) -> bool:
+        """Return whether the journal is counted to its end, but for the last seconds."""
+        (record,) = await self._engine.store.load([HEAD])
+        if record is None or (head := _head(record)).behind:
+            return False
+        feed = await self._engine.store.feed(head.cursor, limit=1)
+        return all((now - entry.at).total_seconds() < LATE_S for entry in feed.entries)
 
     async def counted_until(self) -> datetime | None:
         """Return the time up to which the journal was counted; None if no server has."""
