@@ -14,7 +14,7 @@ export UV_LINK_MODE := copy
 # Without bytecode each of the hundreds of processes of the tests would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-hard check format dashboard docs site pictures proto bench chaos verify lock clean
+.PHONY: help demo test test-all test-hard check format dashboard docs site pictures proto sbom bench chaos verify lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -63,6 +63,9 @@ pictures: dashboard ## Take the pictures of the dashboard in docs/pictures (minu
 
 proto: $(READY) ## Make the Python of the fleet's wire from fleet.proto
 	$(BIN)/python tools/proto.py
+
+sbom: $(READY) ## Write a CycloneDX SBOM of the locked runtime dependencies into dist/
+	$(BIN)/python tools/sbom.py
 
 bench: $(READY) ## Compare the kernel, the stores, the job queue and the server with their peers
 	$(BIN)/python -m bench

@@ -16,6 +16,7 @@ from interlock.server import queue_metrics, queues
 from interlock.server.queue_metrics import OTHERS, QueueNumbers, numbers_of
 from interlock.server.queues import QueueList
 from interlock.store.memory import MemoryStore
+from interlock.store.records import Query
 from interlock.systems.figures import figures
 from interlock.wire.figures import Figure
 from interlock.wire.jobs import JobSpec, QueueView
@@ -105,7 +106,7 @@ async def test_a_scrape_counts_no_table_by_queue_and_reads_few_jobs(
     read = 0
     find = MemoryStore.find
 
-    async def counting(store: MemoryStore, query: queues.Query) -> object:
+    async def counting(store: MemoryStore, query: Query) -> object:
         nonlocal read
         page = await find(store, query)
         read += len(page.records)

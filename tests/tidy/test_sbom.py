@@ -1,0 +1,89 @@
+"""The SBOM: valid by the schema of CycloneDX, and complete for what Interlock needs at run time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from tests.waiting import PROGRAM_S
+from tools import sbom
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the program writes."""
+    target = tmp_path_factory.mktemp("sbom") / "interlock.cdx.json"
+    command = [sys.executable, str(ROOT / "tools" / "sbom.py"), str(target)]
+    subprocess.run(command, check=True, timeout=PROGRAM_S, capture_output=True)
+    return target.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def components(text: str) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in json.loads(text)["components"]}
+
+
+def names_of(requirements: list[str]) -> set[str]:
+    wanted = [Requirement(entry) for entry in requirements]
+    return {canonicalize_name(each.name) for each in wanted if each.marker is None or each.marker.evaluate()}
+
+
+def test_the_schema_of_cyclonedx_accepts_it(text: str) -> None:
+    validator = JsonStrictValidator(SchemaVersion.V1_6)
+    assert validator.validate_str(text) is None
+    assert validator.validate_str(text.replace('"library"', '"nonsense"', 1)) is not None
+
+
+def test_every_runtime_dependency_is_in_it_with_its_locked_version_and_licence(
+    components: dict[str, dict[str, Any]],
+) -> None:
+    locked = sbom.locked()
+    assert names_of(PROJECT["dependencies"]) <= set(components)
+    assert [name for name, each in components.items() if each["version"] not in locked[name]] == []
+    assert [name for name, each in components.items() if not each["licenses"]] == []
+    assert [name for name, each in components.items() if not each["purl"].startswith("pkg:pypi/")] == []
+
+
+def test_dependencies_of_extras_are_optional_and_others_required(
+    components: dict[str, dict[str, Any]],
+) -> None:
+    required = names_of(PROJECT["dependencies"])
+    for name, extra in PROJECT["optional-dependencies"].items():
+        found = {each: components[each]["scope"] for each in names_of(extra) - required}
+        assert set(found.values()) <= {"optional"}, name
+    assert {components[name]["scope"] for name in required} == {"required"}
+    assert "mypy" not in components, "tools of the developers are not shipped"
+
+
+def test_it_tells_what_needs_what(text: str) -> None:
+    bom = json.loads(text)
+    graph = {each["ref"]: each.get("dependsOn", []) for each in bom["dependencies"]}
+    root = bom["metadata"]["component"]
+    assert (root["name"], root["version"]) == ("interlock", PROJECT["version"])
+    assert root["licenses"]
+    direct = {ref.removeprefix("pkg:pypi/").partition("@")[0] for ref in graph[root["bom-ref"]]}
+    assert names_of(PROJECT["dependencies"]) <= direct
+    reached, waiting = set[str](), [root["bom-ref"]]
+    while waiting:
+        ref = waiting.pop()
+        if ref not in reached:
+            reached.add(ref)
+            waiting += graph[ref]
+    assert reached == set(graph), "nothing is in it that nothing needs"
+
+
+def test_two_runs_on_one_lock_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    assert sbom.as_json(sbom.bom_of_runtime()) == sbom.as_json(sbom.bom_of_runtime())
