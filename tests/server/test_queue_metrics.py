@@ -14,7 +14,7 @@ from interlock.engine.clock import StoreClock
 from interlock.errors import StoreUnavailable
 from interlock.server import queue_metrics, queues
 from interlock.server.queue_metrics import OTHERS, QueueNumbers, numbers_of
-from interlock.server.queues import QueueList
+from interlock.server.queues import KnownQueues
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Query
 from interlock.systems.figures import figures
@@ -141,7 +141,7 @@ def test_queues_beyond_the_limit_share_an_empty_label() -> None:
         )
         for number in range(queue_metrics.QUEUES + 3)
     ]
-    numbers = numbers_of(QueueList(tuple(views), False, NOW))
+    numbers = numbers_of(KnownQueues(tuple(views), False, NOW))
     assert len(numbers) == queue_metrics.QUEUES + 1
     assert {"q000", "q001", "q002"}.isdisjoint(numbers)
     assert numbers[OTHERS] == QueueNumbers(3, 3, 2.0, 6)
@@ -150,6 +150,6 @@ def test_queues_beyond_the_limit_share_an_empty_label() -> None:
 
 def test_an_age_that_is_not_known_is_left_out() -> None:
     waiting = QueueView(name="mail", pending=5)
-    assert numbers_of(QueueList((waiting,), False, NOW))["mail"].oldest_s is None
-    assert numbers_of(QueueList((waiting,), True, NOW))["mail"].oldest_s == 0.0
-    assert numbers_of(QueueList((QueueView(name="mail"),), False, NOW))["mail"].oldest_s == 0.0
+    assert numbers_of(KnownQueues((waiting,), False, NOW))["mail"].oldest_s is None
+    assert numbers_of(KnownQueues((waiting,), True, NOW))["mail"].oldest_s == 0.0
+    assert numbers_of(KnownQueues((QueueView(name="mail"),), False, NOW))["mail"].oldest_s == 0.0

@@ -41,7 +41,7 @@ class Sheet:
     """Columns that a terminal leaves out while it is too narrow for all, the first of these first."""
 
 
-class Cell(str):
+class SortedCell(str):
     """A cell that is sorted by a number: `3 min ago` by its time."""
 
     order: float
@@ -97,7 +97,7 @@ _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 
 def iso(at: datetime | None) -> str:
     """Return a time for a program; empty when there is none."""
-    return "" if at is None else Cell(at.isoformat().replace("+00:00", "Z"), at.timestamp())
+    return "" if at is None else SortedCell(at.isoformat().replace("+00:00", "Z"), at.timestamp())
 
 
 def ago(at: datetime | None, now: datetime) -> str:
@@ -106,13 +106,13 @@ def ago(at: datetime | None, now: datetime) -> str:
         return ""
     seconds = (now - at).total_seconds()
     if abs(seconds) < 1:
-        return Cell("now", at.timestamp())
-    return Cell(f"{lasting(seconds)} ago" if seconds > 0 else f"in {lasting(-seconds)}", at.timestamp())
+        return SortedCell("now", at.timestamp())
+    return SortedCell(f"{lasting(seconds)} ago" if seconds > 0 else f"in {lasting(-seconds)}", at.timestamp())
 
 
 def lasting(seconds: float) -> str:
     """Return a duration for people."""
-    return Cell(_duration(seconds), seconds)
+    return SortedCell(_duration(seconds), seconds)
 
 
 def _duration(seconds: float) -> str:
@@ -230,7 +230,7 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?(?=$|[ %+/])")
 
 def _order(cell: str) -> tuple[bool, float, str]:
     """Return the place of a cell: numbers and times by their value, before texts."""
-    if isinstance(cell, Cell):
+    if isinstance(cell, SortedCell):
         return False, cell.order, ""
     number = _NUMBER.match(cell)
     return number is None, float(number[0]) if number else 0.0, cell.casefold()

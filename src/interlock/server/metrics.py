@@ -37,7 +37,7 @@ from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.lease import LEASE
 from interlock.machine import Machine
 from interlock.server.queue_metrics import QueueGauges
-from interlock.server.queues import QueueList
+from interlock.server.queues import KnownQueues
 from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Store
 from interlock.store.records import (
@@ -190,7 +190,7 @@ class ServerMetrics:
         self,
         loops: Iterable[Health],
         records: Mapping[tuple[str, str], int],
-        queues: QueueList | None = None,
+        queues: KnownQueues | None = None,
     ) -> bytes:
         """Return all metrics in the format of Prometheus."""
         for health in loops:

@@ -19,7 +19,7 @@ from interlock.wire import metrics as table
 from interlock.wire.jobs import QueueView
 
 if TYPE_CHECKING:
-    from interlock.server.queues import QueueBoard, QueueList
+    from interlock.server.queues import QueueBoard, KnownQueues
 
 QUEUES = 100
 OTHERS = ""
@@ -47,7 +47,7 @@ class QueueGauges:
         self._wait = table.QUEUE_WAIT.gauge(registry)
         self._slots = table.QUEUE_SLOTS.gauge(registry)
 
-    def show(self, found: QueueList | None) -> None:
+    def show(self, found: KnownQueues | None) -> None:
         """Show these queues and no others; a missing number is better than an outdated one."""
         gauges: tuple[Gauge, ...] = (self._jobs, self._oldest, self._wait, self._slots)
         for gauge in gauges:
@@ -63,7 +63,7 @@ class QueueGauges:
                 self._wait.labels(label, quantile).set(seconds)
 
 
-async def look(board: QueueBoard) -> QueueList | None:
+async def look(board: QueueBoard) -> KnownQueues | None:
     """Return the queues; None if the store does not answer in time."""
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -72,7 +72,7 @@ async def look(board: QueueBoard) -> QueueList | None:
         return None
 
 
-def numbers_of(found: QueueList, most: int = QUEUES) -> dict[str, QueueNumbers]:
+def numbers_of(found: KnownQueues, most: int = QUEUES) -> dict[str, QueueNumbers]:
     """Return the numbers by label, at most `most` and those of the others. Pure."""
     ranked = sorted(found.queues, key=lambda each: (-each.pending - each.running, each.name))
     numbers = {each.name: _numbers(each, found.now, known=found.all) for each in ranked[:most]}

@@ -76,7 +76,7 @@ class QueuesInput(msgspec.Struct, frozen=True, kw_only=True):
     """The visible queues; empty for all."""
 
 
-class QueueList(msgspec.Struct, frozen=True):
+class KnownQueues(msgspec.Struct, frozen=True):
     """The queues, and how far their pending jobs are known."""
 
     queues: tuple[QueueView, ...]
@@ -91,21 +91,21 @@ class QueueBoard:
     def __init__(self, parts: Parts, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._parts = parts
         self._monotonic = monotonic
-        self._answers: dict[frozenset[str], tuple[float, QueueList]] = {}
+        self._answers: dict[frozenset[str], tuple[float, KnownQueues]] = {}
         self._alone = asyncio.Lock()
 
     async def take(self, among: frozenset[str] = frozenset()) -> tuple[QueueView, ...]:
         """Return all queues, or those of a scoped token."""
         return (await self.look(among)).queues
 
-    async def look(self, among: frozenset[str] = frozenset()) -> QueueList:
+    async def look(self, among: frozenset[str] = frozenset()) -> KnownQueues:
         """Return the queues, and how far their pending jobs are known."""
         async with self._alone:
             known = self._answers.get(among)
             if known is not None and self._monotonic() < known[0] + FRESH_S:
                 return known[1]
             seen = await self._look(among)
-            found = QueueList(tuple(views_of(seen)), seen.pending.all, seen.now)
+            found = KnownQueues(tuple(views_of(seen)), seen.pending.all, seen.now)
             self._answers.pop(among, None)
             while len(self._answers) >= ANSWERS:
                 del self._answers[next(iter(self._answers))]

@@ -194,7 +194,7 @@ def _figure(cell: Cell) -> dict[str, Any]:
 
 EVERY_S = 5.0
 LATE_S = 3 * EVERY_S
-"""An entry that has not been counted for so long shows that counting has not caught up."""
+"""Age of an uncounted entry that shows that counting has not caught up."""
 SPACING_S = 4.0
 """A server leaves a round out when another one has counted less than this long ago."""
 ENTRIES = 2_000
