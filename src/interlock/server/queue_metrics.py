@@ -19,7 +19,7 @@ from interlock.wire import metrics as table
 from interlock.wire.jobs import QueueView
 
 if TYPE_CHECKING:
-    from interlock.server.queues import QueueBoard, KnownQueues
+    from interlock.server.queues import KnownQueues, QueueBoard
 
 QUEUES = 100
 OTHERS = ""
