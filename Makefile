@@ -54,9 +54,8 @@ format: $(READY) ## Rewrite the code in the house format
 docs: $(READY) ## Regenerate docs/lifecycles, docs/reference and web/openapi.json
 	$(BIN)/python docs/generate.py
 
-site: $(READY) ## Build the documentation site into .site
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "Open .site/index.html; with search: $(PYTHON) -m http.server --directory .site 8000"
+site: $(READY) ## Build the documentation site into .site, a folder for each version
+	$(BIN)/python tools/site.py
 
 pictures: dashboard ## Take the pictures of the dashboard in docs/pictures (minutes)
 	$(BIN)/python tools/pictures.py
