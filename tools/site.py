@@ -1,8 +1,8 @@
 """Build the documentation site with a folder for each version: `make site`, or `python tools/site.py`.
 
 `main` is the working tree. Each tag `vMAJOR.MINOR.PATCH` is a release: the newest patch of each minor version
-is built from its own pages with the tools that are installed, and kept. The version selector of the theme reads
-`versions.json`. Nothing is fetched from elsewhere.
+is built from its own pages with the tools that are installed, and kept. The theme shows the versions that
+`versions.json` lists. Nothing is fetched from elsewhere.
 """
 
 from __future__ import annotations
