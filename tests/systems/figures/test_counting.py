@@ -334,6 +334,37 @@ async def test_a_store_that_had_jobs_before_is_counted_from_what_is_there(house:
     assert await figures.backlog() == {"a": (2, 0), "b": (0, 1)}
 
 
+async def test_the_first_count_of_a_long_queue_takes_all_of_its_jobs(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RECOUNTED", 2)
+    for _ in range(7):
+        await house.submit(queue="mail")
+    figures = counter(house)
+    await figures.round()
+    assert await figures.backlog() == {"mail": (7, 0)}
+    assert await figures.is_complete(house.clock())
+
+
+async def test_a_first_count_that_leaves_jobs_out_says_so_until_they_are_few(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RECOUNTED", 2)
+    monkeypatch.setattr(module, "COUNTED_FIRST", 4)
+    jobs = [await house.submit(queue="mail") for _ in range(7)]
+    figures = counter(house)
+    await figures.round()
+    assert await figures.backlog() == {"mail": (4, 0)}
+    assert not await figures.is_complete(house.clock())
+    for job_id in jobs[:5]:
+        await house.jobs.cancel(job_id)
+    await count(figures)
+    house.clock.jump(60)
+    await count(figures)
+    assert await figures.backlog() == {"mail": (2, 0)}
+    assert await figures.is_complete(house.clock())
+
+
 async def test_a_backlog_that_is_off_is_put_right_when_nothing_happens(
     house: House, figures: Figures, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -211,6 +211,8 @@ REMEMBERED = 50_000
 """Number of jobs whose queue and task are cached, so that they are loaded once."""
 RECOUNTED = 500
 """A backlog of at most this many jobs in each state is recounted periodically, when idle."""
+COUNTED_FIRST = 20_000
+"""Number of jobs in each state that the first count of a store takes."""
 FRESH_S = 2.0
 """Time for which an answer is cached."""
 ANSWERS = 64
@@ -238,6 +240,8 @@ class Head(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Pending and running jobs by queue, derived from the journal."""
     sampled: int = 0
     """The minute of the last sample of the backlog."""
+    partial: bool = False
+    """Whether there were more jobs than the first count takes: the backlog is a lower bound."""
     recounted: int = 0
     """The hour of the last recount; 0 if it may be inexact, because queues were estimated."""
 
@@ -313,9 +317,9 @@ class Figures:
         return {} if record is None else _head(record).backlog
 
     async def is_complete(self, now: datetime) -> bool:
-        """Return whether the journal is counted to its end, but for the last seconds."""
+        """Return whether all jobs are counted, but for those of the last seconds."""
         (record,) = await self._engine.store.load([HEAD])
-        if record is None or (head := _head(record)).behind:
+        if record is None or (head := _head(record)).behind or head.partial:
             return False
         feed = await self._engine.store.feed(head.cursor, limit=1)
         return all((now - entry.at).total_seconds() < LATE_S for entry in feed.entries)
@@ -334,18 +338,36 @@ class Figures:
         return 0
 
     async def _recount(self, head: Head, minute: int) -> None:
-        """Recount the backlog from the jobs themselves, if they are few and nothing has changed meanwhile."""
+        """Recount the backlog from the jobs themselves, if they are few and nothing has changed meanwhile.
+
+        The first count has no number to keep: it takes more jobs, and what it finds.
+        """
+        first, complete = not head.sampled, True
         backlog: Backlog = {}
         for state, one in ((job.PENDING, (1, 0)), (job.RUNNING, (0, 1))):
-            page = await self._engine.store.find(Query(kind=JOB.name, states=(state,), limit=RECOUNTED))
-            if page.cursor and head.sampled:
+            records, all_read = await self._unfinished(state, COUNTED_FIRST if first else RECOUNTED)
+            complete = complete and all_read
+            if not all_read and not first:
                 return  # the number derived from the journal is better
-            for record in page.records:
-                before = backlog.get(record.queue or "", (0, 0))
-                backlog[record.queue or ""] = (before[0] + one[0], before[1] + one[1])
-        if (await self._engine.store.feed(head.cursor, limit=1)).entries:
-            return
-        head.backlog, head.recounted = backlog, minute // 60
+            for queue in records:
+                before = backlog.get(queue, (0, 0))
+                backlog[queue] = (before[0] + one[0], before[1] + one[1])
+        unchanged = not (await self._engine.store.feed(head.cursor, limit=1)).entries
+        if unchanged or first:
+            head.backlog, head.partial = backlog, not complete
+            head.recounted = minute // 60 if unchanged and complete else 0
+
+    async def _unfinished(self, state: job.JobState, most: int) -> tuple[list[str], bool]:
+        """Return the queues of up to `most` jobs in a state, and whether these are all."""
+        queues: list[str] = []
+        query, size = Query(kind=JOB.name, states=(state,), limit=RECOUNTED), 0
+        while True:
+            page = await self._engine.store.find(query)
+            queues += [record.queue or "" for record in page.records]
+            size += sum(record.size for record in page.records)
+            if not page.cursor or len(queues) >= most or size > BYTES:
+                return queues, not page.cursor
+            query = msgspec.structs.replace(query, cursor=page.cursor)
 
     async def _facts(self, events: Sequence[CountedEvent]) -> dict[str, CountedJob]:
         """Return the facts about jobs: ended ones are loaded, others once."""
