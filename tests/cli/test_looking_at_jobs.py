@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import pytest
@@ -26,9 +27,21 @@ def column(answer: str, number: int) -> list[str]:
 
 def on_a_terminal(shop: Shop, *arguments: str, **environment: str) -> str:
     """What the program writes when its output is a terminal."""
+    return _written(shop, arguments, environment, keyboard=False)
+
+
+def at_a_keyboard(shop: Shop, *arguments: str, **environment: str) -> str:
+    """What the program writes when its output and its input are a terminal."""
+    return _written(shop, arguments, environment, keyboard=True)
+
+
+def _written(shop: Shop, arguments: Sequence[str], environment: Mapping[str, str], *, keyboard: bool) -> str:
     ours, theirs = pty.openpty()
-    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "160", "PAGER": "", **environment}
-    with Program(*arguments, folder=shop.folder, environment=env, stdout=theirs, stderr=theirs) as it:
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "160", **environment}
+    stdin = theirs if keyboard else subprocess.DEVNULL
+    with Program(
+        *arguments, folder=shop.folder, environment=env, stdin=stdin, stdout=theirs, stderr=theirs
+    ) as it:
         os.close(theirs)
         written = b""
         while more := _read(ours):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.shop import Shop
-from tests.cli.test_looking_at_jobs import on_a_terminal
+from tests.cli.test_looking_at_jobs import at_a_keyboard, on_a_terminal
 from tests.server.running import program
 
 from interlock.cli import hyperlinks
@@ -32,7 +32,7 @@ def test_a_table_longer_than_the_terminal_goes_through_the_pager(
 ) -> None:
     ids = shop.submit_many(20)
     given = {"PAGER": "false", "LINES": "10", **dict.fromkeys(variables, pager)}
-    shown = on_a_terminal(shop, "job", "list", **given)
+    shown = at_a_keyboard(shop, "job", "list", **given)
     paged = (shop.folder / "paged.txt").read_text(encoding="utf-8")
     assert "this was the pager" in shown
     assert all(job_id in paged for job_id in ids)
@@ -58,7 +58,7 @@ def test_no_pager_is_started_where_none_is_wanted_or_needed(
 ) -> None:
     ids = shop.submit_many(20)
     given = {"INTERLOCK_PAGER": pager, "LINES": "10", **environment}
-    shown = on_a_terminal(shop, "job", "list", *words, **given)
+    shown = at_a_keyboard(shop, "job", "list", *words, **given)
     assert all(job_id in shown for job_id in ids)
     assert not (shop.folder / "paged.txt").exists()
 
@@ -66,15 +66,23 @@ def test_no_pager_is_started_where_none_is_wanted_or_needed(
 @pytest.mark.parametrize("wanted", ["no-such-pager --quiet", "'unbalanced"])
 def test_a_pager_that_cannot_be_started_is_reported_and_the_table_printed(shop: Shop, wanted: str) -> None:
     ids = shop.submit_many(20)
-    shown = on_a_terminal(shop, "job", "list", INTERLOCK_PAGER=wanted, LINES="10")
+    shown = at_a_keyboard(shop, "job", "list", INTERLOCK_PAGER=wanted, LINES="10")
     assert all(job_id in shown for job_id in ids)
     assert "Set INTERLOCK_PAGER, or pass --no-pager." in " ".join(shown.split())
 
 
 def test_a_pager_that_is_left_early_is_no_error(shop: Shop) -> None:
     shop.submit_many(500)
-    shown = on_a_terminal(shop, "job", "list", "--limit", "500", INTERLOCK_PAGER="true", LINES="10")
+    given = {"INTERLOCK_PAGER": "true", "LINES": "10"}
+    shown = at_a_keyboard(shop, "job", "list", "--limit", "500", **given)
     assert "Error" not in shown
+
+
+def test_no_pager_waits_for_a_key_where_there_is_no_keyboard(shop: Shop, pager: str) -> None:
+    ids = shop.submit_many(20)
+    shown = on_a_terminal(shop, "job", "list", INTERLOCK_PAGER=pager, LINES="10")
+    assert all(job_id in shown for job_id in ids)
+    assert not (shop.folder / "paged.txt").exists()
 
 
 def test_an_id_links_to_its_page_on_the_dashboard_of_the_server(shop: Shop, tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ def print_long(text: str) -> None:
 def _is_too_long(text: str) -> bool:
     if not forms.chosen.pager or os.environ.get("TERM", "dumb") == "dumb":
         return False
+    if not sys.stdin.isatty():  # no person is there to leave the pager, as in a container with a terminal
+        return False
     return text.count("\n") >= shutil.get_terminal_size().lines
 
 
