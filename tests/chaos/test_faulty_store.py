@@ -132,6 +132,10 @@ async def _call(store: Store, method: str) -> object:
         "recall": (("r",), {}),
         "history": ((KEY,), {}),
         "prune": ((), {"kind": "counter", "states": ["closed"], "older_than": timedelta(0)}),
+        "prune_by_queue": (
+            (),
+            {"kind": "counter", "state": "closed", "older_than": None, "queues": {"q": timedelta(0)}},
+        ),
     }
     positional, named = calls.get(method, ((), {}))
     answer: object = await getattr(store, method)(*positional, **named)

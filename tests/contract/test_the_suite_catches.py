@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -282,6 +282,14 @@ class PrunesWithoutBound(MemoryStore):
         return await super().prune(kind=kind, states=states, older_than=older_than, limit=limit * 1_000)
 
 
+class PrunesEveryQueue(MemoryStore):
+    """The age of one queue is that of all."""
+
+    async def prune_by_queue(self, *, queues: Mapping[str, timedelta], **words: Any) -> Pruned:
+        words["older_than"] = min(queues.values(), default=words["older_than"])
+        return await super().prune_by_queue(queues=queues, **words)
+
+
 class FilterAfterPaging(MemoryStore):
     """A page is cut first and filtered then."""
 
@@ -391,6 +399,7 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     FeedThatSkips: ("test_the_feed_can_be_read_page_by_page",),
     GapHidden: ("test_a_reader_that_missed_something_is_told_once",),
     PrunesTheLiving: ("test_only_what_has_ended_in_these_states_is_removed",),
+    PrunesEveryQueue: ("test_a_queue_of_its_own_age_is_pruned_by_it",),
     PrunesWithoutBound: ("test_a_batch_is_bounded_and_says_whether_there_is_more",),
     FilterAfterPaging: ("test_a_filter_is_applied_before_paging",),
     CountUncapped: ("test_counts_are_capped",),

@@ -35,6 +35,7 @@ postgres 0014 batch 15efb2ebcd50c642
 postgres 0015 commit 94c4ee05d505558c
 postgres 0016 claim eaebfcf024e0ac23
 postgres 0017 single 462e5c28720036e4
+postgres 0018 prune_by_queue d6372c12192c9e4c
 sqlite 0001 records_and_journal ebdae08e74d14f8b
 sqlite 0002 applied_migrations 064c3ac1daac7aef
 sqlite 0003 identity b521d767d8f489a9

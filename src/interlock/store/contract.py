@@ -14,7 +14,7 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, TypeAlias
 
@@ -214,6 +214,26 @@ class Store(Protocol):
 
         Raises `PruneRefused` for a state in which a record has not ended: no live record is ever removed.
         Expired requests are removed with every batch.
+        """
+        ...
+
+    async def prune_by_queue(
+        self,
+        *,
+        kind: str,
+        state: str,
+        older_than: timedelta | None,
+        queues: Mapping[str, timedelta],
+        cursor: str = "",
+        limit: int = 1_000,
+        within: int = 5_000,
+    ) -> Pruned:
+        """Remove up to `limit` ended records of one state at the age of their queue, with their journal.
+
+        `older_than` is the age for records of other queues and of none; None keeps them. A store without an
+        index by queue looks at the next `within` records after the cursor of the batch before, and returns a
+        cursor while there are more to look at. A walk finds at least the records that were old enough when
+        it began.
         """
         ...
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -50,6 +50,7 @@ from interlock.store.validation import (
     check_commits,
     check_limit,
     check_prune,
+    check_prune_by_queue,
     check_query,
     known_kind,
 )
@@ -260,15 +261,53 @@ class MemoryStore:
             if record.kind == kind and record.state in states and record.updated_at <= now - older_than
         ]
         gone = set(old[:limit])
+        entries = self._forget(gone)
+        expired = [name for name, recorded in self._requests.items() if recorded.expires_at <= now]
+        for name in expired:
+            del self._requests[name]
+        return Pruned(len(gone), entries, len(expired), more=len(old) > limit)
+
+    async def prune_by_queue(
+        self,
+        *,
+        kind: str,
+        state: str,
+        older_than: timedelta | None,
+        queues: Mapping[str, timedelta],
+        cursor: str = "",
+        limit: int = 1_000,
+        within: int = 5_000,
+    ) -> Pruned:
+        """Remove records at the age of their queue, in the order of creation."""
+        self._check_open()
+        check_limit(limit)
+        check_limit(within)
+        check_prune_by_queue(self._catalogue, kind, state, older_than, queues)
+        after = read_cursor(cursor) if cursor else None
+        now = self._now()
+        ended = [record for record in self._records.values() if (record.kind, record.state) == (kind, state)]
+        left = sorted((one for one in ended if after is None or _place(one) > after), key=_place)
+        gone: set[Key] = set()
+        looked_at = 0
+        for record in left[:within]:
+            age = older_than if record.queue is None else queues.get(record.queue, older_than)
+            if age is not None and record.updated_at <= now - age:
+                if len(gone) == limit:
+                    break
+                gone.add(record.key)
+            looked_at += 1
+        entries = self._forget(gone)
+        on = write_cursor(*_place(left[looked_at - 1])) if looked_at < len(left) else ""
+        return Pruned(len(gone), entries, more=bool(on), cursor=on)
+
+    def _forget(self, gone: set[Key]) -> int:
+        """Remove records with their journal; return the number of its entries."""
         for key in gone:
             self._put(key, None)
         removed = [entry for entry in self._journal if Key(entry.kind, entry.id) in gone]
         self._journal = [entry for entry in self._journal if Key(entry.kind, entry.id) not in gone]
         self._pruned_up_to = max([self._pruned_up_to, *(int(entry.cursor) for entry in removed)])
-        expired = [name for name, recorded in self._requests.items() if recorded.expires_at <= now]
-        for name in expired:
-            del self._requests[name]
-        return Pruned(len(gone), len(removed), len(expired), more=len(old) > limit)
+        return len(removed)
 
     async def compact(self) -> int | None:
         """Return None: memory is freed at once."""

@@ -368,6 +368,8 @@ class Pruned(msgspec.Struct, frozen=True):
     entries: int = 0
     requests: int = 0
     more: bool = False
+    cursor: str = ""
+    """Where `prune_by_queue` continues; empty at the end."""
 
 
 def record_after(change: Change, before: Record | None, at: datetime) -> Record:

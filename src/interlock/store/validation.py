@@ -5,7 +5,7 @@ All stores refuse the same commits, queries and prunes, with the same errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -98,6 +98,14 @@ def check_prune(catalogue: Catalogue, kind: str, states: Sequence[str], older_th
         )
     if older_than < timedelta(0):
         raise _invalid(f"An age of {older_than.total_seconds():g} s lies in the future.")
+
+
+def check_prune_by_queue(
+    catalogue: Catalogue, kind: str, state: str, older_than: timedelta | None, queues: Mapping[str, timedelta]
+) -> None:
+    """Raise unless the state is final or resting, and each age is valid."""
+    for age in (older_than or timedelta(0), *queues.values()):
+        check_prune(catalogue, kind, (state,), age)
 
 
 def waves(commits: Sequence[Commit]) -> Iterator[Sequence[Commit]]:

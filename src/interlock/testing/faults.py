@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias, TypeVar
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 ALL = (
     *("now", "epoch", "raise_epoch", "load", "find", "count", "commit", "claim", "due"),
-    *("recall", "feed", "latest", "history", "prune", "compact", "status"),
+    *("recall", "feed", "latest", "history", "prune", "prune_by_queue", "compact", "status"),
 )
 """The calls that a fault can affect; opening, closing and subscribing always work."""
 
@@ -180,6 +180,31 @@ class FaultyStore:
         return await self._spoilt(
             "prune",
             lambda: self._store.prune(kind=kind, states=states, older_than=older_than, limit=limit),
+        )
+
+    async def prune_by_queue(
+        self,
+        *,
+        kind: str,
+        state: str,
+        older_than: timedelta | None,
+        queues: Mapping[str, timedelta],
+        cursor: str = "",
+        limit: int = 1_000,
+        within: int = 5_000,
+    ) -> Pruned:
+        """Forward the call, subject to faults."""
+        return await self._spoilt(
+            "prune_by_queue",
+            lambda: self._store.prune_by_queue(
+                kind=kind,
+                state=state,
+                older_than=older_than,
+                queues=queues,
+                cursor=cursor,
+                limit=limit,
+                within=within,
+            ),
         )
 
     async def compact(self) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -173,3 +174,26 @@ async def test_a_claim_and_a_page_read_nothing_of_what_has_ended(
             await asyncio.sleep(0)
     read = {name: use[name][1] - before.get(name, (0, 0))[1] for name in use if name.startswith("ended")}
     assert sum(read.values()) < 100, read
+
+
+async def test_pruning_by_queue_reads_only_what_it_looks_at(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
+    store = await open_store(f"{url}&pool=2")
+    for start in range(0, 2_000, 500):
+        names = [f"e{number:05}" for number in range(start, start + 500)]
+        await store.commit(each(*(creation(name, "delivered", queue="post") for name in names)))
+    prune = partial(
+        store.prune_by_queue, kind="parcel", state="delivered", older_than=None, queues={"mail": timedelta(0)}
+    )
+    first = await prune(within=1_000)
+    before = await usage(shell)
+    second = await prune(within=100, cursor=first.cursor)
+    assert (first.records, second.records) == (0, 0)
+    assert second.cursor not in {"", first.cursor}
+    await store.close()
+    async with asyncio.timeout(PATIENCE_S):
+        while not (use := await usage(shell))["ended_by_state"][1] > before["ended_by_state"][1]:
+            await asyncio.sleep(0)
+    read = {name: use[name][1] - before.get(name, (0, 0))[1] for name in use if name.startswith("ended")}
+    assert sum(read.values()) < 1_500, read

@@ -11,6 +11,8 @@ from interlock.store.records import Query
 from interlock.store.sqlite import SqliteStore
 from interlock.testing.store_contract.builders import QUEUE, creation, leave, made, take
 
+NO_AGE = timedelta(0)
+
 
 class Steps:
     """Counts while it is in force."""
@@ -111,3 +113,24 @@ async def test_what_has_ended_costs_neither_a_claim_nor_a_page(store: SqliteStor
     few = [await steps_of_a_claim(store), *[await steps_of_a_page(store, query) for query in pages]]
     await fill(store, "c", 2_000, state="delivered")
     assert [await steps_of_a_claim(store), *[await steps_of_a_page(store, query) for query in pages]] == few
+
+
+async def test_pruning_by_queue_costs_the_same_wherever_it_goes_on(store: SqliteStore) -> None:
+    async def steps_of_a_walk(cursor: str) -> tuple[int, str]:
+        steps = Steps()
+        await store._writer.do(lambda ledger: ledger.connection.set_progress_handler(steps.count, 1))
+        pruned = await store.prune_by_queue(
+            kind="parcel", state="lost", older_than=None, queues={"rare": NO_AGE}, cursor=cursor, within=50
+        )
+        await store._writer.do(lambda ledger: ledger.connection.set_progress_handler(None, 1))
+        assert pruned.records == 0
+        return steps.number, pruned.cursor
+
+    await fill(store, "a", 900, state="lost")
+    first, cursor = await steps_of_a_walk("")
+    for _ in range(10):
+        later, cursor = await steps_of_a_walk(cursor)
+    assert later < first * 1.2
+    await fill(store, "b", 900, state="lost")
+    longer, _ = await steps_of_a_walk(cursor)
+    assert longer < first * 1.5, "but for finding the newest that is old enough"

@@ -242,6 +242,12 @@ def status_of(rows: Sequence[asyncpg.Record], **facts: Any) -> StoreStatus:
     )
 
 
+def place_after(cursor: str) -> tuple[datetime, str]:
+    """Return the creation time and id after which a walk continues."""
+    created_us, name = read_cursor(cursor) if cursor else (0, "")
+    return _moment(cursor, created_us), name
+
+
 class Conditions:
     """The conditions of a query over numbered arguments.
 

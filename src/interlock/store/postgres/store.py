@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -25,6 +25,7 @@ from interlock.store.postgres.rows import (
     JournalPlace,
     entry_of,
     feed_of,
+    place_after,
     place_of,
     record_of,
     recorded_of,
@@ -52,6 +53,7 @@ from interlock.store.validation import (
     check_claim,
     check_limit,
     check_prune,
+    check_prune_by_queue,
     check_query,
     known_kind,
 )
@@ -261,6 +263,31 @@ class PostgresStore:
             "Pruning", "prune", self._writing.seen, kind, list(states), older_than, limit, writes=True
         )
         return Pruned(records, entries, requests, more)
+
+    async def prune_by_queue(
+        self,
+        *,
+        kind: str,
+        state: str,
+        older_than: timedelta | None,
+        queues: Mapping[str, timedelta],
+        cursor: str = "",
+        limit: int = 1_000,
+        within: int = 5_000,
+    ) -> Pruned:
+        """Look at the next records of the state in one transaction; skip locked ones."""
+        check_limit(limit)
+        check_limit(within)
+        check_prune_by_queue(self._catalogue, kind, state, older_than, queues)
+        names, ages = list(queues), list(queues.values())
+        [[records, entries, at, name]] = await self._ask(
+            "Pruning",
+            "prune_by_queue",
+            *(self._writing.seen, kind, state, older_than, names, ages, *place_after(cursor), limit, within),
+            writes=True,
+        )
+        on = "" if at is None else write_cursor(microseconds(at), name)
+        return Pruned(records, entries, more=bool(on), cursor=on)
 
     async def compact(self) -> int | None:
         """Return None: autovacuum does that, and keeps free space for new records."""

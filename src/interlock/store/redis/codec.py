@@ -53,12 +53,17 @@ _EXACT = 2**53
 
 def page_start(query: Query) -> tuple[str, str]:
     """Return the creation time and id after which a page begins."""
-    if not query.cursor:
+    return place_after(query.cursor)
+
+
+def place_after(cursor: str) -> tuple[str, str]:
+    """Return the time and the id of a cursor; `START` without one."""
+    if not cursor:
         return START
-    created_us, name = read_cursor(query.cursor)
-    if created_us >= _EXACT:
-        raise bad_cursor(query.cursor)
-    return str(created_us), name
+    us, name = read_cursor(cursor)
+    if us >= _EXACT:
+        raise bad_cursor(cursor)
+    return str(us), name
 
 
 def cursor_of(record: Record) -> str:
@@ -363,7 +368,7 @@ _read_loaded = msgspec.msgpack.Decoder(tuple[_Rows, list[bool]]).decode
 _read_journal = msgspec.msgpack.Decoder(tuple[str, list[_Entries]]).decode
 _read_answers = msgspec.msgpack.Decoder(tuple[int, list[Any]]).decode
 read_count = msgspec.msgpack.Decoder(tuple[int, tuple[str, str]]).decode
-read_pruned = msgspec.msgpack.Decoder(tuple[int, int, int, bool]).decode
+read_pruned = msgspec.msgpack.Decoder(tuple[int, int, int, bool, str, str]).decode
 read_status = msgspec.msgpack.Decoder(tuple[int, list[list[int]], int, str, int]).decode
 
 

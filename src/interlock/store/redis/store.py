@@ -13,7 +13,7 @@ and the claimer gets `Conflict` for that record.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -51,6 +51,7 @@ from interlock.store.redis.codec import (
     pack_query,
     pack_text,
     pack_work,
+    place_after,
     read_count,
     read_entries,
     read_found,
@@ -72,6 +73,7 @@ from interlock.store.validation import (
     check_commits,
     check_limit,
     check_prune,
+    check_prune_by_queue,
     check_query,
     known_kind,
 )
@@ -81,6 +83,7 @@ _MAX_TAKEN = 5_000
 _MAX_PROMOTED = 1_000
 _PROMOTING_ROUNDS = 10
 _MAX_LOOKED_AT = 5_000
+_MAX_WALKED = 1_000
 _MAX_ENTRIES_PRUNED = 20_000
 _MAX_REQUESTS_PRUNED = 1_000
 
@@ -366,9 +369,37 @@ class RedisStore:
         answer = await self._links.call(
             scripts.PRUNE,
             *(kind, older_than // _MICROSECOND, limit, self._floor_us, pack(list(dict.fromkeys(states)))),
-            *(_MAX_ENTRIES_PRUNED, max(limit, _MAX_REQUESTS_PRUNED), self._showing.places(kind)),
+            *(_MAX_ENTRIES_PRUNED, max(limit, _MAX_REQUESTS_PRUNED), self._showing.places(kind), pack(False)),
         )
-        return Pruned(*read_pruned(answer))
+        return Pruned(*read_pruned(answer)[:4])
+
+    async def prune_by_queue(
+        self,
+        *,
+        kind: str,
+        state: str,
+        older_than: timedelta | None,
+        queues: Mapping[str, timedelta],
+        cursor: str = "",
+        limit: int = 1_000,
+        within: int = 5_000,
+    ) -> Pruned:
+        """Look at the next records of the state, in the order of their ends."""
+        check_prune_by_queue(self._catalogue, kind, state, older_than, queues)
+        check_limit(limit)
+        check_limit(within)
+        ages = {name: age // _MICROSECOND for name, age in queues.items()}
+        general = False if older_than is None else older_than // _MICROSECOND
+        walk = (ages, general, *place_after(cursor), min(within, _MAX_WALKED))
+        answer = await self._links.call(
+            scripts.PRUNE,
+            *(kind, min((general, *ages.values()) if older_than is not None else ages.values(), default=0)),
+            *(limit, self._floor_us, pack([state]), _MAX_ENTRIES_PRUNED, 0, self._showing.places(kind)),
+            pack(walk),
+        )
+        records, entries, _, _, at, name = read_pruned(answer)
+        on = write_cursor(int(at), name) if at else ""
+        return Pruned(records, entries, more=bool(on), cursor=on)
 
     async def compact(self) -> int | None:
         """Return None: the server does that."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 from interlock.errors import InvalidArguments
 from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
+from interlock.store.cursors import read_cursor
 from interlock.store.ranking import moment
 from interlock.store.records import (
     Claim,
@@ -45,7 +46,15 @@ from interlock.store.sqlite import queries, reads
 from interlock.store.sqlite.database import HeldClock, check_floor, least_epoch, path_of, raise_epoch, url_of
 from interlock.store.sqlite.failures import store_error
 from interlock.store.sqlite.threads import Reader, Subscribers, Writer
-from interlock.store.sqlite.transaction import Moves, RowCache, Transaction, compact, prune
+from interlock.store.sqlite.transaction import (
+    Moves,
+    QueueWalk,
+    RowCache,
+    Transaction,
+    compact,
+    prune,
+    prune_by_queue,
+)
 from interlock.store.transactions import LoadRecords, Now, Step
 from interlock.store.validation import (
     TIMEOUT_S,
@@ -54,6 +63,7 @@ from interlock.store.validation import (
     check_commits,
     check_limit,
     check_prune,
+    check_prune_by_queue,
     check_query,
     known_kind,
 )
@@ -219,6 +229,25 @@ class SqliteStore:
         return await self._writer.do(
             lambda ledger: prune(ledger, kind, states, older_than, limit), settled=True, weight=limit
         )
+
+    async def prune_by_queue(
+        self,
+        *,
+        kind: str,
+        state: str,
+        older_than: timedelta | None,
+        queues: Mapping[str, timedelta],
+        cursor: str = "",
+        limit: int = 1_000,
+        within: int = 5_000,
+    ) -> Pruned:
+        """Look at the next records of the state, in the order of creation."""
+        check_prune_by_queue(self._catalogue, kind, state, older_than, queues)
+        check_limit(limit)
+        check_limit(within)
+        after = read_cursor(cursor)[0] if cursor else 0
+        walk = QueueWalk(kind, state, older_than, queues, after, limit, within)
+        return await self._writer.do(lambda ledger: prune_by_queue(ledger, walk), settled=True, weight=limit)
 
     async def compact(self) -> int | None:
         """Rewrite the file without free pages; see `transaction.compact`."""

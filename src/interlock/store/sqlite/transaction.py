@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from interlock.store.cursors import write_cursor
 from interlock.store.ranking import moment
 from interlock.store.records import (
     Batch,
@@ -331,6 +332,12 @@ SELECT s.key, g.id, s.trail FROM ended
 CROSS JOIN record_state AS s ON s.key > first AND s.key < first + ? {GIVEN_OF_STATE}
 WHERE s.updated_us <= ? LIMIT ?
 """
+_IN_ORDER = f"""
+WITH ended AS (SELECT place << {PLACE_BITS} AS first FROM states WHERE kind = ? AND name = ?)
+SELECT s.key, g.id, s.trail, g.queue, s.updated_us FROM ended
+CROSS JOIN record_state AS s ON s.key > first + ? AND s.key < first + ? {GIVEN_OF_STATE}
+ORDER BY s.key LIMIT ?
+"""
 _REMOVE = "DELETE FROM record_state WHERE key IN (SELECT value FROM json_each(?))"
 _REMOVE_REQUESTS = """
 DELETE FROM requests
@@ -368,6 +375,47 @@ def prune(ledger: Transaction, kind: str, states: Sequence[str], older_than: tim
     (more_requests,) = ledger.connection.execute(_MORE_REQUESTS, (ledger.now_us,)).fetchone()
     ledger.forget()
     return Pruned(len(gone), entries, removed.rowcount, more=len(old) > limit or bool(more_requests))
+
+
+class QueueWalk(NamedTuple):
+    """A batch of `Store.prune_by_queue`; `after` is the number of the last record that was looked at."""
+
+    kind: str
+    state: str
+    older_than: timedelta | None
+    queues: Mapping[str, timedelta]
+    after: int
+    limit: int
+    within: int
+
+    def horizons(self, now_us: int) -> tuple[dict[str | None, int], int]:
+        """Return the latest end of records to remove: by queue, and of others."""
+        by_queue: dict[str | None, int] = {
+            name: max(now_us - age // _MICROSECOND, _OLDEST_US) for name, age in self.queues.items()
+        }
+        others = _OLDEST_US if self.older_than is None else now_us - self.older_than // _MICROSECOND
+        return by_queue, max(others, _OLDEST_US)
+
+
+def prune_by_queue(ledger: Transaction, walk: QueueWalk) -> Pruned:
+    """Prune among the next records of a state. There is no index by queue, so each is looked at."""
+    by_queue, others = walk.horizons(ledger.now_us)
+    newer = number_at(ledger.connection, max((others, *by_queue.values())) + 1)
+    gone: list[tuple[int, str, str]] = []
+    last, more = walk.after, False
+    rows = ledger.connection.execute(_IN_ORDER, (walk.kind, walk.state, walk.after, newer, walk.within + 1))
+    for looked_at, (key, name, trail, queue, updated_us) in enumerate(rows):
+        old = updated_us <= by_queue.get(queue, others)
+        more = looked_at == walk.within or (old and len(gone) == walk.limit)
+        if more:
+            break
+        if old:
+            gone.append((key, name, trail))
+        last = key & NUMBERS
+    rows.close()
+    entries = _remove(ledger, walk.kind, gone) if gone else 0
+    ledger.forget()
+    return Pruned(len(gone), entries, more=more, cursor=write_cursor(last, "") if more else "")
 
 
 def compact(path: Path) -> int:

@@ -70,6 +70,9 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "latest": lambda store: store.latest(),
     "history": lambda store: store.history(Key("parcel", "a")),
     "prune": lambda store: store.prune(kind="parcel", states=["lost"], older_than=LONG_AGO),
+    "prune_by_queue": lambda store: store.prune_by_queue(
+        kind="parcel", state="lost", older_than=LONG_AGO, queues={}
+    ),
     "status": lambda store: store.status(),
 }
 """Every method that queries the database."""

@@ -141,6 +141,7 @@ SUBJECTS = (
     "claim",
     "queries",
     "durability",
+    "queue_retention",
     "validation",
     "concurrency",
     "model",

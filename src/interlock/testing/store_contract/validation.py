@@ -296,6 +296,12 @@ LIMITED: dict[str, Callable[[Store, int], Awaitable[object]]] = {
     "prune": lambda store, limit: store.prune(
         kind="parcel", states=["lost"], older_than=LONG_AGO, limit=limit
     ),
+    "prune_by_queue": lambda store, limit: store.prune_by_queue(
+        kind="parcel", state="lost", older_than=LONG_AGO, queues={}, limit=limit
+    ),
+    "prune_by_queue within": lambda store, limit: store.prune_by_queue(
+        kind="parcel", state="lost", older_than=LONG_AGO, queues={}, within=limit
+    ),
 }
 
 

@@ -8,7 +8,7 @@ latest writes like an asynchronous replica.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -205,6 +205,30 @@ class StoreLink:
         """Remove old records."""
         return await self._ask(
             lambda: self._store.prune(kind=kind, states=states, older_than=older_than, limit=limit)
+        )
+
+    async def prune_by_queue(
+        self,
+        *,
+        kind: str,
+        state: str,
+        older_than: timedelta | None,
+        queues: Mapping[str, timedelta],
+        cursor: str = "",
+        limit: int = 1_000,
+        within: int = 5_000,
+    ) -> Pruned:
+        """Remove old records at the age of their queue."""
+        return await self._ask(
+            lambda: self._store.prune_by_queue(
+                kind=kind,
+                state=state,
+                older_than=older_than,
+                queues=queues,
+                cursor=cursor,
+                limit=limit,
+                within=within,
+            )
         )
 
     async def compact(self) -> int | None:

@@ -1,7 +1,8 @@
 -- Removes ended records that were last changed long ago, with their journal, and expired requests.
 -- ARGV: kind, age in microseconds, limit, floor, states packed, how many entries at most, how many requests at
--- most, where records of the kind are shown (or false).
--- Answers how many records, entries and requests went, and whether there are more.
+-- most, where records of the kind are shown (or false), and the walk of who prunes by queue (or false): ages
+-- by queue, the age of all others (or false), the place to go on from, how many to look at.
+-- Answers how many records, entries and requests went, whether there are more, and where a walk goes on.
 local kind, limit, bound = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6])
 local known = call('MGET', P .. 'clock', P .. 'floor', P .. 'entries')
 refuse_if_newer(known[2])
@@ -92,7 +93,7 @@ local function forget(id, state, line)
   records = records + 1
 end
 
-for _, state in ipairs(cmsgpack.unpack(ARGV[5])) do
+local function prune_oldest(state)
   local old = call(
     'ZRANGEBYSCORE', key('end', kind, state), '-inf', before, 'LIMIT', 0, limit - records + 1
   )
@@ -103,6 +104,37 @@ for _, state in ipairs(cmsgpack.unpack(ARGV[5])) do
     end
     forget(id, state, call('GET', key('line', kind, id)))
   end
+end
+
+local function age_of(line, ages, general)
+  local queue = line and marks_of[line_of[line].marks].queue
+  return queue and ages[queue] or general
+end
+
+-- No index is by queue: looks at the next ended records, and answers the last one unless it was the last of all.
+local function prune_by_queue(state, ages, general, after, after_id, within)
+  local index = key('end', kind, state)
+  local first = after == '' and 0 or standing_before(index, after, after_id, true)
+  local all = call('ZCOUNT', index, '-inf', before)
+  local found, keys, last = {}, {}, nil
+  if first < all then found = call('ZRANGE', index, first, math.min(first + within, all) - 1, 'WITHSCORES') end
+  for i = 1, #found, 2 do keys[#keys + 1] = key('line', kind, found[i]) end
+  for i, line in ipairs(values_of(keys)) do
+    local id, ended, age = found[2 * i - 1], tonumber(found[2 * i]), age_of(line, ages, general)
+    if age and ended <= now - age then
+      if records == limit or entries >= bound then break end
+      forget(id, state, line)
+    end
+    first, last = first + 1, { whole(ended), id }
+  end
+  return last and first < all and last or { '', '' }
+end
+
+local states, walk, on = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[9]), { '', '' }
+if walk then
+  on = prune_by_queue(states[1], walk[1], walk[2], walk[3], walk[4], walk[5])
+else
+  for _, state in ipairs(states) do prune_oldest(state) end
 end
 carry_out()
 forget_rows()
@@ -115,4 +147,4 @@ for i = 1, requests do
 end
 carry_out()
 for first = 1, n, STACK do call('DEL', unpack(removed, first, math.min(first + STACK - 1, n))) end
-return cmsgpack.pack({ records, entries, requests, more or #expired > requests })
+return cmsgpack.pack({ records, entries, requests, more or #expired > requests, on[1], on[2] })
