@@ -33,7 +33,7 @@ from interlock.systems.orchestrator.failures import DEFAULT_RETRIES
 from interlock.systems.orchestrator.settings import DeadLetterSettings
 from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine import QuarantineSettings
-from interlock.systems.retention import RetentionSettings
+from interlock.systems.retention import QueueRetention, RetentionSettings
 from interlock.wire.limits import LimitSpec
 from interlock.wire.schedules import ScheduleSpec
 
@@ -316,6 +316,7 @@ def sections() -> dict[str, type[msgspec.Struct]]:
         "[blobs]": BlobSettings,
         "[dead_letters]": DeadLetterSettings,
         "[retention]": RetentionSettings,
+        "[retention.queues.NAME]": QueueRetention,
         "[quarantine]": QuarantineSettings,
         "[github]": project_ci.GithubSection,
         "[[triggers]]": project_ci.TriggerSection,

@@ -25,7 +25,9 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'interlock.db'}"
 
 
-def keep_a_job(url: str, *, name: str = "j_1", state: str = "SUBMITTED", expected: int = 0) -> None:
+def keep_a_job(
+    url: str, *, name: str = "j_1", state: str = "SUBMITTED", expected: int = 0, queue: str | None = None
+) -> None:
     """Write a job as the program would."""
 
     async def write() -> None:
@@ -34,8 +36,9 @@ def keep_a_job(url: str, *, name: str = "j_1", state: str = "SUBMITTED", expecte
         steps: tuple[StepLine, ...] = ()
         if state == "CANCELED":
             steps = (StepLine("job", name, "cancel", "SUBMITTED", "CANCELED", "orchestrator"),)
+        note = Note(steps=steps)
         change = Change(
-            kind="job", id=name, expected=expected, state=state, body=b"{}", note=Note(steps=steps)
+            kind="job", id=name, expected=expected, state=state, body=b"{}", note=note, queue=queue
         )
         await store.commit([Commit(changes=(change,))])
         await store.close()
@@ -111,6 +114,18 @@ def test_pruning_removes_what_has_ended_and_leaves_what_lives(
     assert json.loads(capsys.readouterr().out)["job"]["records"] == 0
     assert ask("prune", "--older-than", "0s", "--kind", "job", "--store", url, "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"job": {"records": 1, "entries": 1, "requests": 0}}
+
+
+def test_pruning_a_queue_leaves_the_others(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    keep_a_job(url, name="j_living", queue="mail")
+    keep_a_job(url, name="j_mail", state="CANCELED", queue="mail")
+    keep_a_job(url, name="j_other", state="CANCELED", queue="other")
+    assert ask("prune", "--older-than", "1d", "--queue", "mail", "--store", url, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["job"]["records"] == 0
+    assert ask("prune", "--older-than", "0s", "--queue", "mail", "--store", url, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"job": {"records": 1, "entries": 1, "requests": 0}}
+    assert ask("prune", "--older-than", "0s", "--queue", "mail", "--kind", "jbo", "--store", url) == 2
+    assert "job" in capsys.readouterr().err
 
 
 def test_pruning_removes_workloads_that_are_over_and_leaves_those_of_busy_agents(

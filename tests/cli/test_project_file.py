@@ -171,3 +171,27 @@ def test_retention_is_said_by_outcome(tmp_path: Path) -> None:
     file.write_text('[retention]\ncompleted = "5m"\n', encoding="utf-8")
     with pytest.raises(InvalidSettings, match=r"retention\.completed is 5m and must be at least 1h"):
         project.load(start=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            '[retention.queues.mail]\nfailed = "5m"',
+            r"retention\.queues\.mail\.failed is 5m and must be at least 1h",
+        ),
+        (
+            '[retention.queues.mail]\nfaild = "5d"',
+            r"no retention\.queues\.mail\.faild, did you mean retention\.queues\.mail\.failed",
+        ),
+        ('[retention.queues]\nmail = "5d"', r"retention\.queues"),
+        ('[retention.queues.""]\nfailed = "5d"', r"a queue without a name"),
+    ],
+)
+def test_retention_of_a_queue_is_checked(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "interlock.toml"
+    file.write_text('[retention.queues.mail]\nfailed = "90d"\n', encoding="utf-8")
+    assert project.load(start=tmp_path).retention.queues["mail"].failed == "90d"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidSettings, match=why):
+        project.load(start=tmp_path)

@@ -12,6 +12,8 @@ from tests.server.test_sessions import signed_in
 from tests.waiting import until
 
 from interlock.server.api.server import STATUS_FOR_S
+from interlock.server.settings import ServerSettings
+from interlock.systems.retention import QueueRetention, RetentionSettings
 from interlock.systems.runs.settings import ReportingSettings, RunSettings, WebhookReporting
 from interlock.systems.runs.trigger_events import Hook, TriggerSettings
 from interlock.systems.runs.webhook_security import Secret
@@ -50,6 +52,17 @@ async def test_the_store_is_described_with_its_size_and_what_is_kept_for_how_lon
         again = (await client.get("/api/server/store")).json()
         assert again["records"]["job"] == {"PENDING": 1}  # an answer serves for a while, since it counts
         assert STATUS_FOR_S <= 60
+
+
+async def test_the_retention_of_a_queue_is_described_beside_the_general_one() -> None:
+    said = RetentionSettings(completed="7d", queues={"mail": QueueRetention(completed="1d", failed="90d")})
+    settings = any_port(retention=said.over(ServerSettings().retention))
+    async with running(settings=settings) as server:
+        told = (await server.client().get("/api/server/store")).json()
+        assert [each for each in told["retention"] if each["kind"] == "job" and each["queue"]] == [
+            {"kind": "job", "queue": "mail", "seconds": 86_400.0, "states": ["COMPLETED"]},
+            {"kind": "job", "queue": "mail", "seconds": 90 * 86_400.0, "states": ["FAILED"]},
+        ]
 
 
 async def test_webhooks_are_shown_without_their_secrets_and_with_deliveries_that_fail() -> None:

@@ -7,15 +7,16 @@ from datetime import timedelta
 import pytest
 
 from interlock import Registry
-from interlock.engine.retention import Retention
+from interlock.engine.retention import WALK_EVERY_S, Retention
 from interlock.errors import UnknownJob
 from interlock.server.settings import ServerSettings
 from interlock.systems.orchestrator.wait_records import JOB_WAIT
-from interlock.systems.retention import BESIDE, RetentionSettings
+from interlock.systems.retention import BESIDE, QueueRetention, RetentionSettings
 from interlock.testing import in_memory
 from interlock.testing.memory_interlock import InMemory
 
 REGISTRY = Registry()
+QUEUES = ("default", "mail", "audit")
 DAY = timedelta(days=1)
 BASE = ServerSettings().retention
 
@@ -26,8 +27,8 @@ async def work(fail: bool = False) -> None:
         raise ValueError("no")
 
 
-async def ended(il: InMemory, *, fail: bool = False) -> str:
-    job = await il.submit(work, fail)
+async def ended(il: InMemory, *, fail: bool = False, queue: str = "default") -> str:
+    job = await il.submit(work.options(queue=queue), fail)
     return (await il.wait(job.id, timeout_s=600)).id
 
 
@@ -49,6 +50,67 @@ async def test_each_outcome_is_kept_for_its_own_time() -> None:
         await il.clock.jump(timedelta(days=23))
         await il.here.retain(retention)
         assert await kept(il, *jobs) == [False] * 3
+
+
+async def test_each_queue_keeps_each_outcome_for_its_own_time() -> None:
+    mail, audit = QueueRetention(completed="1d", failed="90d"), QueueRetention(completed="60d")
+    retention = RetentionSettings(completed="7d", queues={"mail": mail, "audit": audit}).over(BASE)
+    async with in_memory(REGISTRY, queues=QUEUES) as il:
+        done = [await ended(il, queue=queue) for queue in QUEUES]
+        failed = [await ended(il, fail=True, queue=queue) for queue in QUEUES]
+        for days, of_done, of_failed in (
+            (0, [True, True, True], [True] * 3),
+            (1, [True, False, True], [True] * 3),
+            (6, [False, False, True], [True] * 3),
+            (23, [False, False, True], [False, True, False]),
+            (30, [False] * 3, [False, True, False]),
+            (30, [False] * 3, [False] * 3),
+        ):
+            await il.clock.jump(timedelta(days=days))
+            await il.here.retain(retention)
+            assert (await kept(il, *done), await kept(il, *failed)) == (of_done, of_failed), days
+
+
+async def test_a_walk_by_queue_rests_before_the_next_one() -> None:
+    retention = RetentionSettings(queues={"mail": QueueRetention(completed="1d")}).over(BASE)
+    async with in_memory(REGISTRY, queues=QUEUES) as il:
+        early = await ended(il, queue="mail")
+        await il.clock.jump(timedelta(seconds=1))
+        late = await ended(il, queue="mail")
+        await il.clock.jump(DAY - timedelta(seconds=1))
+        await il.here.retain(retention)
+        assert await kept(il, early, late) == [False, True]
+        await il.clock.jump(timedelta(seconds=1))
+        await il.here.retain(retention)
+        assert await kept(il, late) == [True], "the records of a state are not looked at all the time"
+        await il.clock.jump(timedelta(seconds=WALK_EVERY_S))
+        await il.here.retain(retention)
+        assert await kept(il, late) == [False]
+
+
+async def test_a_walk_by_queue_goes_on_where_the_sweep_before_has_ended() -> None:
+    retention = RetentionSettings(queues={"mail": QueueRetention(completed="1d")}).over(BASE)
+    async with in_memory(REGISTRY, queues=QUEUES, concurrency=100) as il:
+        specs = [work.options(queue="mail").spec() for _ in range(5_200)]
+        jobs = await il.submit_many(specs)
+        for job in jobs:
+            await il.wait(job.id, timeout_s=600)
+        await il.clock.jump(DAY)
+        assert await il.here.retain(retention) >= 500, "there is more"
+        assert sum(await kept(il, *(job.id for job in jobs))) == 200
+        assert await il.here.retain(retention) < 500
+        assert sum(await kept(il, *(job.id for job in jobs))) == 0
+
+
+def test_what_lies_beside_jobs_is_kept_as_long_as_those_of_the_longest_queue() -> None:
+    mail = QueueRetention(failed="400d", completed="1h")
+    retention = RetentionSettings(completed="7d", queues={"mail": mail}).over(BASE)
+    assert {retention.of(kind) for kind in BESIDE} == {400 * DAY}
+    assert retention.of("dead_letter") == 400 * DAY
+    assert retention.of_queues("job", "COMPLETED") == {"mail": timedelta(hours=1)}
+    assert retention.of_queues("job", "CANCELED") == {}
+    assert retention.longest().of("job", "FAILED") == 400 * DAY
+    assert retention.longest().of("job", "COMPLETED") == 7 * DAY
 
 
 async def test_what_was_discarded_stays_so_for_as_long_as_the_job_is_kept() -> None:
@@ -105,3 +167,5 @@ def test_states_of_one_age_are_pruned_together() -> None:
 def test_an_age_that_cannot_be_meant_is_named(text: str, why: str) -> None:
     (fault,) = RetentionSettings(completed=text).faults()
     assert why in fault
+    (of_queue,) = RetentionSettings(queues={"mail": QueueRetention(failed=text)}).faults()
+    assert of_queue == fault.replace("retention.completed", "retention.queues.mail.failed")

@@ -102,6 +102,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     states: tuple[str, ...]
     """Terminal states to which it applies."""
+    queue: str | None = None
+    """The queue, if it has a retention of its own."""
 
 
 class StoreView(msgspec.Struct, frozen=True, kw_only=True):

@@ -54,20 +54,30 @@ def show_status(store: Store = None, as_json: Json = False) -> None:
 
 
 @app.command(
-    "prune", epilog=examples("db prune --older-than 30d", "db prune --kind job --older-than 12h --json")
+    "prune",
+    epilog=examples(
+        "db prune --older-than 30d",
+        "db prune --kind job --older-than 12h --json",
+        "db prune --queue mail --older-than 1d",
+    ),
 )
 def prune(
     older_than: Annotated[
         str, typer.Option(metavar="AGE", help="Minimum time since the last change: 90s, 15m, 12h, 30d, 4w.")
     ],
     kind: Annotated[str | None, typer.Option(help="Only records of this kind.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Only jobs of this queue.")] = None,
     store: Store = None,
     as_json: Json = False,
 ) -> None:
     """Remove records that ended long ago, with their journal."""
     from interlock.cli import db_maintenance, output
 
-    pruned = db_maintenance.prune(store, kind, parse_duration(older_than))
+    age = parse_duration(older_than)
+    if queue is None:
+        pruned = db_maintenance.prune(store, kind, age)
+    else:
+        pruned = db_maintenance.prune_queue(store, kind or "job", queue, age)
     if as_json:
         output.print_json(pruned)
     else:

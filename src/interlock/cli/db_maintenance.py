@@ -22,6 +22,7 @@ from interlock.engine.audit import Audit, audit
 from interlock.errors import BadStoreUrl, ForeignSchema, StoreUnavailable
 from interlock.store.catalogue import Catalogue
 from interlock.store.contract import ServerConnections, Store, StoreStatus
+from interlock.store.records import Pruned
 from interlock.store.sqlite.database import path_of
 from interlock.store.urls import store_for
 from interlock.store.validation import known_kind
@@ -69,6 +70,26 @@ def prune(url: str | None, kind: str | None, older_than: timedelta) -> dict[str,
                 removed["requests"] += batch.requests
                 more = batch.more
         return counts
+
+    return ask(url, work, kinds)
+
+
+def prune_queue(url: str | None, kind: str, queue: str, older_than: timedelta) -> dict[str, dict[str, int]]:
+    """Prune the ended records of one queue, batch after batch; return the counts by kind."""
+    kinds = _lifecycles(url).kinds
+    states = sorted(known_kind(kinds, kind).ended)
+
+    async def work(store: Store) -> dict[str, dict[str, int]]:
+        removed = {"records": 0, "entries": 0, "requests": 0}
+        for state in states:
+            batch = Pruned(more=True)
+            while batch.more:
+                batch = await store.prune_by_queue(
+                    kind=kind, state=state, older_than=None, queues={queue: older_than}, cursor=batch.cursor
+                )
+                removed["records"] += batch.records
+                removed["entries"] += batch.entries
+        return {kind: removed}
 
     return ask(url, work, kinds)
 

@@ -49,6 +49,9 @@
     completed = "1d"
     failed = "30d"
 
+    [retention.queues.mail]               # and the jobs of one queue
+    completed = "1h"
+
     [quarantine]                          # a runner that keeps losing work is given none
     occasions = 3
     within_s = 3600
@@ -96,7 +99,7 @@ from interlock.systems.orchestrator.failures import (
 from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS, DeadLetterSettings
 from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine import QuarantineSettings
-from interlock.systems.retention import RetentionSettings
+from interlock.systems.retention import QueueRetention, RetentionSettings
 from interlock.systems.settings import Settings
 from interlock.text import nearest
 from interlock.wire.jobs import JobSpec, RetryRule
@@ -273,7 +276,7 @@ def read_file(path: Path) -> ProjectFile:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise _bad(path, [_one_line(error) + _line_named(error, text)]) from error
     tables = _with_job_limits(tables)
-    if faults := [*_unknown_names(tables), *_unknown_in_limits(tables)]:
+    if faults := [*_unknown_names(tables), *_unknown_in_limits(tables), *_unknown_in_retention(tables)]:
         raise _bad(path, faults)
     try:
         project = msgspec.convert(tables, ProjectFile)
@@ -372,6 +375,13 @@ def _unknown_names(tables: Mapping[str, Any]) -> Iterator[str]:
             yield from _strangers(table, kind, f"{section}.{name}.")
             if not isinstance(table, dict):
                 yield f"{section}.{name} has to be a table, [{section}.{name}]; no value is in this file"
+
+
+def _unknown_in_retention(tables: Mapping[str, Any]) -> Iterator[str]:
+    section = tables.get("retention")
+    queues = section.get("queues") if isinstance(section, dict) else None
+    for name, table in queues.items() if isinstance(queues, dict) else ():
+        yield from _strangers(table, QueueRetention, f"retention.queues.{name}.")
 
 
 def _unknown_in_limits(tables: Mapping[str, Any]) -> Iterator[str]:

@@ -23,6 +23,19 @@ BESIDE = (LOG.name, RESULT.name, CHILDREN.name, ARTIFACT.name, TREE.name, JOB_WA
 _OUTCOMES = {"completed": job.COMPLETED, "failed": job.FAILED, "canceled": job.CANCELED}
 
 
+class QueueRetention(msgspec.Struct, frozen=True, kw_only=True):
+    """Retention of the jobs of one queue by outcome; empty is as for all queues."""
+
+    completed: str = ""
+    failed: str = ""
+    canceled: str = ""
+
+    def ages(self) -> dict[str, timedelta]:
+        """Return the retention by final state of what is set."""
+        said: dict[str, str] = msgspec.structs.asdict(self)
+        return {str(_OUTCOMES[name]): read_duration(text) for name, text in said.items() if text}
+
+
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Retention of jobs by outcome and of everything else: `12h`, `7d`; empty keeps the default."""
 
@@ -30,25 +43,40 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
     failed: str = ""
     canceled: str = ""
     other: str = ""
+    queues: dict[str, QueueRetention] = msgspec.field(default_factory=dict)
+    """Retention of the jobs of single queues, by name."""
 
     def faults(self) -> Iterator[str]:
         """Yield what cannot be used."""
-        for name, text in msgspec.structs.asdict(self).items():
-            try:
-                if text and read_duration(text) < LEAST:
-                    yield f"retention.{name} is {text} and must be at least 1h"
-            except ValueError as error:
-                yield f"retention.{name}: {error}"
+        yield from _bad_ages("retention", self._texts())
+        for queue, said in self.queues.items():
+            if not queue:
+                yield "retention.queues has a queue without a name"
+            yield from _bad_ages(f"retention.queues.{queue}", msgspec.structs.asdict(said))
 
     def over(self, base: Retention) -> Retention:
         """Return what is kept for how long, with what is said here."""
-        said = {name: read_duration(text) for name, text in msgspec.structs.asdict(self).items() if text}
-        if not said:
+        said = {name: read_duration(text) for name, text in self._texts().items() if text}
+        queues = {name: ages for name, one in self.queues.items() if (ages := one.ages())}
+        if not said and not queues:
             return base
         general = Retention(said.get("other", base.default), base.by_kind)
         of_jobs = {str(state): said.get(name, general.of(JOB.name)) for name, state in _OUTCOMES.items()}
-        longest = max(of_jobs.values())
-        beside = {name: max(longest, general.of(name)) for name in BESIDE}
+        kept = Retention(general.default, base.by_kind, {JOB.name: of_jobs}, {JOB.name: queues})
+        last = kept.longest().by_state[JOB.name]
+        beside = {name: max(*last.values(), general.of(name)) for name in BESIDE}
         # What was done about a dead letter, for as long as the job: else it would be one again.
-        letters = {DEAD_LETTER.name: max(of_jobs[job.FAILED], general.of(DEAD_LETTER.name))}
-        return Retention(general.default, {**base.by_kind, **beside, **letters}, {JOB.name: of_jobs})
+        letters = {DEAD_LETTER.name: max(last[job.FAILED], general.of(DEAD_LETTER.name))}
+        return msgspec.structs.replace(kept, by_kind={**base.by_kind, **beside, **letters})
+
+    def _texts(self) -> dict[str, str]:
+        return {name: text for name, text in msgspec.structs.asdict(self).items() if name != "queues"}
+
+
+def _bad_ages(section: str, said: dict[str, str]) -> Iterator[str]:
+    for name, text in said.items():
+        try:
+            if text and read_duration(text) < LEAST:
+                yield f"{section}.{name} is {text} and must be at least 1h"
+        except ValueError as error:
+            yield f"{section}.{name}: {error}"

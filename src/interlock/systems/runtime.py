@@ -16,7 +16,7 @@ from interlock.engine.clock import StoreClock
 from interlock.engine.committer import GroupCommit
 from interlock.engine.debounce import Debouncer
 from interlock.engine.outbox import DeliveryPolicy, Handler, deliver, recover
-from interlock.engine.retention import Retention, sweep_ended
+from interlock.engine.retention import QueueWalks, Retention, sweep_ended
 from interlock.engine.unit_of_work import Engine, Ids, random_id
 from interlock.lifecycles.worker import TAKING, WORKER
 from interlock.store.contract import Store
@@ -104,6 +104,7 @@ class Runtime:
         self.settings = settings
         self._blobs, self._keep_blobs = blobs, timedelta(days=settings.blobs.keep_days)
         self._monotonic, self._pruned_at = host.monotonic, float("-inf")
+        self._walks = QueueWalks(host.monotonic)
         self.pruned = Pruned()
         """The result of the last round of retention."""
         self.stops = StopNotices()
@@ -219,7 +220,7 @@ class Runtime:
         await self._retain_blobs()
         await self.unique_keys.free(limit=SWEEP)
         kinds = {**CATALOGUE, **self.records.catalogue}
-        pruned = await sweep_ended(self.store, kinds, retention, limit=SWEEP)
+        pruned = await sweep_ended(self.store, kinds, retention, limit=SWEEP, walks=self._walks)
         self.pruned = Pruned(
             **{what: sum(getattr(each, what) for each in pruned.values()) for what in _REMOVED}
         )

@@ -198,10 +198,10 @@ function Retention({ kept, records, cap, pruned }: RetentionProps) {
           </thead>
           <tbody>
             {shown.map((one) => (
-              <tr key={one.kind}>
-                <td>{one.kind}</td>
-                <td class="number">{counted(liveOf(one), cap)}</td>
-                <td class="number">{counted(endedOf(one), cap)}</td>
+              <tr key={`${one.kind} ${one.queue ?? ""} ${one.states.join(" ")}`}>
+                <td>{one.queue ? `${one.kind} of queue ${one.queue}: ${one.states.join(", ")}` : one.kind}</td>
+                <td class="number">{one.queue ? "" : counted(liveOf(one), cap)}</td>
+                <td class="number">{one.queue ? "" : counted(endedOf(one), cap)}</td>
                 <td>{span(one.seconds * 1_000)}</td>
               </tr>
             ))}

@@ -147,9 +147,9 @@ async def show_store(call: Call) -> api.StoreView:
         cap=status.cap,
         connections=status.connections,
         retention=tuple(
-            api.Kept(kind=name, seconds=age.total_seconds(), states=tuple(sorted(states)))
+            api.Kept(kind=name, seconds=age.total_seconds(), states=tuple(sorted(states)), queue=queue)
             for name, kind in sorted({**CATALOGUE, **parts.runtime.records.catalogue}.items())
-            for age, states in retention.ages(name, kind.ended).items()
+            for queue, age, states in retention.rules(name, kind.ended)
         ),
         pruned=parts.runtime.pruned.records,
     )
