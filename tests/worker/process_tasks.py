@@ -146,3 +146,13 @@ def unsaid() -> int:
 @task(name="snooze", executor="process")
 def snooze() -> None:
     raise Snooze("10m")
+
+
+@task(name="results_before", executor="process")
+def results_before(ctx: Context) -> list[int]:
+    return [each.result(int) for each in ctx.predecessors_sync()]
+
+
+@task(name="results_before_async", executor="process")
+async def results_before_async(ctx: Context) -> list[int]:
+    return [each.result(int) for each in await ctx.predecessors()]
