@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
 import signal
@@ -182,8 +183,12 @@ def _stop_this_process() -> None:
 
 
 MAX_COUNT = 10_000
-UNFINISHED = tuple(str(state) for state in job.JobState if state not in job.ENDED)
 RUNNING = (str(job.RUNNING),)
+WAITING = tuple(str(state) for state in job.WAITING)
+PAGE, PAGES = 500, 4
+"""Number of waiting jobs to look at in one request, and of requests, to see which of them can start."""
+BELIEVED_S = 15.0
+"""Time for which the result of looking at so many is used again."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 """Backoff between two attempts to report a death."""
 
@@ -213,7 +218,8 @@ async def _supervise(
     hide_password(here.url)
     log = make_log(settings.log_level, settings.log_format)
     command = [sys.executable, "-m", "interlock", "worker", "start", *words]
-    depth = Depth(here, settings.queues) if pool.most > pool.least else None
+    sizes = (pool.least * pool.slots, pool.most * pool.slots)
+    depth = Depth(here, settings.queues, sizes) if pool.most > pool.least else None
 
     async def unfinished() -> int | None:
         return await depth.look() if depth else None
@@ -282,36 +288,74 @@ class Deaths:
 
 
 class Depth:
-    """The number of unfinished jobs in some queues, read over one connection."""
+    """The number of jobs in some queues that run or can start, read over one connection.
 
-    def __init__(self, here: project.Project, queues: tuple[str, ...]) -> None:
+    `sizes` are the numbers of jobs that the smallest and the largest pool can execute at once: below the
+    first all are counted, and none are looked at beyond the second.
+    """
+
+    def __init__(
+        self, here: project.Project, queues: tuple[str, ...], sizes: tuple[int, int] = (0, MAX_COUNT)
+    ) -> None:
         self._here = here
         self._queues = queues
+        self._least, self._most = sizes
         self._connection = connected(here)
         self._port: Reach | None = None
+        self._shares: dict[str, tuple[float, float]] = {}
+        """The share of waiting jobs that can start by queue, and until when it is believed."""
 
     async def look(self) -> int | None:
-        """Return how many jobs wait for a worker or have one; None while the store is unavailable.
+        """Return how many jobs run or can start; None while the store is unavailable.
 
-        Jobs that wait in a paused queue are not claimed, so more workers would stay idle.
+        Jobs that wait in a paused queue, for a slot of a limit, for other jobs or for their time are not
+        claimed, so more workers would stay idle.
         """
         try:
             if self._port is None:
                 self._port = await self._connection.__aenter__()
-            here = self._port.here
-            paused = {hold.name for hold in await here.queues.paused()}
-            counts = [
-                await here.jobs.count(
-                    Query(kind=JOB.name, queue=queue, states=RUNNING if queue in paused else UNFINISHED),
-                    cap=MAX_COUNT,
-                )
-                for queue in self._queues
-            ]
+            return await self._count(self._port)
         except StoreUnavailable:
             await self.close()
             self._connection = connected(self._here)
             return None
-        return sum(count.number for count in counts)
+
+    async def _count(self, port: Reach) -> int:
+        paused = {hold.name for hold in await port.here.queues.paused()}
+        running = [await self._number(port, queue, RUNNING) for queue in self._queues]
+        waiting = {
+            queue: await self._number(port, queue, WAITING) for queue in self._queues if queue not in paused
+        }
+        all_ = sum(running) + sum(waiting.values())
+        if all_ <= self._least:
+            return all_
+        return sum(running) + sum([await self._startable(port, queue, waiting[queue]) for queue in waiting])
+
+    async def _number(self, port: Reach, queue: str, states: tuple[str, ...]) -> int:
+        query = Query(kind=JOB.name, queue=queue, states=states)
+        return (await port.here.jobs.count(query, cap=MAX_COUNT)).number
+
+    async def _startable(self, port: Reach, queue: str, waiting: int) -> int:
+        """Return about how many of the waiting jobs of a queue can start, by the newest ones."""
+        share, until = self._shares.get(queue, (1.0, 0.0))
+        if not waiting or time.monotonic() < until:
+            return math.ceil(waiting * share)
+        ready = looked_at = 0
+        now = await port.now()
+        query = Query(kind=JOB.name, queue=queue, states=WAITING, limit=PAGE, within=PAGES * PAGE)
+        for _ in range(PAGES):
+            views, cursor = await port.here.jobs.find(query)
+            looked_at += len(views)
+            ready += sum(view.ready_at is not None and view.ready_at <= now for view in views)
+            if not cursor:
+                return ready
+            if ready >= self._most:
+                break
+            query = msgspec.structs.replace(query, cursor=cursor)
+        else:  # that was expensive
+            share = ready / looked_at if looked_at else 1.0
+            self._shares[queue] = share, time.monotonic() + BELIEVED_S
+        return max(ready, math.ceil(waiting * share))
 
     async def close(self) -> None:
         """Close the connection."""
