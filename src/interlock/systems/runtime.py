@@ -153,6 +153,7 @@ class Runtime:
             planners=planners,
             reporting=settings.runs.reporting,
             below=host.below,
+            limits=self.limits,
         )
         self.simulations = SimulationManager(
             self.engine, settings=settings, cancel_job=self.jobs.cancel, below=host.below

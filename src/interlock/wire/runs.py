@@ -74,6 +74,10 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     retries: int | None = None
     retry: dict[str, RetryRule] = {}
     losses: int | None = None
+    limits: tuple[str, ...] = ()
+    """Limits that the job counts against; each must be declared."""
+    weight: int = 1
+    """Number of slots of each limit that it takes."""
     secrets: tuple[str, ...] = ()
     """Names of its secrets; never granted to a run from a fork."""
     environment: str = ""

@@ -306,12 +306,15 @@ class Limits:
             return specs
         stamped = []
         for spec in specs:
-            await self._check(spec)
+            await self.check(spec)
             keys = tuple(dict.fromkeys((*spec.limits, *self.scopes_of(spec.task, spec.queue))))
             stamped.append(spec if keys == spec.limits else replace(spec, limits=keys))
         return stamped
 
-    async def _check(self, spec: JobSpec) -> None:
+    async def check(self, spec: JobSpec) -> None:
+        """Raise for a job whose limits are not declared, or that could never have what it wants."""
+        if not spec.limits:
+            return
         names = await self.known()
         if any(definition_of(key, names) is None for key in spec.limits):
             names = await self.look()

@@ -179,6 +179,8 @@ def spec_of(
         retries=planned.retries,
         retry=planned.retry,
         losses=planned.losses,
+        limits=planned.limits,
+        weight=planned.weight,
         secrets=planned.secrets,
         secrets_withheld=from_fork,
         trace=trace or {},

@@ -21,27 +21,32 @@ from interlock.engine.aggregate import rewritten
 from interlock.engine.unit_of_work import Applied, Decision, Engine
 from interlock.errors import (
     InterlockError,
+    InvalidLimit,
     InvalidRun,
     PlanRefused,
     StoreUnavailable,
     TransitionNotAllowed,
+    UnknownLimit,
 )
 from interlock.lifecycles import run
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.run import RUN, RunState
 from interlock.store.records import Change, Commit, Key, Record
 from interlock.systems.orchestrator.ids import JobIds
+from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run, encode_run, group_key, labels_of
 from interlock.systems.runs.cancellation import RunCancellation
 from interlock.systems.runs.plan_validation import (
+    MOST_FAULTS,
     awaited,
     awaited_first,
     check_admitted,
     check_plan,
     seconds_for_approvals,
+    spec_of,
 )
 from interlock.systems.runs.plans import PlanGraph, PlanPiece, Plans, piece_change, pieces_of, plan_graph
 from interlock.systems.runs.reconciler import RunCommit, RunReconciler, run_commit_of
@@ -124,7 +129,9 @@ class RunPreparation:
         settings: OrchestratorSettings,
         planners: Mapping[str, Planner],
         ids: JobIds,
+        limits: Limits | None = None,
     ) -> None:
+        self._limits = limits
         self._engine = engine
         self._plans = plans
         self._reconciler = reconciler
@@ -157,6 +164,7 @@ class RunPreparation:
         try:
             plan = await self._ask(record)
             check_plan(plan, self._settings)
+            await self.check_limits(plan)
             check_admitted(body, plan.jobs, self._settings.secrets)
         except StoreUnavailable:
             raise
@@ -170,6 +178,24 @@ class RunPreparation:
             if _group_is_open(record):
                 await self._join(run_id, plan.concurrency_group, looks_around=awaits is None)
             await self._accept_plan(run_id, plan, awaits)
+
+    async def check_limits(self, plan: Plan) -> None:
+        """Raise with all limits of a plan that are not declared, or that a job could never have."""
+        if self._limits is None:
+            return
+        found: dict[str, str] = {}
+        for planned in plan.jobs:
+            try:
+                await self._limits.check(spec_of(planned))
+            except (UnknownLimit, InvalidLimit) as error:
+                line = f" (line {planned.line})" if planned.line else ""
+                found.setdefault(f"{planned.name}{line}: {error.sentence.rstrip('.')}", error.todo)
+        if found:
+            raise PlanRefused(
+                "The plan cannot be carried out: " + "; ".join([*found][:MOST_FAULTS]) + ".",
+                todo=next(iter(found.values())),
+                facts={"faults": [*found][:MOST_FAULTS], "number": len(found)},
+            )
 
     async def _take_up(self, run_id: str, body: RunBody) -> None:
         """Continue with the stored plan: submitted with the run, taken over, or held."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -21,8 +21,9 @@ from interlock.lifecycles import run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.store.records import Commit, Entry, Key, Record, Repeated
-from interlock.systems.orchestrator.explanation import look_for_lacks
+from interlock.systems.orchestrator.explanation import Lack, look_for_lacks
 from interlock.systems.orchestrator.ids import JobIds
+from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.notifications import RunsNotified
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runs.aggregate import RunAggregate
@@ -207,16 +208,25 @@ class RunService:
         reporting: ReportingSettings | None = None,
         reporters: Sequence[Reporter] | None = None,
         below: Callable[[int], int] = secrets.randbelow,
+        limits: Limits | None = None,
     ) -> None:
         self.engine = engine
         self.settings = settings
+        self._limits = limits
         self._ids = JobIds(below, prefix="r_")
         self._job_ids = JobIds(below)
         self._plans = Plans(lambda: engine.store)
         self.reconciler = RunReconciler(engine, self._plans, settings, self._job_ids)
         self._cancellation = RunCancellation(engine, self.reconciler, settings, self._descends)
         self.preparation = RunPreparation(
-            engine, self._plans, self.reconciler, self._cancellation, settings, planners or {}, self._job_ids
+            engine,
+            self._plans,
+            self.reconciler,
+            self._cancellation,
+            settings,
+            planners or {},
+            self._job_ids,
+            limits,
         )
         ending = RunEnding(engine, self._plans, settings, self.view)
         self.reporting = ReportService(engine, ending, reporting or ReportingSettings(), reporters)
@@ -249,6 +259,8 @@ class RunService:
         again = RunOrigin(terms=terms, claimed=claimed, happened=happened)
 
         async def do() -> RunView:
+            if spec.plan is not None:
+                await self.preparation.check_limits(spec.plan)
             return await self._made(
                 spec, spec.plan, idempotency_key=idempotency_key, actor=actor, again=again
             )
@@ -483,8 +495,16 @@ class RunService:
         found = await self._jobs_named(names)
         now = await self.engine.clock.now()
         lacks = await look_for_lacks(self.engine.store, found.values(), now, names=False)
-        explanation = explain(record, graph, found, now, lacks)
+        waits = {**lacks, **await self._held_back(found.values(), now)}
+        explanation = explain(record, graph, found, now, waits)
         return await self.analyser.explained(await self.reporting.explained(explanation))
+
+    async def _held_back(self, jobs: Iterable[Record], now: datetime) -> dict[str, Lack]:
+        """Return which limit each of these jobs waits for, by its id."""
+        if self._limits is None:
+            return {}
+        held = {one.id: await self._limits.explain(one, now, names=False) for one in jobs}
+        return {job_id: lack for job_id, lack in held.items() if lack is not None}
 
     async def _job_views(self, record: Record, pieces: Sequence[PlanPiece]) -> list[RunJobView]:
         found = await self._jobs_named([name for piece in pieces for name in piece.ids])

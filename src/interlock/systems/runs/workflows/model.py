@@ -200,6 +200,8 @@ class Defaults:
     retries: int | None = None
     retry: Mapping[str, WorkflowRetry] | None = None
     losses: int | None = None
+    limits: tuple[PlacedTemplate, ...] | None = None
+    weight: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

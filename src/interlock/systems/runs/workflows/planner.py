@@ -76,6 +76,8 @@ def planned_job(
         retries=settings.value("retries"),
         retry={name: _rule(rule) for name, rule in (settings.value("retry") or {}).items()},
         losses=settings.value("losses"),
+        limits=tuple(limit.template.filled(known) for limit in settings.value("limits") or ()),
+        weight=settings.value("weight") or 1,
         secrets=secrets,
     )
 

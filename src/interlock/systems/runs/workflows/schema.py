@@ -60,6 +60,7 @@ from interlock.systems.runs.workflows.model import (
     useless,
 )
 from interlock.systems.runs.workflows.yaml_nodes import FileFaults, pairs, place_of
+from interlock.wire.limits import MAX_NAME, MAX_SLOTS
 
 NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
 MOST_AXES = 20
@@ -302,6 +303,13 @@ _DEFAULTS = (
         "{infra: {retries: 3}}",
     ),
     Field("losses", WholeNumber(0, 100), "How often it may lose its runner (default 3)."),
+    Field(
+        "limits",
+        Several(TemplateText(most=MAX_NAME)),
+        "Declared limits that the job counts against. It waits until each has a free slot.",
+        "[staging, vendor-x]",
+    ),
+    Field("weight", WholeNumber(1, MAX_SLOTS), "Number of slots of each limit that it takes (default 1)."),
 )
 DEFAULTS = Object("defaults", Defaults, _DEFAULTS)
 JOB = Object(
