@@ -92,11 +92,11 @@ async def sweep_ended(
 
 
 class _Walk(msgspec.Struct):
-    """How far a walk through the records of a state is."""
+    """The progress of a walk through the records of a state."""
 
     cursor: str = ""
     next_at: float = float("-inf")
-    """When the next walk may begin."""
+    """Time from which the next walk may begin."""
     took_s: float = 0.0
 
     async def go_on(self, prune: Callable[..., Awaitable[Pruned]]) -> Pruned:

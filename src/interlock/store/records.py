@@ -369,7 +369,7 @@ class Pruned(msgspec.Struct, frozen=True):
     requests: int = 0
     more: bool = False
     cursor: str = ""
-    """Where `prune_by_queue` continues; empty at the end."""
+    """Cursor with which `prune_by_queue` continues; empty at the end."""
 
 
 def record_after(change: Change, before: Record | None, at: datetime) -> Record:
