@@ -40,7 +40,7 @@ def jump(server: Running, seconds: float) -> None:
     server.jump(seconds)
     clock = server.parts.runtime.engine.clock
     assert isinstance(clock, StoreClock)
-    clock._asked_at = float("-inf")
+    clock._read_at = float("-inf")
 
 
 async def series(client: httpx2.AsyncClient, name: str) -> dict[str, float]:
