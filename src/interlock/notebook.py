@@ -158,16 +158,16 @@ def _counted(view: BatchView) -> Iterator[str]:
 
 def _share(view: JobView) -> float | None:
     """Return the progress of the attempts together."""
-    told = [each.progress for each in view.attempts if each.progress is not None]
-    shares = [each.done / each.total for each in told if each.done is not None and each.total]
+    reports = [each.progress for each in view.attempts if each.progress is not None]
+    shares = [each.done / each.total for each in reports if each.done is not None and each.total]
     return min(1.0, max(0.0, sum(shares) / len(shares))) if shares else None
 
 
 def _message(view: JobView) -> str:
     if view.failure is not None:
         return f"{view.failure.failure_class}: {view.failure.error}"
-    told = [each.progress.message for each in view.attempts if each.progress and not each.ended_at]
-    return "; ".join(filter(None, told))
+    messages = [each.progress.message for each in view.attempts if each.progress and not each.ended_at]
+    return "; ".join(filter(None, messages))
 
 
 def _percent(share: float | None) -> str:

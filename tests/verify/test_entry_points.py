@@ -111,7 +111,12 @@ def test_every_decider_of_production_is_explored_or_named_with_who_tries_it() ->
 
 def test_the_checker_explores_the_ways_of_batches() -> None:
     called = explored(ALONE)
-    ways = (grants._offer_together, runner_messages.decide_completions, submission.NewJobs.batch)
+    ways = (
+        grants._offer_together,
+        grants.foresee,
+        runner_messages.decide_completions,
+        submission.NewJobs.batch,
+    )
     assert [way.__qualname__ for way in ways if _place(way) not in called] == []
 
 
@@ -121,7 +126,12 @@ def _place(function: Any) -> tuple[str, int]:
 
 @pytest.mark.parametrize(
     ("whose", "name"),
-    [(grants, "_offer_together"), (job_decisions, "decide_completions"), (submission.NewJobs, "batch")],
+    [
+        (grants, "_offer_together"),
+        (job_decisions, "foresee"),
+        (job_decisions, "decide_completions"),
+        (submission.NewJobs, "batch"),
+    ],
 )
 def test_a_batch_that_decides_otherwise_is_noticed(
     monkeypatch: pytest.MonkeyPatch, whose: Any, name: str
@@ -131,11 +141,7 @@ def test_a_batch_that_decides_otherwise_is_noticed(
 
     def broken(*given: Any, **words: Any) -> Any:
         decided = honest(*given, **words)
-        if decided is None:
-            return None
-        if isinstance(decided, runner_messages.HeardTogether):
-            return replace(decided, batch=_other(decided.batch))
-        return _other(decided)
+        return None if decided is None else _other(decided)
 
     monkeypatch.setattr(whose, name, broken)
     violation, *_ = check(JobWorld(ALONE), most=20_000).violations

@@ -54,8 +54,8 @@ class Retention(msgspec.Struct, frozen=True):
     def of_queues(self, kind: str, state: str) -> dict[str, timedelta]:
         """Return the retention of each queue that keeps records of this state longer or shorter."""
         general = self.of(kind, state)
-        said = {queue: ages.get(state, general) for queue, ages in self.by_queue.get(kind, {}).items()}
-        return {queue: age for queue, age in said.items() if age != general}
+        found = {queue: ages.get(state, general) for queue, ages in self.by_queue.get(kind, {}).items()}
+        return {queue: age for queue, age in found.items() if age != general}
 
     def longest(self) -> Retention:
         """Return the retention after which records are removed whatever their queue is."""

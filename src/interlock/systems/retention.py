@@ -32,8 +32,8 @@ class QueueRetention(msgspec.Struct, frozen=True, kw_only=True):
 
     def ages(self) -> dict[str, timedelta]:
         """Return the retention by final state of what is set."""
-        said: dict[str, str] = msgspec.structs.asdict(self)
-        return {str(_OUTCOMES[name]): read_duration(text) for name, text in said.items() if text}
+        texts: dict[str, str] = msgspec.structs.asdict(self)
+        return {str(_OUTCOMES[name]): read_duration(text) for name, text in texts.items() if text}
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,19 +49,19 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
     def faults(self) -> Iterator[str]:
         """Yield what cannot be used."""
         yield from _bad_ages("retention", self._texts())
-        for queue, said in self.queues.items():
+        for queue, ages in self.queues.items():
             if not queue:
                 yield "retention.queues has a queue without a name"
-            yield from _bad_ages(f"retention.queues.{queue}", msgspec.structs.asdict(said))
+            yield from _bad_ages(f"retention.queues.{queue}", msgspec.structs.asdict(ages))
 
     def over(self, base: Retention) -> Retention:
-        """Return what is kept for how long, with what is said here."""
-        said = {name: read_duration(text) for name, text in self._texts().items() if text}
-        queues = {name: ages for name, one in self.queues.items() if (ages := one.ages())}
-        if not said and not queues:
+        """Return the retention with these settings."""
+        ages = {name: read_duration(text) for name, text in self._texts().items() if text}
+        queues = {name: own for name, one in self.queues.items() if (own := one.ages())}
+        if not ages and not queues:
             return base
-        general = Retention(said.get("other", base.default), base.by_kind)
-        of_jobs = {str(state): said.get(name, general.of(JOB.name)) for name, state in _OUTCOMES.items()}
+        general = Retention(ages.get("other", base.default), base.by_kind)
+        of_jobs = {str(state): ages.get(name, general.of(JOB.name)) for name, state in _OUTCOMES.items()}
         kept = Retention(general.default, base.by_kind, {JOB.name: of_jobs}, {JOB.name: queues})
         last = kept.longest().by_state[JOB.name]
         beside = {name: max(*last.values(), general.of(name)) for name in BESIDE}
@@ -73,8 +73,8 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
         return {name: text for name, text in msgspec.structs.asdict(self).items() if name != "queues"}
 
 
-def _bad_ages(section: str, said: dict[str, str]) -> Iterator[str]:
-    for name, text in said.items():
+def _bad_ages(section: str, texts: dict[str, str]) -> Iterator[str]:
+    for name, text in texts.items():
         try:
             if text and read_duration(text) < LEAST:
                 yield f"{section}.{name} is {text} and must be at least 1h"

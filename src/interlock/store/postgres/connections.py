@@ -57,7 +57,7 @@ class PoolLimit:
         self._measuring: asyncio.TimerHandle | None = None
         self._used_s = self._changed_at = 0.0
         self._line_at = self._window_at = self._lined_s = 0.0
-        """When the line formed, when the window began, and how long there was a line in it."""
+        """Start of the line, start of the window, and time with a line in it."""
 
     async def enter(self, deadline: float) -> None:
         """Take a place; raise TimeoutError if there is none by the deadline."""
