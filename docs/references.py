@@ -44,7 +44,7 @@ CONSTRUCTED = {"Interlock", "FlakyError", "FaultyStore", "JumpingClock", "Regist
 INTERNAL = {
     "Context": "printed report_workloads take put_back finish_lines stop speech active quiet",
     "Flow": "made",
-    "Parent": "relay_submit relay_children",
+    "Parent": "relay_submit relay_children relay_wait",
     "Simulation": "executor_on",
     "SimulationContext": "completed_step latest receive must_pause paused done failed",
     "Task": "call_arguments invoke executor_on prepare context_name wants_context",

@@ -1,6 +1,6 @@
 -- Read the ready records, and write the foreseen change of all of them if all have the foreseen shape and are as
--- many as wanted; in one statement. Without locks, for a claimer that is alone. `at` is NULL where nothing was
--- written; then no record is told.
+-- many as wanted; in one statement. `at` is NULL where nothing was written; then no record is told. This is for a
+-- claimer that is alone; in company it locks what it reads (claims.py).
 WITH ready AS MATERIALIZED (
     SELECT * FROM interlock.peek_ready($1, $2, $3, $4, $5, $6, $7, $8) WITH ORDINALITY
 ), shape AS MATERIALIZED (
