@@ -57,6 +57,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Whether several hosts may use it at once."""
     enforces_tables: bool
     """The database itself refuses illegal states, also from a bare shell."""
+    foresight: bool = False
+    """Whether claims are cheaper with `Claim.foresight`; it is ignored otherwise."""
     max_body_bytes: int = 1_048_576
     max_batch: int = 1_000
 

@@ -97,6 +97,7 @@ class PostgresStore:
             durability=server.durability if server else "not open yet",
             shared=True,
             enforces_tables=True,
+            foresight=True,
         )
 
     async def open(self) -> None:

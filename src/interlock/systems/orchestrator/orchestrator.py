@@ -28,7 +28,6 @@ from interlock.store.records import (
     Claim,
     Commit,
     Committed,
-    Foresight,
     Guard,
     Key,
     Outcome,
@@ -46,6 +45,7 @@ from interlock.systems.orchestrator.gates import LIMITS
 from interlock.systems.orchestrator.grants import (
     ClaimCommit,
     Claiming,
+    ForeseenGrant,
     Offer,
     claim_key_of,
     claim_over,
@@ -185,12 +185,16 @@ class Orchestrator:
         """Claim jobs for runners with the same queues, labels and tasks; return the grants in their order."""
         first, epoch = requests[0], await self._known_epoch()
         chance, mark, most = self._seeds(), self.engine.mark(), self.engine.store.capabilities.max_body_bytes
-        claimings = []
-        for each in requests:
-            secret = secret_of(seed_of(each, chance))
-            claimings.append(Claiming(each, secret, digest_of(secret), epoch, mark, self.settings, most))
+        own = [secret_of(seed_of(each, chance)) for each in requests]
+        claimings = [
+            Claiming(each, secret, digest_of(secret), epoch, mark, self.settings, most)
+            for each, secret in zip(requests, own, strict=True)
+        ]
         limit = sum(request.limit for request in requests)
         limits = self._limits if self._limits is not None and self._limits.scopes else None
+        foreseen = await self._foreseen(claimings) if limits is None else None
+        if foreseen is not None:
+            claimings[0] = msgspec.structs.replace(claimings[0], foreseen=foreseen)
         claim = Claim(
             kind=JOB.name,
             queues=await self._open_among(first.queues),
@@ -198,7 +202,7 @@ class Orchestrator:
             handlers=first.tasks,
             limit=limit,
             guard=guard,
-            foresight=await self._foresight(claimings) if limits is None else None,
+            foresight=None if foreseen is None else foreseen.foresight,
         )
         bundles: list[ClaimCommit] = []
         ranks: dict[str, int] = {}
@@ -217,7 +221,7 @@ class Orchestrator:
         try:
             outcomes = await self.engine.claim(claim, decide) if claim.queues else ()
         except StoreUnavailable:
-            given = await self._find_out(claimings, bundles, foreseen=claim.foresight is not None)
+            given = await self._find_out(claimings, bundles, foreseen=foreseen is not None)
         else:
             given = self._given(bundles, outcomes)
             self._learn(claimings, bundles, given)
@@ -235,7 +239,7 @@ class Orchestrator:
             for place, (request, mine) in enumerate(zip(requests, grants, strict=True))
         ]
 
-    async def _foresight(self, claimings: Sequence[Claiming]) -> Foresight | None:
+    async def _foreseen(self, claimings: Sequence[Claiming]) -> ForeseenGrant | None:
         """Return the decision of a claim whose jobs are like those of the last one."""
         request = claimings[0].request
         if len(claimings) > 1 or request.claim_id:
@@ -247,6 +251,8 @@ class Orchestrator:
         self, claimings: Sequence[Claiming], bundles: Sequence[ClaimCommit], given: Sequence[object]
     ) -> None:
         """Remember one of the jobs if the claim was full and all were granted by one decision."""
+        if not self.engine.store.capabilities.foresight:
+            return
         request = claimings[0].request
         self._last_claimed.pop(_terms_of(request), None)
         if len(claimings) == len(bundles) == 1 and len(bundles[0].offers) == 1:
