@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.debian import unpacked, with_dependencies
 from tests.deploy.files import DEPLOY, MARGIN_S, STOPS_S, parsed, variables
 from tests.waiting import PROGRAM_S
 
@@ -18,7 +20,6 @@ from interlock.lifecycles.durations import DEFAULTS
 
 FOLDER = DEPLOY / "systemd"
 UNITS = sorted(FOLDER.glob("*.service"))
-ANALYZE = shutil.which("systemd-analyze")
 PROGRAM = "/opt/interlock/bin/interlock"
 
 
@@ -106,11 +107,24 @@ def test_the_settings_are_read_and_their_module_is_there() -> None:
     assert said.worker.module == "interlock.demo.tasks"
 
 
-@pytest.mark.skipif(ANALYZE is None, reason="needs systemd-analyze")
 def test_systemd_understands_every_setting_of_the_units(tmp_path: Path) -> None:
     assert verify(tmp_path, "") == []
     (complaint,) = verify(tmp_path, "ProtectEverything=yes\n")
     assert "ProtectEverything" in complaint
+
+
+def systemd_analyze() -> tuple[str, dict[str, str]]:
+    """Return the program, installed or out of Debian's packages, and its environment."""
+    installed = shutil.which("systemd-analyze")
+    if installed:
+        return installed, dict(os.environ)
+    root = unpacked("systemd", *with_dependencies("systemd"))
+    program = root / "usr" / "bin" / "systemd-analyze"
+    assert program.exists(), "systemd-analyze cannot be had: apt-get install systemd"
+    libraries = sorted({str(path.parent) for path in root.rglob("*.so*")})
+    units = [str(path) for path in root.glob("**/lib/systemd/system")]
+    added = {"LD_LIBRARY_PATH": ":".join(libraries), "SYSTEMD_UNIT_PATH": ":".join(units)}
+    return str(program), {**os.environ, **added}
 
 
 def verify(folder: Path, more: str) -> list[str]:
@@ -121,8 +135,10 @@ def verify(folder: Path, more: str) -> list[str]:
             text = text.replace("[Service]\n", f"[Service]\n{more}")
         (folder / unit.name).write_text(text, encoding="utf-8")
     names = [str(folder / unit.name.replace("@.", "@01.")) for unit in UNITS]
+    program, environment = systemd_analyze()
     said = subprocess.run(
-        [str(ANALYZE), "verify", "--man=no", *names],
+        [program, "verify", "--man=no", *names],
+        env=environment,
         capture_output=True,
         text=True,
         timeout=PROGRAM_S,

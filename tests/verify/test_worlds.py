@@ -17,7 +17,6 @@ from tests.waiting import PROGRAM_S
 from typer.testing import CliRunner
 
 import interlock
-from interlock.cli import forms
 from interlock.cli.main import app
 from interlock.errors import InvalidArguments
 from interlock.systems.orchestrator import runner_messages
@@ -62,12 +61,6 @@ for world, faults, hours in (
     hours *= float(os.environ["SHARE"])
     print(play(world_named(world), faults_named(faults), seed=7, hours=hours).trace)
 """
-
-
-@pytest.fixture(autouse=True)
-def nothing_chosen() -> None:
-    """Forget the form of the output of an earlier command, as every start of a program does."""
-    forms.reset()
 
 
 def chapters_that_hold() -> list[Chapter]:

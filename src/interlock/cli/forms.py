@@ -53,7 +53,7 @@ chosen = OutputForm()
 
 
 def reset() -> None:
-    """Forget what an earlier command of this process has chosen."""
+    """Forget what a command of this process has chosen."""
     global chosen  # noqa: PLW0603 - one command runs at a time
     chosen = OutputForm()
 
@@ -78,14 +78,16 @@ class RecordsCommand(TyperCommand):
         kind, template = _read(ctx.params.pop(_FORM) or "table")
         columns, sort = _names(ctx.params.pop(_COLUMNS)), _names(ctx.params.pop(_SORT))
         reverse, pager = ctx.params.pop(_REVERSE), not ctx.params.pop(_NO_PAGER)
-        chosen = OutputForm(kind, template, columns, sort, reverse, pager)
-        if chosen.is_sorted and (chosen.is_data or ctx.params.get("as_json")):
+        form = OutputForm(kind, template, columns, sort, reverse, pager)
+        if form.is_sorted and (form.is_data or ctx.params.get("as_json")):
             raise typer.BadParameter(
                 "--sort and --reverse order the rows of a table; JSON keeps the order of the store. "
                 "Leave them out, or sort the JSON, for example with jq."
             )
-        if chosen.is_data:
+        if form.is_data:
             ctx.params["as_json"] = True
+        chosen = form
+        ctx.call_on_close(reset)
         return rest
 
 

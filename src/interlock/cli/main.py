@@ -35,7 +35,6 @@ from interlock.cli import (
     dead_letters,
     dev,
     doctor,
-    forms,
     jobs,
     limits,
     machines,
@@ -120,7 +119,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _answer(given: list[str]) -> int:
-    forms.reset()
     try:
         return _run(given)
     except InterlockError as error:
