@@ -12,6 +12,7 @@ from tests.worker.conftest import QUICK, Gate, Start
 from interlock.wire.runner import Ack, Complete, Release
 from interlock.worker import executors, task_runner
 from interlock.worker.settings import WorkerSettings
+from interlock.worker.tasks import Registry
 
 
 async def test_prefetched_grants_wait_unacknowledged_and_are_acknowledged_together(
@@ -95,6 +96,32 @@ async def test_what_was_asked_for_ahead_and_cannot_begin_is_given_back(
         await board.until_state(job, "succeeded")
     assert await worker.stop() == 0
     assert (worker.process.data.processed, worker.process.data.failed) == (24, 0)
+
+
+async def test_after_a_full_claim_the_next_one_is_sent_before_handlers_run(
+    board: Board, start: Start, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "SOON_S", 60.0)  # whatever it does is quick
+    monkeypatch.setattr(task_runner, "SLICE_S", 600.0)  # no busy machine cuts a cohort into slices
+    sent = 0
+    sent_before: list[int] = []
+
+    def count(method: str) -> None:
+        nonlocal sent
+        sent += method == "claim"
+
+    @registry.task(name="counting")
+    async def counting() -> None:
+        sent_before.append(sent)
+
+    board.before = count
+    jobs = [board.pin("counting") for _ in range(40)]
+    start(concurrency=4)
+    for job in jobs:
+        await board.until_state(job, "succeeded")
+    later = board.claims[2 : len(board.claims) - 2]  # the first two learn that handlers are quick
+    assert {claim.limit for claim in later} == {4}
+    assert sent_before[8:32] == [number + 4 for number in range(6) for _ in range(4)]
 
 
 class Waiting:
