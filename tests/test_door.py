@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock import FlakyError, Interlock, JobSpec, task
+from interlock import Context, FlakyError, Interlock, JobSpec, Registry, task
 from interlock.errors import BadFilter, BadStoreUrl, InvalidArguments, NotJson, ResultNotReady
 from interlock.testing import in_memory
+from interlock.wire.schedules import ScheduleSpec
 
 
 @task(name="door.double")
@@ -32,6 +33,34 @@ async def test_the_input_of_a_spec_can_be_plain_values(il: Interlock) -> None:
     (two,) = await il.submit_many([JobSpec(task="door.double", input=given)])
     for job in (one, two):
         assert msgspec.json.decode((await job.view()).input) == {"x": 21}
+
+
+async def test_the_input_of_a_spec_can_be_plain_values_in_a_schedule_and_in_a_batch(il: Interlock) -> None:
+    spec = JobSpec(task="door.double", input={"x": 21})
+    made = await il.schedules.create("nightly", ScheduleSpec(job=spec, every="1h"))
+    await il.batches.submit([spec], callback=spec)
+    (job,), _ = await il.jobs("task:door.double")
+    for given in (made.spec.job.input, job.input):
+        assert msgspec.json.decode(given) == {"x": 21}
+
+
+async def test_a_handler_and_a_middleware_may_submit_plain_values() -> None:
+    registry = Registry()
+    registry.add(double)
+
+    @registry.middleware
+    class Doubles:
+        def submit(self, spec: JobSpec) -> JobSpec:
+            return msgspec.structs.replace(spec, input={"x": 2 * msgspec.json.decode(spec.input)["x"]})
+
+    @registry.task(name="parent")
+    async def parent(ctx: Context, x: int) -> list[str]:
+        return await ctx.submit_many([JobSpec(task="door.double", input={"x": x})])
+
+    async with in_memory(registry) as il:
+        (child,) = await (await il.submit(parent, 1)).result(timeout_s=60)
+        assert (await il.wait(child, timeout_s=60)).state == "COMPLETED"
+        assert await il.result(child) == 8
 
 
 async def test_an_input_that_json_cannot_hold_is_refused_with_its_place(il: Interlock) -> None:

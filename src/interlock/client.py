@@ -40,7 +40,7 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.filters import read_filter
 from interlock.wire.jobs import NODES, JobSpec, JobView, Submission, TreeView
 from interlock.wire.waits import SignalView
-from interlock.worker.codec import Work, decoder_of, encode, spec_of, with_json
+from interlock.worker.codec import Work, decoder_of, encode, spec_of
 from interlock.worker.composition import Composable
 from interlock.worker.context import Context
 from interlock.worker.middleware import Chain, layer_of
@@ -228,7 +228,7 @@ class Interlock:
         self, specs: Sequence[JobSpec], *, request_id: str | None = None
     ) -> list[JobHandle]:
         """Submit many jobs in one call: `[task.spec(n) for n in range(1000)]`."""
-        specs = await self.middleware().submission([with_json(spec) for spec in specs])
+        specs = await self.middleware().submission(specs)
         made = await self._jobs.submit_jobs(specs, actor=self.actor, request_id=request_id)
         return [JobHandle(self, one.id, one.how) for one in made]
 

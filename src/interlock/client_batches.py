@@ -19,7 +19,7 @@ from interlock.remote.interfaces import Services
 from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.batches import BatchJob, BatchSpec, BatchView
 from interlock.wire.jobs import After, AfterEnd, JobSpec
-from interlock.worker.codec import Work, spec_of, with_json
+from interlock.worker.codec import Work, spec_of
 from interlock.worker.middleware import Chain
 from interlock.worker.tasks import Task
 
@@ -87,7 +87,7 @@ class BatchesClient:
         with `request_id` a call that was interrupted goes on where it was.
         """
         called = [] if callback is None else [_callback_of(callback, into)]
-        specs = await self._middleware().submission([*(with_json(spec) for spec in jobs), *called])
+        specs = await self._middleware().submission([*jobs, *called])
         last = specs[-1] if called else None
         spec = BatchSpec(description=description, callback=last, on=on, into=into)
         first, *more = _portions(specs[: len(jobs)])

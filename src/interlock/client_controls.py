@@ -30,6 +30,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
+import msgspec
+
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.remote.dead_letters import DeadLettersApi
 from interlock.remote.interfaces import Services
@@ -150,11 +152,10 @@ class SchedulesClient:
         start, end, exclude, jitter, catch_up, catch_up_limit, overlap. With `update` an existing schedule of
         that name is changed; repeating the call has no effect.
         """
-        spec = (
-            work
-            if isinstance(work, ScheduleSpec)
-            else schedule_spec(with_json(spec_of(work, (), {})), when, **how)
-        )
+        if isinstance(work, ScheduleSpec):
+            spec = msgspec.structs.replace(work, job=with_json(work.job))
+        else:
+            spec = schedule_spec(spec_of(work, (), {}), when, **how)
         act = self._schedules.put if update else self._schedules.create
         return await act(name, spec, actor=self._actor, request_id=request_id)
 

@@ -23,7 +23,7 @@ from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.transactions import completing, submitting
 from interlock.systems.runtime import Runtime
 from interlock.wire.jobs import JobSpec
-from interlock.worker.codec import Work, encode, spec_of, with_json
+from interlock.worker.codec import Work, encode, spec_of
 from interlock.worker.context import Context
 from interlock.worker.middleware import Chain
 from interlock.worker.signatures import ContextByName
@@ -99,7 +99,7 @@ class TransactionClient:
 
     async def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:
         """Submit up to 1,000 jobs and return their ids."""
-        given = await self._deciding.middleware().submission([with_json(spec) for spec in specs])
+        given = await self._deciding.middleware().submission(specs)
         return await self._run(self._deciding.submitting(given, request_id))
 
     async def complete(self, ctx: Context, result: T) -> T:
@@ -146,7 +146,7 @@ class SyncTransactionClient:
 
     def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:
         """Submit up to 1,000 jobs and return their ids."""
-        given = self._deciding.middleware().submission_sync([with_json(spec) for spec in specs])
+        given = self._deciding.middleware().submission_sync(specs)
         return self._run(self._deciding.submitting(given, request_id))
 
     def complete(self, ctx: Context, result: T) -> T:

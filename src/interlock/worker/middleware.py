@@ -47,6 +47,7 @@ import msgspec
 
 from interlock.errors import CannotLoad, InvalidArguments
 from interlock.wire.jobs import JobSpec
+from interlock.worker.codec import with_json
 from interlock.worker.imports import cannot_load, import_named
 
 if TYPE_CHECKING:
@@ -150,15 +151,14 @@ class Chain:
     # Before a submission
 
     async def submission(self, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:
-        """Return the specs as they are submitted."""
+        """Return the specs as they are submitted; plain inputs are encoded as JSON."""
+        specs = [with_json(spec) for spec in specs]
         if not self._submit:
             return specs
         return [await self._submitted(spec) for spec in specs]
 
     def submission_sync(self, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:
-        """Return the specs as they are submitted, in a thread without an event loop."""
-        if not self._submit:
-            return specs
+        """Do the same in a thread without an event loop."""
         submission = self.submission(specs)
         if any(inspect.iscoroutinefunction(layer.submit) for layer in self._submit):
             return asyncio.run(submission)
@@ -182,7 +182,7 @@ class Chain:
                     todo="Return the spec, changed or not: return spec.with_metadata(tenant=...).",
                     facts={"middleware": layer.address, "task": spec.task},
                 )
-            spec = made
+            spec = with_json(made)
         return spec
 
 
