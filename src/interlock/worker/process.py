@@ -76,6 +76,8 @@ class Connection:
         self._woken = woken
         self._monotonic = monotonic
         self._port: OrchestratorPort | None = None
+        self._patient: Patient | None = None
+        """The port, if it is patient; to compare it with a protocol for each claim costs 20 µs."""
         self._unsubscribe: Callable[[], None] = lambda: None
         self._recovered_at = float("-inf")
 
@@ -105,6 +107,7 @@ class Connection:
             await _let_go(port, LET_GO_S)
             raise
         self._port = port
+        self._patient = port if isinstance(port, Patient) else None
         self._unsubscribe = port.subscribe(self._woken)
         return True
 
@@ -112,24 +115,22 @@ class Connection:
         """Return from when on leases of the last claim may be trusted; `asked_at` is the time of the
         claim.
         """
-        port: object = self._port
-        return max(asked_at, port.granted_after) if isinstance(port, Patient) else asked_at
+        patient = self._patient
+        return asked_at if patient is None else max(asked_at, patient.granted_after)
 
     def hasten(self) -> None:
         """Stop waiting for jobs at the server."""
-        port: object = self._port
-        if isinstance(port, Patient):
-            port.hasten()
+        if self._patient is not None:
+            self._patient.hasten()
 
     def relax(self) -> None:
         """Wait for jobs again."""
-        port: object = self._port
-        if isinstance(port, Patient):
-            port.relax()
+        if self._patient is not None:
+            self._patient.relax()
 
     async def release(self, within_s: float = LET_GO_S) -> None:
         """Close the port, if there is one."""
-        port, self._port = self._port, None
+        port, self._port, self._patient = self._port, None, None
         if port is not None:
             self._unsubscribe()
             await _let_go(port, within_s)
