@@ -16,6 +16,9 @@ from bench.jobs.contenders import STORES, names
 from bench.report import report, show
 from bench.rounds import FULL, LONG, QUICK, Pace
 from bench.runs import pushes, shapes, sizes
+from bench.scheduling import claims as scheduled_claims
+from bench.scheduling import idle as idle_schedules
+from bench.scheduling import tenants
 from bench.server import cycles, lists, streams
 from bench.simulations import lists as simulation_lists
 from bench.simulations import races
@@ -31,6 +34,7 @@ SUITES = {
     "simulations": (races, simulation_lists),
     "server": (cycles, lists, streams),
     "fleet": (overhead, controller),
+    "scheduling": (scheduled_claims, idle_schedules, tenants),
     "workers": (beats, holding),
 }
 
@@ -71,7 +75,7 @@ def _arguments() -> argparse.Namespace:
     )
     stores = [store.lower() for store in STORES]
     parser.add_argument(
-        "--store", choices=stores, action="append", default=[], help="jobs, workers: only there"
+        "--store", choices=stores, action="append", default=[], help="jobs, scheduling, workers: only there"
     )
     parser.add_argument("--peer", choices=names(), action="append", default=[], help="jobs: only beside it")
     parser.add_argument(

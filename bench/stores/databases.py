@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -22,6 +22,7 @@ from bench.stores.bare.redis import BareRedis
 from bench.stores.bare.sqlite import BareSqlite
 from bench.stores.cpu import Used
 from bench.stores.errand import CATALOGUE
+from interlock.store.catalogue import StoredKind
 from interlock.store.contract import Store
 from interlock.store.postgres import PostgresStore
 from interlock.store.redis import RedisStore
@@ -49,7 +50,7 @@ class Database(Protocol):
         """What people call it, with its version."""
         ...
 
-    def new_store(self) -> Store:
+    def new_store(self, kinds: Mapping[str, StoredKind] = CATALOGUE) -> Store:
         """Our store in a fresh database; not open yet."""
         ...
 
@@ -77,9 +78,9 @@ class Postgres:
         [[version]] = server.sql("SELECT split_part(current_setting('server_version'), ' ', 1)")
         self.name = f"PostgreSQL {version}"
 
-    def new_store(self) -> Store:
+    def new_store(self, kinds: Mapping[str, StoredKind] = CATALOGUE) -> Store:
         """See `Database`."""
-        return PostgresStore(self._new_url(), CATALOGUE, timeout_s=60.0)
+        return PostgresStore(self._new_url(), kinds, timeout_s=60.0)
 
     async def new_bare(self) -> BareLoop:
         """See `Database`."""
@@ -109,9 +110,9 @@ class Sqlite:
         self._numbers = count(1)
         self.used_s = Used()
 
-    def new_store(self) -> Store:
+    def new_store(self, kinds: Mapping[str, StoredKind] = CATALOGUE) -> Store:
         """See `Database`."""
-        return SqliteStore(f"sqlite:///{self._new_path()}", CATALOGUE, timeout_s=60.0)
+        return SqliteStore(f"sqlite:///{self._new_path()}", kinds, timeout_s=60.0)
 
     async def new_bare(self) -> BareLoop:
         """See `Database`."""
@@ -136,9 +137,9 @@ class Redis:
         valkey = words.get("valkey_version")
         self.name = f"Valkey {valkey}" if valkey else f"Redis {words['redis_version']}"
 
-    def new_store(self) -> Store:
+    def new_store(self, kinds: Mapping[str, StoredKind] = CATALOGUE) -> Store:
         """See `Database`."""
-        return RedisStore(self._server.url, CATALOGUE, prefix=self._server.new_prefix(), timeout_s=60.0)
+        return RedisStore(self._server.url, kinds, prefix=self._server.new_prefix(), timeout_s=60.0)
 
     async def new_bare(self) -> BareLoop:
         """See `Database`."""

@@ -1,0 +1,1 @@
+"""What limits, schedules and a long history cost: claims, lists, idle hosts, and waiting."""
