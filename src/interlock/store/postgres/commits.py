@@ -85,7 +85,7 @@ class Wave:
         self._ends = ends
         self._commits = commits
         self._held = held
-        self._changes, self._places = _in_the_order_of_keys(commits)
+        self._changes, self._places, self._turns = _in_the_order_of_keys(commits)
 
     def arguments(self, judging: bool, not_before: datetime) -> list[Any]:
         """Return the arguments of `write_wave`. Times are expensive for the driver: only a judgement needs
@@ -144,11 +144,7 @@ class Wave:
         """Return the commit and position of each change; empty if each commit has one, in order."""
         if self._places is None:
             return NOTHING, NOTHING
-        turns = [
-            self._commits[place].changes.index(change)
-            for place, change in zip(self._places, self._changes, strict=True)
-        ]
-        return numbers(self._places), numbers(turns)
+        return numbers(self._places), numbers(self._turns)
 
     def outcomes(self, rows: Sequence[asyncpg.Record]) -> list[Outcome]:
         """Return the outcome of each commit. Rows after the first are obstacles."""
@@ -187,25 +183,28 @@ class Wave:
         """Return the commit of a change, and its position there."""
         if self._places is None:
             return item, 0
-        place = self._places[item]
-        return place, self._commits[place].changes.index(self._changes[item])
+        return self._places[item], self._turns[item]
 
 
-def _in_the_order_of_keys(commits: Sequence[Commit]) -> tuple[list[Change], list[int] | None]:
-    """Return all changes in lock order, and their commits; None if each has one, in order."""
+def _in_the_order_of_keys(commits: Sequence[Commit]) -> tuple[list[Change], list[int] | None, list[int]]:
+    """Return all changes in lock order, with the commit of each, and its position in it.
+
+    There are no commits and no positions if each commit has one change, in order.
+    """
     singles = [commit.changes[0] for commit in commits if len(commit.changes) == 1]
     if len(singles) == len(commits):
         ids = [change.id for change in singles]
         if ids == sorted(ids) and len({change.kind for change in singles}) == 1:
-            return singles, None
+            return singles, None, []
     keyed = sorted(  # no two keys are equal, so the rest is not compared
         [
-            (change.kind, change.id, place, change)
+            (change.kind, change.id, place, turn, change)
             for place, commit in enumerate(commits)
-            for change in commit.changes
+            for turn, change in enumerate(commit.changes)
         ]
     )
-    return [change for *_, change in keyed], [place for _, _, place, _ in keyed]
+    _, _, places, turns, changes = zip(*keyed, strict=True) if keyed else ((),) * 5
+    return list(changes), list(places), list(turns)
 
 
 def _refusals(commits: Sequence[Commit]) -> list[tuple[int, str, str, str]]:

@@ -62,7 +62,7 @@ from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, Orchestrat
 from interlock.systems.orchestrator.submission import (
     NewJobs,
     alike,
-    check_spec,
+    check_specs,
     new_job,
     unique_part,
     without_context,
@@ -360,10 +360,7 @@ class Jobs:
     async def _submit_unique(
         self, given: Sequence[JobSpec], actor: str, request_id: str | None
     ) -> list[SubmittedJob]:
-        if len(given) > 1:
-            alike(given, self.settings)  # raises for the first bad one
-        else:
-            check_spec(given[0], self.settings)
+        check_specs(given, self.settings)
         request_key = self.engine.key_for(request_id, "submit", [without_context(spec) for spec in given])
         specs = await self._under_limits(given, request_key)
         if isinstance(specs, Repeated):
@@ -398,7 +395,7 @@ class Jobs:
         job_id, part = self._ids.draw(now), unique_part(spec)
         assert spec.unique is not None
         draft = new_job(spec, job_id, now, self.settings, unique=part)
-        taken = first_with(part, spec.unique, job_id, now, mark)
+        taken = first_with(part, spec.unique, job_id)
         commit = Commit(changes=(draft.change(mark=mark, actor=actor), taken))
         outcome = await commit_with_recovery(self.engine.store, self.engine.committer, commit)
         if isinstance(outcome, Illegal | RequestReused):

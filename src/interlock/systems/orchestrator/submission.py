@@ -189,19 +189,30 @@ class NewJobs(msgspec.Struct, frozen=True):
 
 def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJobs]:
     """Return the specs in groups of equal ones; raise for the first invalid one."""
-    groups: list[NewJobs] = []
+    return [
+        NewJobs(like, places, [_given(specs[place]) for place in places])
+        for like, places in _checked(specs, settings)
+    ]
+
+
+def check_specs(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> None:
+    """Raise for the first invalid one."""
+    _checked(specs, settings)
+
+
+def _checked(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[tuple[JobSpec, list[int]]]:
+    """Return what equal specs have in common, and their places; raise for the first invalid one."""
+    groups: list[tuple[JobSpec, list[int]]] = []
     for place, spec in enumerate(specs):
         like = msgspec.structs.replace(spec, input=_NO_INPUT, description="", trace={}, metadata={})
-        for group in reversed(groups[-MOST_KINDS:]):
-            if like == group.spec:
+        for common, places in reversed(groups[-MOST_KINDS:]):
+            if like == common:
                 _check_given(spec, settings)
+                places.append(place)
                 break
         else:
             check_spec(spec, settings)
-            group = NewJobs(like, [], [])
-            groups.append(group)
-        group.places.append(place)
-        group.given.append(_given(spec))
+            groups.append((like, [place]))
     return groups
 
 

@@ -10,7 +10,7 @@ nothing has to be cleaned up for that. `UniqueKeys.free` only removes records th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
@@ -87,6 +87,8 @@ class KeyBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     """The longest time for which one of them counts after its end."""
 
 
+_encode = msgspec.json.Encoder().encode
+
 KEYS = RecordKind(UNIQUE_KEY, KeyBody, columns=lambda _: Columns(), journalled=False)
 
 
@@ -134,10 +136,18 @@ def ended_at(record: Record) -> datetime:
     return _ENDS.decode(record.body).data.completed_at or record.updated_at
 
 
-def first_with(part: UniquePart, rule: Unique, job_id: str, now: datetime, mark: str) -> Change:
+_NEW_KEY = KEYS.new("u", KeyBody(), datetime.fromtimestamp(0, UTC)).change(mark="", actor="orchestrator")
+"""The change that creates a key; it has neither a note nor times, so that only id and body differ."""
+
+
+def first_with(part: UniquePart, rule: Unique, job_id: str) -> Change:
     """Return the change that creates the record of a key; the store refuses it where there is one."""
-    body = KeyBody(key=part.key, jobs=(job_id,), keep_s=counting(rule).within_s)
-    return KEYS.new(part.id, body, now).change(mark=mark, actor="orchestrator")
+    return new_key(part.id, KeyBody(key=part.key, jobs=(job_id,), keep_s=counting(rule).within_s))
+
+
+def new_key(name: str, body: KeyBody) -> Change:
+    """Return the change that creates the record of a key."""
+    return msgspec.structs.replace(_NEW_KEY, id=name, body=_encode(body))
 
 
 class KeyedSubmission:
@@ -224,8 +234,11 @@ class KeyedSubmission:
             changes += limit_words_of(draft)
         for name in sorted(self._written):
             record, body = self._keys[name], self._bodies[name]
-            entity = KEYS.upsert(record, name, body, self._now)
-            if record is not None and record.state != HELD:
+            if record is None:
+                changes.append(new_key(name, body))
+                continue
+            entity = KEYS.of(record, self._now, body)
+            if record.state != HELD:
                 entity.must(take)
             changes.append(entity.change(mark=mark, actor=actor))
         return changes
