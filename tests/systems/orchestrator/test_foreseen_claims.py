@@ -1,4 +1,4 @@
-"""Full claims of jobs of one shape are decided in advance, and are the same as others."""
+"""Claims of jobs of one shape are decided in advance, and are the same as others."""
 
 from __future__ import annotations
 
@@ -39,6 +39,21 @@ def foreseen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of jobs in claims that were read before they were written."""
+    numbers: list[int] = []
+    original: Callable[..., Awaitable[list[Outcome] | None]] = claims.Claims._claim_alone
+
+    async def counted(*given: Any) -> list[Outcome] | None:
+        outcomes = await original(*given)
+        numbers.append(len(outcomes or ()))
+        return outcomes
+
+    monkeypatch.setattr(claims.Claims, "_claim_alone", counted)
+    return numbers
+
+
 async def submitted(house: House, number: int, task: str = "mail") -> list[str]:
     specs = [JobSpec(task=task, input=msgspec.Raw(b"%d" % place)) for place in range(number)]
     return list(await house.jobs.submit_many(specs))
@@ -69,6 +84,46 @@ async def test_each_full_claim_after_the_first_is_as_foreseen(house: House, fore
     first, *others = [await story(house, each) for each in (ids[0], ids[10], ids[39])]
     assert others == [first, first]
     assert await house.claim(limit=10) == []
+
+
+@pytest.mark.parametrize("limit", [1, 10])
+async def test_jobs_that_come_one_by_one_are_foreseen_after_two_alike(
+    house: House, foreseen: list[int], reads: list[int], limit: int
+) -> None:
+    ids = []
+    for _ in range(5):
+        ids += await submitted(house, 1)
+        (grant,) = await house.claim(limit=limit)
+        assert grant.job_id == ids[-1]
+        await completed(house, [grant])
+        assert await house.claim(limit=limit) == []
+    assert foreseen == [0, 1, 0, 1, 0, 1, 0]
+    assert reads == [1, 0, 1], "where nothing is ready, nothing more is read either"
+    first, *others = [await story(house, each) for each in ids]
+    assert others == [first] * 4
+
+
+async def test_jobs_of_two_tasks_that_take_turns_are_not_foreseen(house: House, foreseen: list[int]) -> None:
+    for task in ("mail", "build") * 3:
+        await submitted(house, 1, task)
+        (grant,) = await house.claim(limit=10)
+        assert grant.task == task
+        await completed(house, [grant])
+    assert foreseen == []
+
+
+async def test_fewer_jobs_than_wanted_are_foreseen_only_if_none_can_precede_them(
+    house: House, foreseen: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "MANY_TAKEN", 1)  # claims begin where the last one ended
+    monkeypatch.setattr(claims, "LOOK_AGAIN_S", 600.0)
+    await submitted(house, 21)
+    for _ in range(2):
+        await completed(house, await house.claim(limit=10))
+    urgent = await house.jobs.submit(JobSpec(task="mail", priority=5))
+    grants = await house.claim(limit=10)
+    assert grants[0].job_id == urgent
+    assert (len(grants), foreseen) == (2, [10, 0])
 
 
 async def test_a_foreseen_job_can_be_cancelled_fail_and_be_given_back(

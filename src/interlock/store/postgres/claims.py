@@ -211,7 +211,9 @@ class Claims:
     async def _claim_foreseen(
         self, session: Session, claim: Claim, foresight: Foresight, decide: Decide, *, alone: bool
     ) -> list[Outcome] | None:
-        """Read and write in one statement; return None if something else than foreseen was found."""
+        """Read and write in one statement; return None if something else than foreseen was found, or if
+        more has to be read to know that nothing is ready.
+        """
         writing = self._writing
         after = self._beginnings.of(claim)
         arguments = (*after, *guard_of(claim), *writing.foreseen(foresight))
@@ -224,7 +226,8 @@ class Claims:
         if at is None:
             if rows[0]["foreseen"] and alone:
                 self._company.met()
-            return None
+            nothing = rows[0]["nothing"] and alone and self._beginnings.is_enough(claim, ())
+            return [] if nothing else None
         if alone:
             self._company.met_nobody()
         self._beginnings.is_enough(claim, rows)

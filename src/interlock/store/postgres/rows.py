@@ -111,7 +111,7 @@ def foreseen_records_of(rows: Sequence[asyncpg.Record], like: Record) -> list[Re
     records: list[Record] = []
     last_created_s, last_rank = -1.0, -1
     created_at = ready_at = moment(0)
-    for name, given, rank, created_s, updated_at, _, _ in rows:
+    for name, given, rank, created_s, updated_at, _, _, _ in rows:
         if created_s != last_created_s:
             last_created_s, created_at = created_s, moment_in_seconds(created_s)
         if rank != last_rank:

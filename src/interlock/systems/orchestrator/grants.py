@@ -54,6 +54,9 @@ from interlock.wire.runner import ClaimRequest, Grant
 Shape: TypeAlias = tuple[object, ...]
 """The data that a decision about a job depends on."""
 
+MAX_CLAIMERS = 64
+"""Number of different claimers whose last jobs are remembered."""
+_ENOUGH_TIMES = 2
 ANY_JOB = "~any~job~"
 """The id of a job that represents all of its shape. No id has this character."""
 _ANY_JOB_BYTES = ANY_JOB.encode()
@@ -126,7 +129,8 @@ def offers_of(claiming: Claiming, records: Sequence[Record], now: datetime) -> l
         shapes.setdefault(shape_of(record), []).append(record)
     offers: list[Offer] = []
     for some in shapes.values():
-        together = _offer_together(claiming, some, now) if len(some) > 1 else None
+        may_share = len(some) > 1 or _is_foreseen(claiming, some[0], now)
+        together = _offer_together(claiming, some, now) if may_share else None
         alone = () if together is not None else [offer_of(claiming, record, now) for record in some]
         offers += [offer for offer in (together, *alone) if offer is not None]
     return offers
@@ -163,9 +167,8 @@ def _offer_together(claiming: Claiming, records: Sequence[Record], now: datetime
 
 def _common_grant(claiming: Claiming, like: Record, now: datetime) -> tuple[Change, Grant] | None:
     """Return the change and the grant of all jobs of one shape; None if they depend on the job."""
-    known = claiming.foreseen
-    if known is not None and known.now == now and shape_of(known.like) == shape_of(like):
-        return known.change, known.grant
+    if claiming.foreseen is not None and _is_foreseen(claiming, like, now):
+        return claiming.foreseen.change, claiming.foreseen.grant
     if has_expired(like, now):
         return None
     draft = JobAggregate.of(any_job(like, now), now, claiming.settings)
@@ -179,15 +182,72 @@ def _common_grant(claiming: Claiming, like: Record, now: datetime) -> tuple[Chan
     return common, _grant_in(claiming, draft, one, JobGiven())
 
 
+def _is_foreseen(claiming: Claiming, like: Record, now: datetime) -> bool:
+    known = claiming.foreseen
+    return known is not None and known.now == now and shape_of(known.like) == shape_of(like)
+
+
 def foresee(claiming: Claiming, like: Record, now: datetime) -> ForeseenGrant | None:
     """Return the decision about a claim of which all jobs are like this one; None if it cannot be foreseen.
 
     It is made by the same rules, in advance, so the decision about the jobs themselves is the same.
     """
-    if claiming.request.limit < 2 or like.deadline_at is not None or like.result:
+    if like.deadline_at is not None or like.result:
         return None
     common = _common_grant(claiming, like, now)
     return None if common is None else ForeseenGrant(like, now, *common)
+
+
+class _LastClaim(msgspec.Struct, frozen=True, gc=False):
+    like: Record
+    times: int
+    """Number of claims in a row whose jobs were like this one."""
+
+
+class LastClaims:
+    """A job of the last claims of each claimer, so that the next claim can be foreseen.
+
+    One full claim is enough to expect the same again; an idle claimer, whose jobs come one by one, has to
+    have had two alike, because a wrong guess costs a round trip.
+    """
+
+    def __init__(self, *, foresight: bool) -> None:
+        self._foresight = foresight
+        self._known: dict[tuple[object, ...], _LastClaim] = {}
+
+    def like(self, claimings: Sequence[Claiming]) -> Record | None:
+        """Return a job that those of this claim will probably be like; None if that is not known."""
+        request = claimings[0].request
+        if len(claimings) > 1 or request.claim_id:
+            return None
+        last = self._known.get(_terms_of(request))
+        return None if last is None or last.times < _ENOUGH_TIMES else last.like
+
+    def learn(self, claimings: Sequence[Claiming], bundles: Sequence[ClaimCommit], granted: int) -> None:
+        """Remember what was granted, if all of it was granted by one decision."""
+        if not self._foresight or not granted:
+            return
+        request = claimings[0].request
+        last = self._known.pop(_terms_of(request), None)
+        if not len(claimings) == len(bundles) == len(bundles[0].offers) == 1:
+            return
+        offer = bundles[0].offers[0]
+        if granted != len(offer.before):
+            return
+        like, is_full = offer.before[0], granted == request.limit and not offer.change.id
+        before = last.times if last is not None and shape_of(last.like) == shape_of(like) else 0
+        if len(self._known) >= MAX_CLAIMERS:
+            self._known.clear()
+        self._known[_terms_of(request)] = _LastClaim(like, _ENOUGH_TIMES if is_full else before + 1)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.clear()
+
+
+def _terms_of(request: ClaimRequest) -> tuple[object, ...]:
+    """Return what claims have in common that can expect the same jobs."""
+    return request.queues, request.labels, request.tasks, request.acknowledge
 
 
 def token_in(record: Record, claiming: Claiming) -> Token | None:

@@ -46,6 +46,7 @@ from interlock.systems.orchestrator.grants import (
     ClaimCommit,
     Claiming,
     ForeseenGrant,
+    LastClaims,
     Offer,
     claim_key_of,
     claim_over,
@@ -83,8 +84,6 @@ from interlock.wire.runner import Answer, ClaimRequest, Complete, Grant, Message
 log = logging.getLogger("interlock.orchestrator")
 
 MAX_HELD = 4_000
-MAX_CLAIMERS = 64
-"""Number of different claimers whose last jobs are remembered."""
 RECENT, RECENT_PAGES = 1_000, 4
 """Number of entries of the journal in which the grants of a lost answer are searched, and of pages."""
 EPOCH_FOR = timedelta(seconds=1)
@@ -162,8 +161,7 @@ class Orchestrator:
         # The latest records written by this process: most messages about a job go to the process that granted
         # it, so nothing has to be loaded. A wrong guess costs one conflict.
         self._held: OrderedDict[str, _Held] = OrderedDict()
-        # One of the jobs of the last claim, if it was full and all were of one shape: so may be the next one.
-        self._last_claimed: dict[tuple[object, ...], Record] = {}
+        self._last_claims = LastClaims(foresight=engine.store.capabilities.foresight)
         # Runs that this process has reported as begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
         self._has_run_messages = self._has_tree_messages = self._has_limit_messages = (
@@ -224,7 +222,7 @@ class Orchestrator:
             given = await self._find_out(claimings, bundles, foreseen=foreseen is not None)
         else:
             given = self._given(bundles, outcomes)
-            self._learn(claimings, bundles, given)
+            self._last_claims.learn(claimings, bundles, len(given))
         grants: list[list[Grant]] = [[] for _ in requests]
         for place, grant in given:
             grants[place].append(grant)
@@ -240,27 +238,9 @@ class Orchestrator:
         ]
 
     async def _foreseen(self, claimings: Sequence[Claiming]) -> ForeseenGrant | None:
-        """Return the decision of a claim whose jobs are like those of the last one."""
-        request = claimings[0].request
-        if len(claimings) > 1 or request.claim_id:
-            return None
-        like = self._last_claimed.get(_terms_of(request))
+        """Return the decision of a claim whose jobs are like those of the last ones."""
+        like = self._last_claims.like(claimings)
         return None if like is None else foresee(claimings[0], like, await self.engine.clock.now())
-
-    def _learn(
-        self, claimings: Sequence[Claiming], bundles: Sequence[ClaimCommit], given: Sequence[object]
-    ) -> None:
-        """Remember one of the jobs if the claim was full and all were granted by one decision."""
-        if not self.engine.store.capabilities.foresight:
-            return
-        request = claimings[0].request
-        self._last_claimed.pop(_terms_of(request), None)
-        if len(claimings) == len(bundles) == 1 and len(bundles[0].offers) == 1:
-            offer = bundles[0].offers[0]
-            if not offer.change.id and len(given) == len(offer.before) == request.limit:
-                if len(self._last_claimed) >= MAX_CLAIMERS:
-                    self._last_claimed.clear()
-                self._last_claimed[_terms_of(request)] = offer.before[0]
 
     async def _with_secrets(self, request: ClaimRequest, claimed: Claimed) -> Claimed:
         """Add secrets to committed grants, so that no commit contains one."""
@@ -338,7 +318,7 @@ class Orchestrator:
     ) -> list[tuple[int, Grant]]:
         """Return the grants of a claim whose answer was lost, found by their secret."""
         if foreseen and not bundles:
-            self._last_claimed.clear()
+            self._last_claims.clear()
             return [(0, grant) for grant in await self._find_foreseen(claimings[0])]
         promised = [
             (each.place, grant) for each in bundles for offer in each.offers for grant in offer.grants
@@ -554,11 +534,6 @@ class Orchestrator:
     def _forget_oldest(self) -> None:
         while len(self._held) > MAX_HELD:
             self._held.popitem(last=False)
-
-
-def _terms_of(request: ClaimRequest) -> tuple[object, ...]:
-    """Return what claims have in common that can expect the same jobs."""
-    return request.queues, request.labels, request.tasks, request.acknowledge
 
 
 async def _all_of(names: Sequence[str]) -> tuple[str, ...]:
