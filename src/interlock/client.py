@@ -62,7 +62,7 @@ class JobHandle(Generic[Result_co]):
 
     def __init__(self, interlock: Interlock, job_id: str, how: Submission = "created") -> None:
         self._interlock = interlock
-        self.id = job_id
+        self.id: str = job_id
         self.how: Submission = how
         """`created`; or, where another job had its unique key: `existing`, `replaced` or `debounced`."""
 
@@ -114,22 +114,26 @@ class Interlock:
         middleware: Sequence[object] | None = None,
     ) -> None:
         self.url = url
-        self.middleware = _declared if middleware is None else _chosen(middleware)
+        self.middleware: Callable[[], Chain] = _declared if middleware is None else _chosen(middleware)
         self._port = _port_to(url, settings, token, ca)
         self.actor = actor
-        self.runs = RunsClient(lambda: self._port.here, self._port.recover, actor)
+        self.runs: RunsClient = RunsClient(lambda: self._port.here, self._port.recover, actor)
         """Runs: plans of jobs with dependencies."""
-        self.simulations = SimulationsClient(lambda: self._port.here, self._port.recover, actor)
+        self.simulations: SimulationsClient = SimulationsClient(
+            lambda: self._port.here, self._port.recover, actor
+        )
         """Simulations: stepped work that can be paused and resumed."""
-        self.schedules = SchedulesClient(lambda: self._port.here, actor)
+        self.schedules: SchedulesClient = SchedulesClient(lambda: self._port.here, actor)
         """Schedules: jobs that are submitted at certain times."""
-        self.dead_letters = DeadLettersClient(lambda: self._port.here, actor)
+        self.dead_letters: DeadLettersClient = DeadLettersClient(lambda: self._port.here, actor)
         """Dead letters: failed jobs without a try left."""
-        self.batches = BatchesClient(lambda: self._port.here, self._recover, actor, self._layers)
+        self.batches: BatchesClient = BatchesClient(
+            lambda: self._port.here, self._recover, actor, self._layers
+        )
         """Batches: many jobs with one progress, one cancel, and a callback."""
-        self.limits = LimitsClient(lambda: self._port.here, actor)
+        self.limits: LimitsClient = LimitsClient(lambda: self._port.here, actor)
         """Limits: how many jobs of a key run at the same time."""
-        self.approvals = ApprovalsClient(lambda: self._port.here, actor)
+        self.approvals: ApprovalsClient = ApprovalsClient(lambda: self._port.here, actor)
         """Approvals: questions of jobs that wait for a person."""
 
     async def __aenter__(self) -> Self:

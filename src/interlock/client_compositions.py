@@ -27,7 +27,7 @@ class CompositionHandle(Generic[R_co]):
     def __init__(self, interlock: Interlock, jobs: Sequence[JobHandle], ends: Ends) -> None:
         self._interlock = interlock
         self._ends = ends
-        self.jobs = tuple(jobs)
+        self.jobs: tuple[JobHandle[Any], ...] = tuple(jobs)
         """All of its jobs, each after those that it comes after."""
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class SyncComposition(Generic[R_co]):
         self, inner: CompositionHandle[R_co], run: Callable[[Coroutine[Any, Any, Any]], Any]
     ) -> None:
         self._inner, self._run = inner, run
-        self.ids = tuple([job.id for job in inner.jobs])
+        self.ids: tuple[str, ...] = tuple([job.id for job in inner.jobs])
         """The ids of its jobs, each after those that it comes after."""
 
     def __repr__(self) -> str:

@@ -63,7 +63,7 @@ class RunHandle:
 
     def __init__(self, runs: RunsClient, run_id: str) -> None:
         self._runs = runs
-        self.id = run_id
+        self.id: str = run_id
 
     def __repr__(self) -> str:
         return f"<run {self.id}>"
@@ -227,7 +227,7 @@ class SimulationHandle:
 
     def __init__(self, door: SimulationsClient, run_id: str) -> None:
         self._door = door
-        self.run_id = run_id
+        self.run_id: str = run_id
 
     def __repr__(self) -> str:
         return f"<simulation {self.run_id}>"
@@ -436,7 +436,7 @@ class RecordsClient(Generic[D]):
         actor: str,
     ) -> None:
         self._declared = None if isinstance(kind, str) else kind
-        self.kind = kind if isinstance(kind, str) else kind.name
+        self.kind: str = kind if isinstance(kind, str) else kind.name
         self._here = here
         self._learn = learn
         self._recover = recover

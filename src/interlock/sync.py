@@ -393,13 +393,13 @@ class Interlock:
         self._inner = client.Interlock(
             url, settings=settings, actor=actor, token=token, ca=ca, middleware=middleware
         )
-        self.runs = Runs(self._inner.runs, self._run)
-        self.simulations = Simulations(self._inner.simulations, self._run)
-        self.schedules = Schedules(self._inner.schedules, self._run)
-        self.dead_letters = DeadLetters(self._inner.dead_letters, self._run)
-        self.limits = SyncLimits(self._inner.limits, self._run)
-        self.approvals = SyncApprovals(self._inner.approvals, self._run)
-        self.batches = SyncBatches(self._inner.batches, self._run)
+        self.runs: Runs = Runs(self._inner.runs, self._run)
+        self.simulations: Simulations = Simulations(self._inner.simulations, self._run)
+        self.schedules: Schedules = Schedules(self._inner.schedules, self._run)
+        self.dead_letters: DeadLetters = DeadLetters(self._inner.dead_letters, self._run)
+        self.limits: SyncLimits = SyncLimits(self._inner.limits, self._run)
+        self.approvals: SyncApprovals = SyncApprovals(self._inner.approvals, self._run)
+        self.batches: SyncBatches = SyncBatches(self._inner.batches, self._run)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 

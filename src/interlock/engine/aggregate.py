@@ -78,9 +78,9 @@ class Aggregate(Cascade):
         self, record_id: str, root: Root | RootOf, now: datetime, record: Record | None = None
     ) -> None:
         super().__init__(now)
-        self.id = record_id
+        self.id: str = record_id
         self.root: Any = root
-        self.record = record
+        self.record: Record | None = record
 
     @property
     def state(self) -> Any:
@@ -282,12 +282,12 @@ class RecordKind(Generic[B]):
         timers; by default those of the table. `journalled`: False for records without a journal.
         """
         self.machine = machine
-        self.name = machine.name
+        self.name: str = machine.name
         self.columns = columns
         if durations is None:
             durations = {deadline.setting: deadline.seconds for deadline in deadlines_of(machine)}
         self.durations = durations
-        self.wiring = Wiring(
+        self.wiring: Wiring = Wiring(
             (machine,),
             Couplings(()) if couplings is None else couplings,
             routes or {},

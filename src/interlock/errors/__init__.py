@@ -386,7 +386,9 @@ class NoSecret(InterlockError, code="no_secret", status=422):
 class NotGiven(JobError, KeyError, code="secret_not_given"):
     """The handler asks for a secret that its job did not receive. Also a `KeyError`."""
 
-    __str__ = InterlockError.__str__
+    def __str__(self) -> str:
+        """Return the sentence, not the representation of it as a `KeyError` would."""
+        return InterlockError.__str__(self)
 
 
 class NotExecuted(JobError, code="not_executed", status=409):

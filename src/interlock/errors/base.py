@@ -56,7 +56,9 @@ class UnknownName(InterlockError, code="unknown_name", status=404):
         cls.noun = noun or cls.noun
 
     def __init__(self, name: object, known: Sequence[str], *, where: str = "") -> None:
-        self.name, self.known, self.where = str(name), tuple(known), where
+        self.name: str = str(name)
+        self.known: tuple[str, ...] = tuple(known)
+        self.where: str = where
         near = nearest(self.name, known) if self.name not in known else None
         place = f" of {where}" if where else ""
         guess = f" Did you mean {near}?" if near else ""

@@ -108,7 +108,7 @@ class Couplings(Generic[C]):
     """A checked list of couplings."""
 
     def __init__(self, couplings: Sequence[Coupling[C]]) -> None:
-        self.all = tuple(couplings)
+        self.all: tuple[Coupling[C], ...] = tuple(couplings)
         self._caused: dict[int, tuple[Step[Any], tuple[Coupling[C], ...]]] = {}
         self.memos: list[dict[int, Any]] = [self._caused]
         """Caches of these couplings, by the identity of steps."""

@@ -29,6 +29,7 @@ from interlock.machine.table import (
     S,
     State,
     Table,
+    Tone,
     fold_name,
     name_of,
 )
@@ -53,6 +54,7 @@ class Machine(Generic[S, D]):
         spine: Sequence[S] = (),
         invariants: Sequence[Always[S, D] | Across[S, D]] = (),
     ) -> None:
+        self.table: Table[S, D]
         self.table = table = Table(name, doc, initial, states, rows, stop, spine, invariants)
         if faults := find_faults(table):
             raise MalformedTable(
@@ -65,9 +67,9 @@ class Machine(Generic[S, D]):
         self.initial = initial
         self.states: tuple[S, ...] = tuple(entry.name for entry in states)
         self.events: tuple[type[Event], ...] = table.events
-        self.terminal = frozenset(entry.name for entry in states if entry.rank is Rank.TERMINAL)
-        self.tones = {state: table.tone(state) for state in self.states}
-        self.resting = frozenset(entry.name for entry in states if entry.rank is Rank.RESTING)
+        self.terminal: frozenset[S] = frozenset(entry.name for entry in states if entry.rank is Rank.TERMINAL)
+        self.tones: dict[S, Tone] = {state: table.tone(state) for state in self.states}
+        self.resting: frozenset[S] = frozenset(entry.name for entry in states if entry.rank is Rank.RESTING)
         self._cells: dict[S, dict[type[Event], Cell]] = {
             entry.name: {event: _compile_cell(table, entry, event, self.decide) for event in self.events}
             for entry in states

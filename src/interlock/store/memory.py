@@ -65,7 +65,7 @@ class MemoryStore:
         self, catalogue: Catalogue, *, clock: Clock = lambda: datetime.now(UTC), yields: bool = False
     ) -> None:
         """Make an empty store; `yields` lets other tasks run at each commit, as a connection does."""
-        self.capabilities = Capabilities(
+        self.capabilities: Capabilities = Capabilities(
             durable=False,
             durability="in memory: lost when the process ends",
             shared=False,

@@ -112,7 +112,7 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
         self.data = data
         self.indexed = indexed
         self.roles = roles
-        self.fields = _fields_of(machine.name, data)
+        self.fields: tuple[str, ...] = _fields_of(machine.name, data)
         if unknown := [name for name in indexed.fields if name not in _plain(self.fields)]:
             raise MalformedKind(
                 f"The data of {machine.name} have no field {', '.join(unknown)}.",
@@ -120,7 +120,7 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
                 todo="Index fields that the data have.",
                 facts={"kind": machine.name, "fields": unknown},
             )
-        self.payloads = {
+        self.payloads: dict[str, type[msgspec.Struct]] = {
             event.name: payload_type(machine.name, event) for event in machine.events if event.kind in SENT
         }
         events = EventRules(made=_timers(machine))

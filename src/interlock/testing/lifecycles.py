@@ -118,9 +118,9 @@ class LifecycleModel:
 
     def __init__(self, machine: AnyMachine, environment: Lifecycle) -> None:
         self.machine = machine
-        self.name = machine.name
+        self.name: str = machine.name
         self.environment = environment
-        self.events = [*environment.events, *_without_payload(machine, environment.events)]
+        self.events: list[Event] = [*environment.events, *_without_payload(machine, environment.events)]
         ends = machine.terminal | machine.resting
         self.claims: Sequence[ModelClaim] = [
             always("each step keeps the claims of the table"),

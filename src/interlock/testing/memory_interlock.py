@@ -34,6 +34,7 @@ from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.worker.environment import WorkerHost
 from interlock.worker.host import Begins, Join, Shutdown
+from interlock.worker.middleware import Chain
 from interlock.worker.port import Informed, OrchestratorPort, Parental, Signalling
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
@@ -295,7 +296,7 @@ class InMemory(Interlock):
         registry: Registry = DEFAULT,
     ) -> None:
         super().__init__("memory:", actor="test")
-        self.middleware = lambda: registry.chain
+        self.middleware: Callable[[], Chain] = lambda: registry.chain
         self._port = port
         self.clock = clock
         self.worker = worker
@@ -477,10 +478,11 @@ class SyncInMemory(sync.Interlock):
 
     def __init__(self, inner: InMemory, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__("memory:")
-        self._inner = self.inner = inner
+        self.inner: InMemory = inner
+        self._inner = inner
         self._own = loop
-        self.clock = SyncClock(self)
-        self.worker = SyncWorker(self)
+        self.clock: SyncClock = SyncClock(self)
+        self.worker: SyncWorker = SyncWorker(self)
 
     @property
     def store(self) -> MemoryStore:

@@ -212,9 +212,9 @@ class Context(Parent):
         self._stopped: threading.Event | None = None
         self._waiters: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]], ...] = ()
         self.stop_reason: str | None = None
-        self.mask = Mask(grant.secrets, beside=services.mask) if grant.secrets else services.mask
+        self.mask: Mask = Mask(grant.secrets, beside=services.mask) if grant.secrets else services.mask
         """Removes the secrets of the job from all output."""
-        self.sandbox = services.sandbox
+        self.sandbox: SandboxSettings = services.sandbox
         """Isolation of commands of this attempt from the worker and from other jobs."""
 
     def __repr__(self) -> str:

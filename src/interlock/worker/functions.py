@@ -149,7 +149,7 @@ class Arguments:
         everything = inspect.signature(function).parameters.values()
         for parameter in everything:
             self._types[parameter.name] = self._look_up(parameter, local_names)
-        self.context_name = self._find_context(everything)
+        self.context_name: str | None = self._find_context(everything)
         parameters = [parameter for parameter in everything if parameter.name != self.context_name]
         self._named = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
         self._positional = tuple(name for name, p in self._named.items() if p.kind in _BY_POSITION)

@@ -79,11 +79,12 @@ class Chain:
     __slots__ = ("_around", "_submit", "layers", "waits")
 
     def __init__(self, layers: Sequence[Layer] = ()) -> None:
-        self.layers = tuple({layer.address: layer for layer in reversed(layers)}.values())[::-1]
+        once = {layer.address: layer for layer in reversed(layers)}
+        self.layers: tuple[Layer, ...] = tuple(once.values())[::-1]
         """Each once, at its first place."""
         self._around = tuple(layer.handle for layer in self.layers if layer.handle is not None)
         self._submit = tuple(layer for layer in self.layers if layer.submit is not None)
-        self.waits = any(layer.waits for layer in self.layers)
+        self.waits: bool = any(layer.waits for layer in self.layers)
         """Whether one of them is async around handlers."""
 
     def __bool__(self) -> bool:

@@ -51,7 +51,7 @@ class RetryAt(FlakyError):
     """The same at a time, which has a time zone."""
 
     def __init__(self, when: datetime, *args: object) -> None:
-        self.retry_at = aware(when, "retry at")
+        self.retry_at: datetime = aware(when, "retry at")
         in_s = max((self.retry_at - datetime.now(UTC)).total_seconds(), 0.0)
         super().__init__(*(args or (f"retry at {self.retry_at.isoformat()}",)), retry_after_s=in_s)
 

@@ -82,8 +82,8 @@ class SimulationContext:
     ) -> None:
         self.context = context
         """Context of the job that executes it: log, artifacts, attempt."""
-        self.run_id = orders.run_id
-        self.step = orders.step
+        self.run_id: str = orders.run_id
+        self.step: int = orders.step
         """The last completed step; 0 before the first."""
         self.total_steps = orders.total_steps if orders.total_steps is not None else total_steps
         self._saved = orders.checkpoint

@@ -76,13 +76,13 @@ class Task(Generic[P, R_co]):
         plain = plain_function(function)
         functools.update_wrapper(self, plain)
         self.function: Callable[P, R_co] = plain
-        self.name = default_name(plain) if name is None else _checked_name(plain, name)
+        self.name: str = default_name(plain) if name is None else _checked_name(plain, name)
         self.executor: Executor = executor_of(plain, executor)
         self._names_executor = executor is not None
-        self.memory_limit_bytes = _memory_limit(self.name, memory_limit_mb, self.executor)
-        self.template = _template(self.name, {}, options)
+        self.memory_limit_bytes: int | None = _memory_limit(self.name, memory_limit_mb, self.executor)
+        self.template: JobSpec = _template(self.name, {}, options)
         """The spec of every job of this task, without arguments."""
-        self.module_run = written_function(plain).__globals__.get("__spec__")
+        self.module_run: Any | None = written_function(plain).__globals__.get("__spec__")
         """The execution of its module that defined it: a reload is another one."""
         self._arguments = Arguments(plain, self.name, local_names or {})
 
@@ -207,7 +207,7 @@ class Registry:
         self._tasks: dict[str, Task[..., Any]] = {}
         self.schedules: dict[str, Declared] = {}
         """Schedules by name, which a worker with these tasks registers."""
-        self.chain = NO_MIDDLEWARE
+        self.chain: Chain = NO_MIDDLEWARE
         """Middleware around the handlers of these tasks, in its order."""
         self.limits: dict[str, DeclaredLimit] = {}
         """Limits by name, which a worker with these tasks registers."""

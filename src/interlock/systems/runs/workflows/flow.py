@@ -62,7 +62,7 @@ class FlowJob:
     __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name: str = name
 
     def __repr__(self) -> str:
         return f"<job {self.name} of a flow>"
@@ -188,7 +188,7 @@ class FlowFunction:
     def __init__(self, function: Callable[..., None], name: str | None = None) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self.name = name or function.__name__
+        self.name: str = name or function.__name__
         parameters = list(inspect.signature(function, eval_str=True).parameters.values())
         if not parameters or inspect.iscoroutinefunction(function):
             raise CannotLoad(
