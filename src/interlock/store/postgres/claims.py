@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import cache
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -60,18 +59,6 @@ def _claimer_terms(claim: Claim) -> tuple[list[str] | None, list[str], list[str]
     if not claim.labels and len(queues) * (1 + len(handlers)) <= _FEW_LANES:
         return [lane_of(queue, (), handler) for queue in queues for handler in ("", *handlers)], queues, []
     return None, queues, list(had_by(claim.labels, handlers))
-
-
-_PEEK = "peek_ready($1, $2, $3, $4, $5, $6, $7, $8)"
-_TAKE = "take_ready($1, $2, $3, $4, $5, $6, $6 * 2, $7, $8)"
-
-
-@cache
-def _foreseen(schema: str, *, alone: bool) -> str:
-    """Return the statement of a foreseen claim; in company it locks what it reads."""
-    sql = statement("claim_foreseen", schema)
-    assert _PEEK in sql
-    return sql if alone else sql.replace(_PEEK, _TAKE)
 
 
 class Company:
@@ -218,8 +205,8 @@ class Claims:
         after = self._beginnings.of(claim)
         arguments = (*after, *guard_of(claim), *writing.foreseen(foresight))
         rows = await session.fetch(
-            _foreseen(self._schema, alone=alone),
-            *(writing.seen, claim.kind, *_claimer_terms(claim), claim.limit, *arguments),
+            statement("claim_foreseen", self._schema),
+            *(alone, writing.seen, claim.kind, *_claimer_terms(claim), claim.limit, *arguments),
             writes=True,
         )
         at: datetime | None = rows[0]["at"]
