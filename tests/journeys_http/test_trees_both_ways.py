@@ -53,7 +53,7 @@ async def test_a_parent_waits_for_its_children_where_there_is_only_one_slot(
 async def test_what_a_parent_has_spent_before_and_after_it_waited_is_added_up(
     crew: Crew, client: Interlock
 ) -> None:
-    await crew.start("anna")
+    await crew.start("anna", "--slots", "1")  # the children begin when it waits for them
     made = await client.submit(errands.gather, parts=1)
     assert await made.result(timeout_s=PROGRAM_S) == 1
     assert (await client.tree(made.id)).nodes[0].tree_cost == 1.0

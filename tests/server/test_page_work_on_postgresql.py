@@ -15,6 +15,7 @@ from tests.server.running import Running, any_port, running
 from tests.server.store_work import BATCH, CAPS, Asked, crowd
 from tests.server.test_page_work import asked_by_pages
 
+from interlock.server import queues
 from interlock.store.postgres.connections import Session
 from interlock.systems import overview
 from interlock.systems.figures import figures
@@ -106,7 +107,7 @@ async def limit_many(server: Running) -> Asked:
 async def test_no_page_looks_at_more_of_postgresql_because_there_are_more_jobs(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (overview, figures):
+    for module in (overview, figures, queues):
         monkeypatch.setattr(module, "FRESH_S", 0.0)
     for module, name in CAPS:
         monkeypatch.setattr(module, name, BATCH)
