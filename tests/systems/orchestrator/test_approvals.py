@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from tests.server.running import Running, running
 from tests.server.test_openapi import waiting_approval
+from tests.systems.orchestrator import waiting_tasks
 from tests.systems.orchestrator.house import House
 from tests.systems.orchestrator.signals import DEPLOY, approval, faults, parked, send
 
@@ -55,16 +56,6 @@ async def order(ctx: Context) -> list[object]:
 def blocking(ctx: Context) -> list[object]:
     first = ctx.wait_for_sync("first", timeout="2h")
     return [first, ctx.approval_sync("Go on?", approvers="anna").approved]
-
-
-@REGISTRY.task(name="apart", executor="process")
-def apart(ctx: Context) -> list[object]:
-    first = ctx.wait_for_sync("first", timeout="2h")
-    try:
-        ctx.wait_for_sync("second", timeout="1h")
-    except WaitTimeout as error:
-        return [first, str(error), ctx.attempt]
-    return []
 
 
 @pytest.fixture
@@ -140,13 +131,15 @@ async def test_a_handler_in_a_thread_waits_as_well(il: InMemory) -> None:
 
 
 @pytest.mark.long
-async def test_a_handler_in_a_process_of_its_own_waits_as_well(il: InMemory) -> None:
-    job = await il.submit(apart)
-    await il.signal(job.id, "first", {"n": 1})
-    while not (await job.view()).waits:
-        await il.clock.jump("1s")
-    await il.clock.jump("1h")
-    assert await job.result(timeout_s=600) == [{"n": 1}, "No signal second has come in time.", 2]
+async def test_a_handler_in_a_process_of_its_own_waits_as_well() -> None:
+    async with in_memory(waiting_tasks.REGISTRY) as il:
+        job = await il.submit(waiting_tasks.apart)
+        await il.signal(job.id, "first", {"n": 1})
+        while not (view := await job.view()).waits:
+            assert view.state in ("PENDING", "RUNNING"), view.failure
+            await il.clock.jump("1s")
+        await il.clock.jump("1h")
+        assert await job.result(timeout_s=600) == [{"n": 1}, "No signal second has come in time.", 2]
 
 
 async def test_a_context_without_a_worker_says_where_to_wait() -> None:
