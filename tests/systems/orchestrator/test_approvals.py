@@ -130,7 +130,6 @@ async def test_a_handler_in_a_thread_waits_as_well(il: InMemory) -> None:
     assert await job.result(timeout_s=60) == [1, True]
 
 
-@pytest.mark.long
 async def test_a_handler_in_a_process_of_its_own_waits_as_well() -> None:
     async with in_memory(waiting_tasks.REGISTRY) as il:
         job = await il.submit(waiting_tasks.apart)
