@@ -354,16 +354,44 @@ class SinglePart:
         ]
 
 
-def single_of(work: Work, ends: Ends) -> SinglePart | None:
-    """Return work that changes only one record; None for other work."""
+class PairPart(SinglePart):
+    """A created record, and a plain one that is created with it, such as a job and its unique key."""
+
+    number = 2
+
+    def __init__(self, ends: Ends, commit: Commit) -> None:
+        super().__init__(ends, commit.changes[0], commit.not_after)
+        self._commit = commit
+
+    def trial(self, not_before: datetime) -> Statement:
+        """Return the statement that writes both or none; in the latter case the answer has no time."""
+        other = self._commit.changes[1]
+        named = [other.kind, other.id, other.state, other.body.decode()]
+        return "create_pair", [*self._arguments(not_before), *named]
+
+    def _wave(self) -> Wave:
+        return Wave(self._ends, [self._commit])
+
+
+def few_of(work: Work, ends: Ends) -> SinglePart | None:
+    """Return work that changes only one record, or creates two; None for other work."""
     if type(work) is Batch:
         return _single_in(work, ends) if len(work.ids) == 1 else None
     assert isinstance(work, Commit)
-    if len(work.changes) != 1 or work.refusals or work.request is not None:
+    if not 1 <= len(work.changes) <= 2 or work.refusals or work.request is not None:
         return None
+    if len(work.changes) == 2:
+        return PairPart(ends, work) if _is_pair(*work.changes, ends) else None
     change = work.changes[0]
     # Removing a result needs a wave: NULL keeps it.
     return None if change.result == b"" else SinglePart(ends, change, work.not_after)
+
+
+def _is_pair(first: Change, other: Change, ends: Ends) -> bool:
+    """Return whether both are created and live, and the second one has nothing but a body."""
+    plain = Change(kind=other.kind, id=other.id, expected=0, state=other.state, body=other.body)
+    created = first.expected == 0 and first.result is None and other == plain and first.kind != other.kind
+    return created and not is_end(first, ends) and not is_end(other, ends)
 
 
 def _single_in(batch: Batch, ends: Ends) -> SinglePart:
@@ -459,8 +487,8 @@ class CommitWriter:
 
     def parts(self, work: Sequence[Work], held: Sequence[Record] = ()) -> list[Part]:
         """Split the work where a record or a request repeats, at batches, and at the maximum size."""
-        if len(work) == 1 and (single := single_of(work[0], self._ends)) is not None:
-            return [single]
+        if len(work) == 1 and (few := few_of(work[0], self._ends)) is not None:
+            return [few]
         parts: list[Part] = []
         commits: list[Commit] = []
         for item in work:
@@ -493,8 +521,8 @@ class CommitWriter:
         ]
 
     def _waves(self, commits: Sequence[Commit], held: Sequence[Record]) -> list[Part]:
-        if len(commits) == 1 and (single := single_of(commits[0], self._ends)) is not None:
-            return [single]
+        if len(commits) == 1 and (few := few_of(commits[0], self._ends)) is not None:
+            return [few]
         most = self._max_batch
         return [
             Wave(self._ends, wave[start : start + most], held)
