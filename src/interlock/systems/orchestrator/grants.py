@@ -202,13 +202,15 @@ class _LastClaim(msgspec.Struct, frozen=True, gc=False):
     like: Record
     times: int
     """Number of claims in a row whose jobs were like this one."""
+    goes_on: bool
+    """Whether the next claim probably finds such a job: the last one was full, or found none and waits."""
 
 
 class LastClaims:
     """A job of the last claims of each claimer, so that the next claim can be foreseen.
 
     One full claim is enough to expect the same again; an idle claimer, whose jobs come one by one, has to
-    have had two alike, because a wrong guess costs a round trip.
+    have had two alike, because a wrong guess costs a round trip. Right after one it expects none.
     """
 
     def __init__(self, *, foresight: bool) -> None:
@@ -221,14 +223,19 @@ class LastClaims:
         if len(claimings) > 1 or request.claim_id:
             return None
         last = self._known.get(_terms_of(request))
-        return None if last is None or last.times < _ENOUGH_TIMES else last.like
+        return last.like if last is not None and last.goes_on and last.times >= _ENOUGH_TIMES else None
 
     def learn(self, claimings: Sequence[Claiming], bundles: Sequence[ClaimCommit], granted: int) -> None:
         """Remember what was granted, if all of it was granted by one decision."""
-        if not self._foresight or not granted:
+        if not self._foresight:
             return
         request = claimings[0].request
-        last = self._known.pop(_terms_of(request), None)
+        terms = _terms_of(request)
+        last = self._known.pop(terms, None)
+        if not bundles:
+            if last is not None:
+                self._known[terms] = replace(last, goes_on=True)
+            return
         if not len(claimings) == len(bundles) == len(bundles[0].offers) == 1:
             return
         offer = bundles[0].offers[0]
@@ -238,7 +245,7 @@ class LastClaims:
         before = last.times if last is not None and shape_of(last.like) == shape_of(like) else 0
         if len(self._known) >= MAX_CLAIMERS:
             self._known.clear()
-        self._known[_terms_of(request)] = _LastClaim(like, _ENOUGH_TIMES if is_full else before + 1)
+        self._known[terms] = _LastClaim(like, _ENOUGH_TIMES if is_full else before + 1, is_full)
 
     def clear(self) -> None:
         """Forget everything."""
