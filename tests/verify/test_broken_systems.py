@@ -167,7 +167,7 @@ def test_a_supervisor_whose_holds_nobody_heeds_is_noticed(monkeypatch: pytest.Mo
 
 @pytest.mark.long
 def test_leases_of_a_terminated_worker_that_stay_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "let_go", nothing)
+    monkeypatch.setattr(workers, "release_leases", nothing)
     assert claim_broken("shift", "deaths", hours=2.0, first=13) == judge_workers.LETS_GO
 
 
