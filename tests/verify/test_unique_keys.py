@@ -63,6 +63,14 @@ def test_a_job_that_is_given_out_after_its_time_is_noticed(monkeypatch: pytest.M
     assert "no job is started after its deadline" in broken_claims(IN_TIME)
 
 
+@pytest.mark.parametrize("world", ["keys", "factory"])
+def test_jobs_that_snooze_complete_in_a_world_one_by_one_and_in_cohorts(world: str) -> None:
+    """No handler of a world snoozed, so what had to be seen in a long season was never there."""
+    chapter = play(world_named(world), faults_named("deaths"), seed=1, hours=0.3)
+    assert chapter.broken is None
+    assert chapter.seen["a snoozed job completes"]
+
+
 def test_a_snooze_that_is_not_heeded_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     create = aggregate.JobAggregate.create_next_attempt
 
@@ -73,3 +81,6 @@ def test_a_snooze_that_is_not_heeded_is_noticed(monkeypatch: pytest.MonkeyPatch)
 
     reroute(monkeypatch, aggregate.WIRING, Recipient.NEXT_ATTEMPT, cascade.create(hasty))
     assert "a snoozed job waits, which costs no try" in broken_claims(IN_TIME)
+    chapter = played("none", seed=1)
+    assert chapter.broken is not None
+    assert chapter.broken.claim == "a snoozed job waits, which costs no try"

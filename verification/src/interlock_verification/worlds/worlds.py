@@ -30,7 +30,7 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     """Relative frequency among the kinds."""
     seconds: Span = (1.0, 60.0)
     ends: tuple[str, ...] = ("ok",)
-    """Ends to draw from for each attempt: ok, user, infra, flaky, tooling, hang, deaf or said."""
+    """Ends to draw from for each attempt: ok, user, infra, flaky, tooling, snooze, hang, deaf or said."""
     brief: bool = False
     """Whether its handler never waits, so that workers execute several of them as a cohort."""
     shards: int = 1
@@ -237,7 +237,9 @@ LATER = JobKind(name="later", weight=1, seconds=(1.0, 10.0), delay_s=600.0, canc
 BOUNDED = JobKind(
     name="bounded", weight=0.5, seconds=(100.0, 400.0), job_timeout_s=150.0, ends=("ok", "infra"), losses=5
 )
-ALIKE = JobKind(name="alike", weight=8, brief=True, ends=("ok",) * 8 + ("said", "flaky", "user"), cancels=0.1)
+ALIKE = JobKind(
+    name="alike", weight=8, brief=True, ends=("ok",) * 8 + ("said", "flaky", "user", "snooze"), cancels=0.1
+)
 SPECIAL = JobKind(name="special", weight=0.5, seconds=(1.0, 30.0), labels=("gpu",))
 SINGLE = JobKind(
     name="single", weight=3, seconds=(10.0, 240.0), keys=1, cancels=0.2, ends=("ok", "infra", "user")
@@ -246,7 +248,10 @@ REFUSED = JobKind(name="refused", weight=3, seconds=(10.0, 240.0), keys=1, polic
 REPLACED = JobKind(name="replaced", weight=2, seconds=(1.0, 30.0), keys=1, policy="replace", delay_s=60.0)
 DEBOUNCED = JobKind(name="debounced", weight=2, seconds=(1.0, 30.0), keys=1, policy="debounce", delay_s=60.0)
 PERISHABLE = JobKind(name="perishable", weight=2, seconds=(30.0, 120.0), start_within_s=45.0, cancels=0.1)
-KEYED = (SINGLE, REFUSED, REPLACED, DEBOUNCED, PERISHABLE)
+SNOOZING = JobKind(
+    name="snoozing", weight=3, seconds=(1.0, 30.0), keys=4, ends=("ok", "snooze", "snooze", "infra")
+)
+KEYED = (SINGLE, REFUSED, REPLACED, DEBOUNCED, PERISHABLE, SNOOZING)
 ALL = (PLAIN, LONG, WRONG, STOPPED, HANGING, DEAF, SHARDED, TREE, HURRIED, LATER, BOUNDED, SPECIAL)
 
 CHECK = RunKind(
@@ -538,7 +543,7 @@ WORLDS = (
     ),
     World(
         name="keys",
-        doc="Two servers and two workers with little room: unique jobs, and jobs that expire.",
+        doc="Two servers and two workers with little room: unique jobs, some that expire or snooze.",
         orchestrators=2,
         workers=2,
         slots=2,

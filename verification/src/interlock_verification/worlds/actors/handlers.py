@@ -12,6 +12,7 @@ import msgspec
 from interlock.errors import WaitTimeout
 from interlock.wire.jobs import IfFails, JobSpec
 from interlock.worker.context import Context
+from interlock.worker.postponement import Snooze
 from interlock.worker.simulations import SimulationContext, simulation
 from interlock.worker.tasks import Registry
 from interlock_verification.worlds.judge import BRANCH, BRIEF, POSTAL, Judge
@@ -25,6 +26,7 @@ ALONE = "a runner that lost its lease stops before another begins, unless it was
 DEAF_S = 120.0
 WAIT_S = 120.0
 """Time for which a handler waits for a signal."""
+SNOOZE_S = 90.0
 _BELOW = 10**10
 """First number for children: sixteen numbers for those of each parent."""
 
@@ -224,6 +226,8 @@ def _raise_if_bad(end: str) -> None:
             raise ConnectionError("connection reset by peer")
         case "flaky":
             raise FlakyError("not this time")
+        case "snooze":
+            raise Snooze(SNOOZE_S)
 
 
 async def _answer(ctx: Context) -> int | None:
