@@ -6,8 +6,10 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.clocks import move_server
 
 from interlock.testing.clocks import JumpingClock, NothingComes, run_virtually
+from interlock.testing.servers import RedisServer
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -56,3 +58,12 @@ def test_on_virtual_time_waiting_for_ever_is_an_error_and_not_a_hang() -> None:
 
     with pytest.raises(NothingComes, match="Every task waits"):
         run_virtually(wait())
+
+
+def test_the_next_script_sees_the_moved_clock_of_a_redis_server(redis: RedisServer) -> None:
+    """Valkey keeps the time for a millisecond, so a record whose time had come was not claimed."""
+    script = "return redis.call('TIME')[1]"
+    for _ in range(200):
+        before = int(str(redis.run("EVAL", script, "0")))
+        move_server(redis, 1.0)
+        assert int(str(redis.run("EVAL", script, "0"))) > before

@@ -184,9 +184,9 @@ async def test_a_guard_holds_for_foreseen_records(store: Store) -> None:
 async def test_a_record_whose_time_has_come_is_not_forgotten_by_foresight(
     store: Store, opener: StoreOpener
 ) -> None:
-    now = await store.now()
-    soon = now + timedelta(milliseconds=200)
     records = await waiting(store, *TEN)
+    now = await store.now()
+    soon = now + timedelta(seconds=1)  # due once that second has passed, however slow the machine is
     await made(store, creation("late", queue=QUEUE, ready_at=soon, priority=100))
     await opener.elapse(store, 1.0)
     sender = Foreseeing()
