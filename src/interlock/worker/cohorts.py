@@ -427,7 +427,7 @@ class Cohorts:
         watch, longest_s, size = self._watch, 0.0, 0
         execute = self._outcome_in_context if self._needs_context(cohort.task) else self._outcome
         outcome: Outcome | None = None
-        now = self._monotonic()
+        first, now = cohort.position, self._monotonic()
         while cohort.position < len(cohort.grants) and size < MAX_REPORT_BYTES:
             grant = cohort.begin_next()
             if watch is not None:
@@ -444,7 +444,7 @@ class Cohorts:
             outcome = None
             if now > until:
                 break
-        self._lane.learn(longest_s, done.count)
+        self._lane.learn(longest_s, cohort.position - first)  # also one that leaves its cohort was quick
         return outcome
 
     def _needs_context(self, task: AnyTask) -> bool:
