@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.server.fuzzing.real import RUNNER, Real, hear, lease, measured, submit
+from tests.server.fuzzing.jobs import RUNNER, hear, submit
+from tests.server.fuzzing.real import Real, lease, measured
 from tests.server.fuzzing.world import Place, World
 
 from interlock.wire.runner import Complete, Heartbeat, Succeeded
