@@ -104,6 +104,18 @@ def test_everything_that_can_be_asked_for_is_tried() -> None:
     assert sorted(fuzzing.operations(fuzzing.schema_of())) == sorted(LABELS)
 
 
+def test_the_example_of_every_operation_can_be_done_because_what_it_names_exists(tmp_path: Path) -> None:
+    """Else the fuzzer only ever hears 404: give the names a source in fuzzing/real.py or putting_right.py."""
+    with world(tmp_path) as one:
+        refused = [
+            label
+            for label, operation in fuzzing.operations(one.schema).items()
+            if label not in SIGNED
+            and not any(one.ask_at(place, fuzzing.example(operation)) < 400 for place in PLACES[1:])
+        ]
+    assert not refused
+
+
 @pytest.mark.long
 def test_the_pieces_are_many_thousand_requests_together() -> None:
     found = fuzzing.operations(fuzzing.schema_of())

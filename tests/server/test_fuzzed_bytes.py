@@ -21,6 +21,7 @@ from tests.server.fuzzing import world
 from tests.server.fuzzing.asking import exchange
 from tests.server.fuzzing.judging import judge
 from tests.server.fuzzing.places import at_work
+from tests.server.fuzzing.putting_right import meant
 from tests.server.fuzzing.world import CALLED, World
 
 from interlock.server.app import every_route
@@ -101,10 +102,11 @@ class Fuzzer:
 
     def send(self, route: Route) -> None:
         """Send one request to a route, and judge the answer."""
-        chance = self.chance
-        path = route.path.format_map(_Values(self.real, chance))
+        label, chance = f"{route.method} {route.path}", self.chance
+        named = dict(meant(label, self.real))
+        path = route.path.format_map(_Values(named, chance))
         good: Any = route.example if isinstance(route.example, dict) else {}
-        real = {name: value for name, value in self.real.items() if name in good}
+        real = {name: value for name, value in named.items() if name in good}
         body = msgspec.json.encode({**good, **real, **({"wait_s": 0} if "wait_s" in good else {})})
         if chance.random() < 0.8:
             body = changed(chance, body)
@@ -118,7 +120,7 @@ class Fuzzer:
         ).prepare()
         request.headers.update(headers)  # as they are, also those that no client would send
         status, told, said = self.world.run(exchange(self.world.app, request, ""))
-        judge(f"{route.method} {route.path}", status, told, said, self.world.log)
+        judge(label, status, told, said, self.world.log)
         self.statuses[status] += 1
 
 

@@ -8,7 +8,7 @@ Most of what a fuzzer makes up is about jobs that do not exist. So each request 
 as it was made, and to each of several places with the ids, tokens and cursors that are real there.
 """
 
-from tests.server.fuzzing.cases import drawn, operations, schema_of, systematic
+from tests.server.fuzzing.cases import drawn, example, operations, schema_of, systematic
 from tests.server.fuzzing.places import PLACES, as_made, at_work, waiting
 from tests.server.fuzzing.walking import walk
 from tests.server.fuzzing.world import Place, World, world
@@ -20,6 +20,7 @@ __all__ = [
     "as_made",
     "at_work",
     "drawn",
+    "example",
     "operations",
     "schema_of",
     "systematic",

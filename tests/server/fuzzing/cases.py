@@ -27,6 +27,8 @@ from interlock.server.routes import Route
 Operation: TypeAlias = schemathesis.APIOperation[Any, Any, Any, Any]
 Case: TypeAlias = schemathesis.Case[Any]
 
+JSON = "application/json"
+
 SAME_CHANCE = settings(
     derandomize=True,
     database=None,
@@ -95,3 +97,22 @@ def drawn(operation: Operation, number: int) -> list[Case]:
 
     draw()
     return cases
+
+
+def example(operation: Operation) -> Case:
+    """Return the request that the document shows, with what it requires; its names are made up."""
+    raw = operation.definition.raw
+    required = [part for part in raw["parameters"] if part.get("required")]
+    given = {
+        place: {part["name"]: "x" for part in required if part["in"] == place}
+        for place in ("path", "query", "header")
+    }
+    shown = raw.get("requestBody", {}).get("content", {}).get(JSON, {}).get("example")
+    with_body: dict[str, Any] = {}
+    if shown is not None:
+        body = {name: value for name, value in shown.items() if name != "request_id"}
+        with_body = {"body": body, "media_type": JSON}
+    made: Case = operation.Case(
+        path_parameters=given["path"], query=given["query"], headers=given["header"], **with_body
+    )
+    return made

@@ -119,9 +119,16 @@ class World:
         for case in cases:
             self.judge(case, ALWAYS)
 
-    def judge(self, case: Case, by: Sequence[Any]) -> None:
-        """Send one request, and hold the answer against the document."""
-        case.validate_response(self.call(case), checks=list(by))
+    def ask_at(self, place: Place, case: Case) -> int:
+        """Send one request about what is real at a place; return the status of the answer."""
+        self.about = case.operation.path
+        return self.judge(put_right(case, place(self)), ALWAYS)
+
+    def judge(self, case: Case, by: Sequence[Any]) -> int:
+        """Send one request, and hold the answer against the document; return its status."""
+        response = self.call(case)
+        case.validate_response(response, checks=list(by))
+        return response.status_code
 
     def call(self, case: Case) -> Response:
         """Send one request."""
