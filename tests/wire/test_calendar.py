@@ -182,6 +182,28 @@ def test_start_end_and_exclusions_limit_the_fires(when: dict[str, Any], golden: 
     assert [f"{at:%m-%d}" for at, _ in times] == golden
 
 
+@pytest.mark.parametrize("tz", ["UTC", "Asia/Tokyo", "Pacific/Kiritimati", "Etc/GMT+12", "America/New_York"])
+@pytest.mark.parametrize("every", [{"every": "366d"}, {"cron": "0 2 * * *"}, {"cron": "30 * * * *"}])
+@pytest.mark.parametrize("time", ["", "T00:00", "T23:59:59", "T00:00+23:59", "T23:59:59-23:59"])
+def test_a_period_can_begin_and_end_with_the_calendar(every: dict[str, str], time: str, tz: str) -> None:
+    now, first, last = datetime(2026, 1, 1, tzinfo=UTC), f"0001-01-01{time}", f"9999-12-31{time}"
+    made = calendar(tz=tz, start=first, end=last, exclude=(f"9999-12-30{time}..{last}",), **every)
+    assert made.after(now) is not None
+    since, until = made.moment(first, "since"), made.moment(last, "until")
+    tick = timedelta(microseconds=1)
+    assert len(made.between(since - tick, min(until - tick, now), 501)) == 501
+    assert made.after(until) is None
+    never = calendar(tz=tz, exclude=(f"{first}..{last}",), **every)
+    assert never.after(now) is None
+
+
+def test_a_jitter_beyond_the_end_of_the_calendar_is_refused() -> None:
+    made = calendar(at=("2026-01-01T00:00",), jitter="999999999d")
+    with pytest.raises(InvalidSchedule, match="too long") as refused:
+        made.due_at(datetime(2026, 1, 1, tzinfo=UTC))
+    assert refused.value.todo
+
+
 def test_what_is_excluded_for_years_is_not_counted_through() -> None:
     made = calendar(every="1s", exclude=("2026-01-01..2045-12-31",))
     assert made.after(datetime(2026, 1, 1, tzinfo=UTC)) == datetime(2046, 1, 1, tzinfo=UTC)

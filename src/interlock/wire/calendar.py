@@ -36,6 +36,8 @@ MACROS = {
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(days=366)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime(2199, 1, 1, tzinfo=UTC)
+_EARLIEST, _LATEST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC)
+"""Start, end and other edges of periods lie between these: next to them is room for a day and an offset."""
 _TICK = timedelta(microseconds=1)
 _SECOND = timedelta(seconds=1)
 _EVERY_HOUR = 24
@@ -90,7 +92,7 @@ class Calendar:
         """Return the last `most` fire times after one moment and until another, which is included."""
         span = _FIRST_WINDOW
         while True:
-            begin = max(after, until - span)
+            begin = until - span if span < until - after else after
             found: deque[datetime] = deque(maxlen=most)
             for fire in self.from_(begin):
                 if fire > until:
@@ -108,11 +110,16 @@ class Calendar:
         most = self._jitter if following is None else min(self._jitter, following - fire)
         digest = hashlib.sha256(f"{self._name} {fire.isoformat()}".encode()).digest()
         share = int.from_bytes(digest[:6], "big") / 2**48
-        return fire + timedelta(milliseconds=int(most / timedelta(milliseconds=1) * share))
+        try:
+            return fire + timedelta(milliseconds=int(most / timedelta(milliseconds=1) * share))
+        except OverflowError:
+            raise _invalid(
+                f"jitter is {self._spec.jitter!r}, which is too long.", "Choose a shorter one."
+            ) from None
 
     def moment(self, text: str, noun: str) -> datetime:
-        """Parse a time; one without an offset is in the time zone of the schedule."""
-        return self._moment(text, noun)
+        """Parse the edge of a period; a time without an offset is in the time zone of the schedule."""
+        return self._bounded(text, noun)
 
     @cached_property
     def text(self) -> str:
@@ -130,6 +137,8 @@ class Calendar:
 
     def _interval_after(self, moment: datetime) -> datetime | None:
         origin = self._start or _EPOCH
+        if moment >= _LAST:
+            return None
         found = (
             origin if moment < origin else origin + ((moment - origin) // self._interval + 1) * self._interval
         )
@@ -183,7 +192,7 @@ class Calendar:
         first, dots, last = text.partition("..")
         begin = self._edge(first.strip(), "exclude")
         end = self._edge((last if dots else first).strip(), "exclude", whole_day=True)
-        if end <= begin:
+        if end <= begin and begin not in (_EARLIEST, _LATEST):
             raise _invalid(f"The range {text!r} of exclude is empty.", "Put the earlier time first.")
         return begin, end
 
@@ -193,19 +202,20 @@ class Calendar:
         """
         day = _date(text)
         if day is None:
-            return self._moment(text, noun)
+            return self._bounded(text, noun)
+        day = min(max(day, _EARLIEST.date()), _LATEST.date())
         day += timedelta(days=1) if whole_day else timedelta(0)
         return local_time(datetime(day.year, day.month, day.day), self.zone).astimezone(UTC)  # noqa: DTZ001
 
+    def _bounded(self, text: str, noun: str) -> datetime:
+        """Return a time, or the earliest or latest one there is room for: "9999-12-31" means no end."""
+        shown = _time(text, noun).replace(tzinfo=UTC)
+        if _EARLIEST < shown < _LATEST:
+            return self._moment(text, noun)
+        return _EARLIEST if shown <= _EARLIEST else _LATEST
+
     def _moment(self, text: str, noun: str) -> datetime:
-        try:
-            read = datetime.fromisoformat(text.strip())
-        except ValueError:
-            raise _invalid(
-                f"{noun} is {text!r}, which is not a time.",
-                'Write "2026-12-24T18:00" or "2026-12-24T18:00+01:00".',
-            ) from None
-        read = read.replace(microsecond=0)
+        read = _time(text, noun)
         try:
             return (read if read.tzinfo else local_time(read, self.zone)).astimezone(UTC)
         except OverflowError:
@@ -308,6 +318,16 @@ def _duration(text: str, noun: str) -> timedelta:
         return read_duration(text)
     except ValueError as error:
         raise _invalid(f"{noun}: {error}.", 'Write "90s", "15m" or "12h".') from None
+
+
+def _time(text: str, noun: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text.strip()).replace(microsecond=0)
+    except ValueError:
+        raise _invalid(
+            f"{noun} is {text!r}, which is not a time.",
+            'Write "2026-12-24T18:00" or "2026-12-24T18:00+01:00".',
+        ) from None
 
 
 def _date(text: str) -> date | None:

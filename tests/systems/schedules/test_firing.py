@@ -236,6 +236,17 @@ async def test_backfill_submits_what_has_no_job_yet(house: House, schedules: Sch
     assert (twice.jobs, twice.present) == ((), 6)
 
 
+async def test_a_backfill_can_reach_from_the_first_to_the_last_day_of_the_calendar(
+    house: House, schedules: ScheduleService
+) -> None:
+    await schedules.create("nightly", hourly(start="2026-01-01", end="9999-12-31"))
+    house.clock.jump(3 * HOUR)
+    foreseen = await schedules.backfill("nightly", "0001-01-01", "9999-12-31", dry_run=True)
+    assert [at.hour for at in foreseen.fires] == [0, 1, 2, 3]
+    with pytest.raises(InvalidSchedule, match="no past fire time"):
+        await schedules.backfill("nightly", "9999-12-31", "0001-01-01")
+
+
 async def test_a_fire_that_was_backfilled_before_it_was_seen_is_not_submitted_again(
     house: House, schedules: ScheduleService
 ) -> None:
