@@ -26,7 +26,8 @@ def read_cursor(cursor: str) -> tuple[int, str]:
 
 def read_number(number: str, cursor: str) -> int:
     """Return a number of a cursor; raise for numbers larger than any database counts to."""
-    if not (number.isascii() and number.isdecimal()) or int(number) > LARGEST:
+    counted = number.isascii() and number.isdecimal() and len(number) <= len(str(LARGEST))
+    if not counted or int(number) > LARGEST:
         raise bad_cursor(cursor)
     return int(number)
 

@@ -11,7 +11,7 @@ from tests.systems.orchestrator.house import House, done, failed
 from tests.systems.orchestrator.test_every_store_alike import OpenHouse, open_house
 from tests.waiting import until
 
-from interlock.errors import InvalidJob, RequestIdReused, TransitionRefused, UnknownBatch
+from interlock.errors import InvalidJob, InvalidRecord, RequestIdReused, TransitionRefused, UnknownBatch
 from interlock.store.records import Key, Record
 from interlock.systems.orchestrator.batches import Batches, batch_key
 from interlock.systems.orchestrator.dependencies import EndWord
@@ -138,6 +138,16 @@ async def test_the_jobs_of_a_batch_are_listed_in_their_order_with_their_outcomes
     assert [job.state for job in (*first.jobs, *second.jobs)] == ["COMPLETED", "FAILED", ""]
     page = await batches(house).page(limit=10)
     assert [view.id for view in page.batches] == [made.batch_id]
+
+
+@pytest.mark.parametrize("cursor", ["next", "-1", "1.5", "²", "9" * 20, "9" * 5_000])
+async def test_a_cursor_that_no_page_had_is_refused_and_not_read_as_the_first_page(
+    house: House, cursor: str
+) -> None:
+    made = await batches(house).create(BatchSpec(), [JobSpec(task="t")])
+    with pytest.raises(InvalidRecord, match="is not a cursor"):
+        await batches(house).jobs(made.batch_id, cursor=cursor)
+    assert (await batches(house).jobs(made.batch_id, cursor="1")).jobs == ()
 
 
 @pytest.mark.parametrize(

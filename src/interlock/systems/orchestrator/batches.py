@@ -24,6 +24,7 @@ from interlock.errors import InvalidJob, UnknownBatch
 from interlock.lifecycles import job
 from interlock.machine import STAY, Machine, Tone, command, consequence, end, on, refuse, rest, state
 from interlock.machine.cascade import EventRules
+from interlock.store.cursors import read_number
 from interlock.store.records import Change, Commit, Key, Query, Record, Repeated
 from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.dependencies import EndWord
@@ -488,7 +489,7 @@ class Batches:
     async def jobs(self, batch_id: str, *, cursor: str = "") -> BatchJobs:
         """Return a page of the jobs of a batch, with the outcomes of those that have ended."""
         record = await self._load(batch_id)
-        number = int(cursor) if cursor.isdecimal() else 0
+        number = read_number(cursor, cursor) if cursor else 0
         parts = BATCHES.body_of(record).parts
         found = await self._engine.store.load(part_keys(batch_id, parts)[number : number + 1])
         bodies = [_decode_part(part.body) for part in found if part is not None]
