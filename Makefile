@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-# How many processes run the tests; "auto" is two more than there are cores. Busy machines get more: each
+# How many processes run the tests; "auto" is four more than there are cores. Busy machines get more: each
 # test has a smaller share of a core then, and the whole is done sooner.
 PROCESSES ?= auto
 UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)

@@ -1,4 +1,4 @@
-"""How all tests are run: patiently, compiled once, in two processes more than there are cores."""
+"""How all tests are run: patiently, compiled once, in four processes more than there are cores."""
 
 from __future__ import annotations
 
@@ -63,5 +63,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than there are cores: many tests wait for what they have started, and leave theirs free."""
-    return len(os.sched_getaffinity(0)) + 2 if sys.platform == "linux" else (os.cpu_count() or 1) + 2
+    """Four more than there are cores: many tests wait for what they have started, and leave theirs free.
+
+    Each has servers of its own, and needs about a gigabyte of memory.
+    """
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
+    return max(2, min(cores + 4, gigabytes))
