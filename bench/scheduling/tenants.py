@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from time import perf_counter
 
+from bench.jobs.contenders import chosen
+from bench.jobs.places import ground_of, turn_folder
 from bench.report import Line, Section
 from bench.rounds import Figure, Pace
-from bench.scheduling.houses import is_chosen
-from bench.stores.databases import Database, databases
-from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.jobs import JobSpec
 from interlock.wire.limits import LimitSpec
@@ -29,10 +28,9 @@ _PORTION = 5_000
 def run(pace: Pace) -> Section:
     """Fill, then measure, the databases one after the other."""
     waited: dict[str, list[float]] = {}
-    with databases() as all_of_them:
-        for database in all_of_them:
-            if is_chosen(database, pace):
-                waited[database.name] = asyncio.run(_waited(database, pace.crowd))
+    for store in chosen(pace.stores, ()):
+        with ground_of(store) as ground, turn_folder() as folder:
+            waited[ground.name] = asyncio.run(_waited(ground.place(folder).url, pace.crowd))
     lines = [
         Line(f"{name}, {how}", "ms", {US: Figure((time_s * 1e3,))})
         for name, times in waited.items()
@@ -50,7 +48,7 @@ def run(pace: Pace) -> Section:
     )
 
 
-async def _waited(database: Database, crowd: int) -> list[float]:
+async def _waited(url: str, crowd: int) -> list[float]:
     """How long each small tenant waited, shortest first, while a worker with ten slots was busy."""
     registry, begun, busy = Registry(), dict[str, float](), asyncio.Event()
     all_begun = asyncio.Event()
@@ -65,8 +63,7 @@ async def _waited(database: Database, crowd: int) -> list[float]:
                 all_begun.set()
         await asyncio.sleep(_HANDLER_S)
 
-    store = database.new_store(CATALOGUE)
-    port = EmbeddedOrchestrator(database.name, store=lambda: store)
+    port = EmbeddedOrchestrator(url)
     await port.connect()
     await port.here.limits.declare("tenant:*", LIMIT, source="bench")
 
@@ -76,7 +73,9 @@ async def _waited(database: Database, crowd: int) -> list[float]:
     for start in range(0, crowd, _PORTION):
         await port.here.jobs.submit_many([spec("large")] * min(_PORTION, crowd - start))
     settings = WorkerSettings(name="bench", log_level="warning")
-    worker = WorkerProcess(settings, registry, lambda: port, incarnation="1", log=make_log("warning"))
+    worker = WorkerProcess(
+        settings, registry, lambda: EmbeddedOrchestrator(url), incarnation="1", log=make_log("warning")
+    )
     running = asyncio.create_task(worker.run())
     await busy.wait()
     submitted = perf_counter()
@@ -84,4 +83,5 @@ async def _waited(database: Database, crowd: int) -> list[float]:
     await all_begun.wait()
     worker.shutdown.request()
     await running
+    await port.disconnect()
     return sorted(began - submitted for began in begun.values())
