@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 from tests.effort import pick
-from tests.store.postgres.test_single import Differ, OpenStore, Shell, in_waves, left_by, told
+from tests.store.postgres.test_single import (
+    Differ,
+    OpenStore,
+    Shell,
+    break_function,
+    in_waves,
+    left_by,
+    told,
+)
 
 from interlock.store.postgres import PostgresStore
 from interlock.store.postgres.connections import Session
@@ -102,10 +110,7 @@ async def test_a_broken_statement_is_noticed(
     url: str, open_store: OpenStore, shell: Shell, broken: str
 ) -> None:
     quick, simple = await open_store(url), in_waves(await open_store(url))
-    [[source]] = await shell.fetch("SELECT pg_get_functiondef('interlock.create_pair'::regproc)")
-    before, after = BREAKS[broken]
-    assert before in source
-    await shell.execute(source.replace(before, after))
+    await break_function(shell, "create_pair", *BREAKS[broken])
     with pytest.raises(Differ):
         await compare(quick, simple, shell, seed=0, steps=100)
 

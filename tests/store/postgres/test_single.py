@@ -196,15 +196,19 @@ BREAKS = {
 }
 
 
+async def break_function(shell: Shell, name: str, before: str, after: str) -> None:
+    """Replace something in the text of a function of the database."""
+    [[source]] = await shell.fetch(f"SELECT pg_get_functiondef('interlock.{name}'::regproc)")
+    assert before in source
+    await shell.execute(source.replace(before, after))
+
+
 @pytest.mark.parametrize("broken", BREAKS)
 async def test_a_broken_statement_is_noticed(
     url: str, open_store: OpenStore, shell: Shell, broken: str
 ) -> None:
     quick, simple = await open_store(url), in_waves(await open_store(url))
-    [[source]] = await shell.fetch("SELECT pg_get_functiondef('interlock.write_one'::regproc)")
-    before, after = BREAKS[broken]
-    assert before in source
-    await shell.execute(source.replace(before, after))
+    await break_function(shell, "write_one", *BREAKS[broken])
     with pytest.raises(Differ):
         await compare(quick, simple, shell, seed=0, steps=200)
 

@@ -203,7 +203,7 @@ class _LastClaim(msgspec.Struct, frozen=True, gc=False):
     times: int
     """Number of claims in a row whose jobs were like this one."""
     goes_on: bool
-    """Whether the next claim probably finds such a job: the last one was full, or found none and waits."""
+    """The next claim probably finds such a job: the last one was full, or found none and waits."""
 
 
 class LastClaims:
