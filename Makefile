@@ -14,11 +14,11 @@ export UV_LINK_MODE := copy
 # Without bytecode each of the hundreds of processes of the tests would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-hard check format dashboard docs site pictures proto sbom bench chaos verify lock clean
+.PHONY: help demo test test-all test-hard test-pythons check format dashboard docs site pictures proto sbom bench chaos verify lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: dashboard ## Two workers and 28 jobs live on SQLite; then this repository's own CI, as a live graph
 	$(BIN)/interlock demo
@@ -32,6 +32,9 @@ test-all: dashboard ## Run every test, also the long ones (before an issue is cl
 
 test-hard: dashboard ## Run the tests on a machine that is kept busy: every core three times over, and the disk
 	$(BIN)/python tools/busy.py $(MAKE) test PROCESSES=$$(( 6 * $$(nproc) ))
+
+test-pythons: dashboard ## Install the wheel and the sdist on every Python that we support, which uv fetches
+	INTERLOCK_TEST_ALL=1 INTERLOCK_PYTHONS='3.11 3.12 3.13 3.14' $(BIN)/pytest -q tests/release
 
 check: dashboard ## Lint, types, layers, links of the pages, and whether what is generated is up to date
 	$(BIN)/ruff check .

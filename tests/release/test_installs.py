@@ -1,0 +1,114 @@
+"""A released wheel and sdist work in an empty environment, by the README alone, on each Python we name.
+
+`make test` tries the wheel on the Python that runs it. `make test-pythons` tries both on all of them: uv
+fetches those that are missing, and a Python that cannot be had is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.waiting import PROGRAM_S
+from tools import dashboard
+
+ROOT = Path(__file__).parents[2]
+LOCK = ROOT / "requirements.lock"
+UV = ROOT / ".tools/bin/uv"
+HERE = "{}.{}".format(*sys.version_info)
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+NAMED = tuple(
+    name.rpartition(" ")[2] for name in PROJECT["classifiers"] if name.startswith("Programming Language")
+)
+PYTHONS = os.environ.get("INTERLOCK_PYTHONS", HERE).split()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """Return the output of a program that ends well, in an environment without anything of this one."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
+    kept.pop("INTERLOCK_URL", None)
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**kept, **environment},
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the wheel and the sdist."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore", "tools/dashboard.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    for name in ("src", "web"):
+        shutil.copytree(
+            ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules")
+        )
+    assert (folder / dashboard.BUILT).is_dir(), "→ Run: make dashboard"
+    for target in ("wheel", "sdist"):
+        run(sys.executable, "-m", "hatchling", "build", "-t", target, "-d", "dist", cwd=folder)
+    return folder / "dist"
+
+
+def environment_with(package: Path, version: str, folder: Path) -> Path:
+    """Return the programs of a new environment with this package and the locked dependencies."""
+    run(UV, "venv", "--python", version, folder, cwd=folder.parent)
+    into = ("--python", folder / "bin/python", "--constraint", LOCK, "--build-constraint", LOCK)
+    install = (UV, "pip", "install", *into, package)
+    # `make` has fetched the dependencies for this Python, so they are in uv's cache unless it was emptied.
+    if subprocess.run(
+        [*install, "--offline"], capture_output=True, timeout=PROGRAM_S, check=False
+    ).returncode:
+        run(*install, cwd=folder.parent)
+    return folder / "bin"
+
+
+def blocks_of_readme() -> tuple[str, list[str]]:
+    """Return the task of the README, and the commands that submit and run it."""
+    start = README.index("## Run a job in three minutes")
+    (task, *_), (commands, *_) = (
+        re.findall(rf"```{language}\n(.*?)```", README[start:], re.DOTALL)
+        for language in ("python", "console")
+    )
+    return task, [line.removeprefix("$ ") for line in commands.splitlines()]
+
+
+@pytest.mark.parametrize("suffix", [".whl", pytest.param(".tar.gz", marks=pytest.mark.long)])
+@pytest.mark.parametrize("version", PYTHONS)
+def test_the_first_job_of_the_readme_completes_in_an_empty_environment(
+    released: Path, tmp_path: Path, version: str, suffix: str
+) -> None:
+    (package,) = released.glob(f"*{suffix}")
+    programs = environment_with(package, version, tmp_path / "environment")
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    found = run(programs / "python", "-c", "import sys; print(*sys.version_info[:2], sep='.')", cwd=folder)
+    assert found.strip() == version
+    assert run(programs / "interlock", "--version", cwd=folder).split() == ["interlock", PROJECT["version"]]
+    task, commands = blocks_of_readme()
+    (folder / "ticket.py").write_text(task, encoding="utf-8")
+    for command in commands:
+        _, *arguments = command.split()
+        output = run(programs / "interlock", *arguments, cwd=folder)
+    assert "COMPLETED" in output
+    assert "resize" in output
+
+
+def test_the_pythons_that_we_name_are_the_ones_that_are_tried() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert f"INTERLOCK_PYTHONS='{' '.join(NAMED)}'" in makefile
+    assert PROJECT["requires-python"] == f">={NAMED[0]}"
