@@ -13,7 +13,7 @@ from interlock.processes import early_signals
 def main() -> int:
     """Run the command line of this process; return the exit code."""
     words = sys.argv[1:]
-    early_signals.heed(words)
+    early_signals.exit_on_signals(words)
     try:
         from interlock.cli.main import main as run  # noqa: PLC0415 - takes a second, in which signals arrive
 

@@ -33,7 +33,7 @@ class TestFamily:
         await self.over.wait()
         return self.error
 
-    def ask(self) -> None:
+    def request_stop(self) -> None:
         self._told("ask")
 
     def terminate(self) -> None:

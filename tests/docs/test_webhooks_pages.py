@@ -47,7 +47,7 @@ def test_the_sample_of_an_outgoing_webhook_is_what_is_sent() -> None:
         jobs=(RunJobView(name="test (3.12)", job_id="j_000000000001", state="FAILED", failure=failure),),
     )
     report = RunReport(
-        run=run, word=RunStatus.FAILED, at=NOW, url="https://ci.example.org/runs/r_0123456789ab"
+        run=run, status=RunStatus.FAILED, at=NOW, url="https://ci.example.org/runs/r_0123456789ab"
     )
     (sample,) = blocks("reference/outgoing-webhooks.md", "json")
     assert json.loads(sample) == json.loads(msgspec.json.encode(notice_of(report)))

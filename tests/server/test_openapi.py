@@ -118,7 +118,7 @@ async def waiting_approval(server: Running, text: str = "Deploy?", **terms: Any)
     job_id = await server.submit("shop.deploy", queue="deploys")
     grant = await server.hold(job_id, "deploys")
     wait = WaitRequest(token=grant.token, runner_id="r", question=ApprovalQuestion(text=text, **terms))
-    return (await server.parts.runtime.waits.ask(wait)).id
+    return (await server.parts.runtime.waits.wait(wait)).id
 
 
 async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:

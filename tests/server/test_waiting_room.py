@@ -182,7 +182,7 @@ async def test_work_that_becomes_ready_by_itself_is_found_by_the_first_in_line(
 async def test_a_wakeup_of_a_worker_that_goes_away_reaches_the_next_one(room: Room) -> None:
     first, second = room.wait("first"), room.wait("second")
     await room.until(lambda: room.room.waiting == 2)
-    room.room._tell_lines()  # the first one is called …
+    room.room._notify_lines()  # the first one is called …
     first.cancel()  # … and is gone before it has looked
     await room.until(first.done)
     await room.submit()

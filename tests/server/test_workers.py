@@ -175,7 +175,7 @@ async def test_a_worker_that_waits_looks_only_when_there_is_news_of_it(
     await elsewhere.pause(first["id"], reason="at another server")
     await server.parts.following.round()
     assert (await waiting).json()["reason"] == "at another server"
-    assert server.parts.bells.waiting == 0
+    assert server.parts.worker_wakeups.waiting == 0
 
 
 async def test_only_who_has_registered_a_worker_speaks_for_it(server: Running) -> None:

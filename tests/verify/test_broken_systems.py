@@ -16,7 +16,7 @@ from interlock.systems.orchestrator.trees import Trees
 from interlock.systems.quarantine import Quarantine
 from interlock.systems.simulations import reconciler
 from interlock.systems.simulations.aggregate import SimulationAggregate
-from interlock.systems.simulations.reconciler import SimulationReconciler, Speaker
+from interlock.systems.simulations.reconciler import MessageSender, SimulationReconciler
 from interlock.systems.supervisor import workers
 from interlock.systems.supervisor.workers import Workers
 from interlock.wire.workers import WorkerOrders
@@ -103,10 +103,10 @@ def test_trees_that_nobody_tends_are_noticed(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_simulation_that_accepts_reports_of_anyone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     hear = reconciler.decide_message
 
-    def unfenced(draft: SimulationAggregate, speaker: Speaker, *rest: Any) -> Any:
+    def unfenced(draft: SimulationAggregate, speaker: MessageSender, *rest: Any) -> Any:
         pulse = draft.pulse
         if pulse.execution and pulse.attempt:
-            speaker = Speaker(draft.id, pulse.execution, pulse.attempt, pulse.worker_id)
+            speaker = MessageSender(draft.id, pulse.execution, pulse.attempt, pulse.worker_id)
         return hear(draft, speaker, *rest)
 
     monkeypatch.setattr(reconciler, "decide_message", unfenced)
@@ -156,12 +156,12 @@ def test_a_supervisor_whose_holds_nobody_heeds_is_noticed(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Workers, "takes", always)
     monkeypatch.setattr(runtime, "TAKING", tuple(WorkerState))
-    heed = OrderHandler.heed
+    apply = OrderHandler.apply
 
     def takes_on(self: OrderHandler, orders: WorkerOrders) -> None:
-        heed(self, msgspec.structs.replace(orders, take=True))
+        apply(self, msgspec.structs.replace(orders, take=True))
 
-    monkeypatch.setattr(OrderHandler, "heed", takes_on)
+    monkeypatch.setattr(OrderHandler, "apply", takes_on)
     assert claim_broken("shift", "none") == judge_workers.HELD
 
 

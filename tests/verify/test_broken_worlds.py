@@ -154,7 +154,7 @@ def test_messages_that_nobody_delivers_are_noticed(monkeypatch: pytest.MonkeyPat
         return 0
 
     monkeypatch.setattr(Runtime, "deliver", nothing)
-    monkeypatch.setattr(Runtime, "_ring_for_trees", lambda _: None)
+    monkeypatch.setattr(Runtime, "_wake_trees", lambda _: None)
     assert claim_broken("laptop", "none") == SETTLES
 
 

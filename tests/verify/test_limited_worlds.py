@@ -25,6 +25,6 @@ def test_a_gate_that_admits_everyone_is_noticed(monkeypatch: pytest.MonkeyPatch)
 def test_a_retry_that_does_not_line_up_again_and_a_slot_that_is_not_given_back_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cancellation, "limit_words_of", lambda _: ())
+    monkeypatch.setattr(cancellation, "limit_messages_of", lambda _: ())
     played = play(world_named("vendors"), faults_named("deaths"), seed=2, hours=0.2)
     assert played.broken is not None

@@ -156,7 +156,7 @@ def test_a_claim_of_which_everything_has_ended_is_answered_with_nothing_as_over_
 
 
 def test_a_failure_is_cut_off_behind_it_and_not_before_the_faults_that_lead_to_it() -> None:
-    broken = Broken(claim="anything", words="", at_s=1_400.0, about="")
+    broken = Broken(claim="anything", description="", at_s=1_400.0, about="")
     played = msgspec.structs.replace(
         play(world_named("holidays"), faults_named("lossy"), seed=1, hours=0.5), broken=broken
     )

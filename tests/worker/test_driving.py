@@ -13,7 +13,7 @@ import pytest
 
 from interlock.errors import NotExecuted
 from interlock.wire.runner import Grant
-from interlock.wire.simulations import AnySimulationWord, Begin, SimulationOrders
+from interlock.wire.simulations import AnySimulationMessage, Begin, SimulationOrders
 from interlock.worker.context import Context, HandlerServices
 from interlock.worker.simulations import (
     SimulationContext,
@@ -37,9 +37,9 @@ GRANT = Grant(
 
 
 class GivenToAnother:
-    """A voice that hears after the first step that the simulation was given to somebody else."""
+    """A simulations that hears after the first step that the simulation was given to somebody else."""
 
-    def send(self, _: str, word: AnySimulationWord, __: float) -> Future[SimulationOrders]:
+    def send(self, _: str, word: AnySimulationMessage, __: float) -> Future[SimulationOrders]:
         answer = Future[SimulationOrders]()
         answer.set_result(SimulationOrders(run_id="s_1", status="running", go_on=isinstance(word, Begin)))
         return answer
@@ -59,7 +59,7 @@ async def test_a_simulation_that_is_taken_away_is_closed_before_its_job_ends() -
         finally:
             told.append("closed")
 
-    context = Context(GRANT, now=lambda: NOW, services=HandlerServices(voice=GivenToAnother()))
+    context = Context(GRANT, now=lambda: NOW, services=HandlerServices(simulations=GivenToAnother()))
     with pytest.raises(NotExecuted):
         await drive_async(context, steps, save_every_s=0.0)
     assert told == ["closed"]
@@ -70,7 +70,7 @@ async def test_a_simulation_that_is_thrown_away_in_the_middle_of_a_step_tells_no
     said: list[object] = []
 
     class Listening(GivenToAnother):
-        def send(self, token: str, word: AnySimulationWord, patience_s: float) -> Future[SimulationOrders]:
+        def send(self, token: str, word: AnySimulationMessage, patience_s: float) -> Future[SimulationOrders]:
             said.append(word)
             return super().send(token, word, patience_s)
 
@@ -80,7 +80,9 @@ async def test_a_simulation_that_is_thrown_away_in_the_middle_of_a_step_tells_no
             yield step
 
     coroutine = drive_async(
-        Context(GRANT, now=lambda: NOW, services=HandlerServices(voice=Listening())), steps, save_every_s=0.0
+        Context(GRANT, now=lambda: NOW, services=HandlerServices(simulations=Listening())),
+        steps,
+        save_every_s=0.0,
     )
     waits_for = coroutine.send(None)
     while not waits_for.done():  # the beginning is answered at once, the first step is not
@@ -99,7 +101,7 @@ def test_so_is_one_that_is_plain_python() -> None:
         finally:
             told.append("closed")
 
-    context = Context(GRANT, now=lambda: NOW, services=HandlerServices(voice=GivenToAnother()))
+    context = Context(GRANT, now=lambda: NOW, services=HandlerServices(simulations=GivenToAnother()))
     with pytest.raises(NotExecuted):
         drive(context, steps, save_every_s=0.0)
     assert told == ["closed"]

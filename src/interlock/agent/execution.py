@@ -66,7 +66,7 @@ class WorkloadFamily(Protocol):
         """Return the error, or None on success, when no process of it is left."""
         ...
 
-    def ask(self) -> None:
+    def request_stop(self) -> None:
         """Ask it to stop and clean up."""
         ...
 
@@ -112,7 +112,7 @@ class ProcessFamily:
         self._over = True
         return self._judge(end)
 
-    def ask(self) -> None:
+    def request_stop(self) -> None:
         """Ask it to stop; kill it if it is not up yet, because then it has nothing to clean up."""
         if self._up and self._writer is not None and not self._writer.is_closing():
             self._writer.write(line_of(Stop()))
@@ -245,9 +245,9 @@ class WorkloadExecution:
         self._timer: asyncio.TimerHandle | None = None
         self.watching = asyncio.create_task(self._watch())
 
-    def ask(self) -> None:
+    def request_stop(self) -> None:
         """Ask it to stop and clean up."""
-        self._family.ask()
+        self._family.request_stop()
 
     def terminate(self) -> None:
         """Terminate its processes."""

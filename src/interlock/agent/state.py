@@ -104,12 +104,12 @@ class Outbox:
         self._running = self._running and not status.completed
         self._news.set()
 
-    def add_message(self, word: Started | LoadSample) -> None:
+    def add_message(self, message: Started | LoadSample) -> None:
         """Add a message of the workload while it runs."""
-        if isinstance(word, Started):
-            self._started = word
+        if isinstance(message, Started):
+            self._started = message
         else:
-            self._since.absorb(word)
+            self._since.absorb(message)
         self._news.set()
 
     async def next(self) -> Message | None:
@@ -344,11 +344,11 @@ class Desk:
         present.execution.kill()
         return True
 
-    def _handle(self, present: Present, word: Started | LoadSample) -> None:
+    def _handle(self, present: Present, message: Started | LoadSample) -> None:
         """Handle a message of its process, which starts by itself, perhaps before the timer here."""
-        if isinstance(word, Started) and present.leaving is None:
+        if isinstance(message, Started) and present.leaving is None:
             self._apply(StartTimeReached(workload_id=present.workload_id))
-        present.outbox.add_message(word)
+        present.outbox.add_message(message)
 
     def _of_execution(self, present: Present, event: OfWorkload) -> None:
         """Handle an event of its process; one that ends while READY ends the wait for the start."""
@@ -411,7 +411,7 @@ class Desk:
                     self._begin(present)
                 present.outbox.run()
             case CancelWorkload(forced=False) if present.execution is not None:
-                present.execution.ask()
+                present.execution.request_stop()
             case CancelWorkload() if present.execution is not None:
                 self._log.warning("workload_does_not_stop", workload_id=present.workload_id)
                 present.execution.terminate()
@@ -438,12 +438,12 @@ class Desk:
             drain_s=self._settings.drain_s,
             path=list(sys.path),
         )
-        line = partial(self._hear_line, present.workload_id)
+        line = partial(self._log_line, present.workload_id)
         family = self._spawn(order, partial(self._handle, present), line)
         say = partial(self._of_execution, present)
         present.execution = WorkloadExecution(present.workload_id, family, say, self._durations)
 
-    def _hear_line(self, workload_id: str, line: str, stream: str) -> None:
+    def _log_line(self, workload_id: str, line: str, stream: str) -> None:
         self._log.info("workload_output", workload_id=workload_id, line=line, stream=stream)
 
     # Timers: each belongs to one workload, and is ignored for another

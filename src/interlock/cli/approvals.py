@@ -55,14 +55,14 @@ def list_approvals(
 ) -> None:
     """List approvals that jobs wait for, newest first."""
     from interlock.cli import output
-    from interlock.cli.connection import ask
+    from interlock.cli.connection import run_connected
     from interlock.remote.interfaces import Reach
 
     async def work(reach: Reach) -> tuple[list[ApprovalView], str, datetime]:
         found, more = await reach.here.waits.find(ended=everything, job_id=job, limit=limit, cursor=cursor)
         return found, more, await reach.now()
 
-    found, more, now = ask(store, work)
+    found, more, now = run_connected(store, work)
     if as_json:
         output.print_struct({"approvals": found, "cursor": more})
         return
@@ -77,13 +77,13 @@ def list_approvals(
 def show(approval_id: ApprovalId, store: Place = None, as_json: Json = False) -> None:
     """Show an approval: the question, who may answer, and the answer."""
     from interlock.cli import output
-    from interlock.cli.connection import ask
+    from interlock.cli.connection import run_connected
     from interlock.remote.interfaces import Reach
 
     async def work(reach: Reach) -> tuple[ApprovalView, datetime]:
         return await reach.here.waits.get(approval_id), await reach.now()
 
-    view, now = ask(store, work)
+    view, now = run_connected(store, work)
     if as_json:
         output.print_struct(view)
         return
@@ -138,7 +138,7 @@ def reject(
 def _answer(
     verb: str, approval_id: str, comment: str, request_id: str | None, store: str | None, *, as_json: bool
 ) -> None:
-    from interlock.cli.connection import actor, ask
+    from interlock.cli.connection import actor, run_connected
     from interlock.cli.output import print_struct
     from interlock.remote.interfaces import Reach
 
@@ -147,7 +147,7 @@ def _answer(
         reply = waits.approve if verb == "approve" else waits.reject
         return await reply(approval_id, comment=comment, actor=actor(), request_id=request_id)
 
-    view = ask(store, work)
+    view = run_connected(store, work)
     if as_json:
         print_struct(view)
     else:
@@ -162,7 +162,7 @@ def send_signal(
 
     import msgspec
 
-    from interlock.cli.connection import actor, ask
+    from interlock.cli.connection import actor, run_connected
     from interlock.cli.job_views import whole_id
     from interlock.cli.output import print_struct
     from interlock.remote.interfaces import Reach
@@ -175,7 +175,7 @@ def send_signal(
         raw = msgspec.Raw(text)
         return await reach.here.waits.signal(job_id, name, raw, actor=actor(), request_id=request_id)
 
-    view = ask(store, work)
+    view = run_connected(store, work)
     if as_json:
         print_struct(view)
     else:

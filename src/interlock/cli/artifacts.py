@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from interlock.cli import output
-from interlock.cli.connection import ask
+from interlock.cli.connection import run_connected
 from interlock.cli.job_views import whole_id
 from interlock.cli.logs import jobs_of_run
 from interlock.cli.output import Sheet, iso, print_struct
@@ -34,7 +34,7 @@ def list_job_artifacts(store: str | None, text: str, *, as_json: bool) -> None:
     async def work(reach: Reach) -> ArtifactList:
         return ArtifactList(await reach.here.artifacts.list(await _job(reach, text)))
 
-    found = ask(store, work)
+    found = run_connected(store, work)
     if as_json:
         print_struct(found)
     else:
@@ -53,7 +53,7 @@ def list_run_artifacts(store: str | None, text: str, job: str | None, *, as_json
             for view in await reach.here.artifacts.list(one.job_id)
         ]
 
-    found = ask(store, work)
+    found = run_connected(store, work)
     if as_json:
         print_struct(found)
         return
@@ -101,7 +101,7 @@ def _fetch(
         async with reach.here.artifacts.opened(await find(reach), name, attempt) as (view, pieces):
             return view, await saved(view, pieces, folder)
 
-    view, path = ask(store, work)
+    view, path = run_connected(store, work)
     if as_json:
         print_struct({"path": str(path), "artifact": view})
     else:

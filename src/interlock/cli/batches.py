@@ -33,14 +33,14 @@ def batch() -> None:
 def list_batches(limit: Limit = 50, cursor: Cursor = "", store: Place = None, as_json: Json = False) -> None:
     """List batches with their progress, newest first."""
     from interlock.cli import output
-    from interlock.cli.connection import ask
+    from interlock.cli.connection import run_connected
     from interlock.remote.interfaces import Reach
     from interlock.wire.batches import BatchList
 
     async def work(reach: Reach) -> BatchList:
         return await reach.here.batches.page(limit=limit, cursor=cursor)
 
-    page = ask(store, work)
+    page = run_connected(store, work)
     if as_json:
         output.print_struct(page)
         return
@@ -64,7 +64,7 @@ def show(
 ) -> None:
     """Show a batch: its ended jobs by outcome, and its callback."""
     from interlock.cli import output
-    from interlock.cli.connection import ask
+    from interlock.cli.connection import run_connected
     from interlock.remote.interfaces import Reach
 
     async def work(reach: Reach) -> tuple[BatchView, list[BatchJob]]:
@@ -77,7 +77,7 @@ def show(
                 break
         return await reach.here.batches.get(batch_id), found
 
-    view, found = ask(store, work)
+    view, found = run_connected(store, work)
     if as_json:
         output.print_struct([view, *found] if jobs else view)
         return
@@ -94,13 +94,13 @@ def cancel(batch_id: Id, reason: Reason = "", store: Place = None, as_json: Json
 
     Its callback is not submitted.
     """
-    from interlock.cli.connection import actor, ask
+    from interlock.cli.connection import actor, run_connected
     from interlock.remote.interfaces import Reach
 
     async def work(reach: Reach) -> BatchView:
         return await reach.here.batches.cancel(batch_id, reason=reason, actor=actor())
 
-    _print(ask(store, work), as_json=as_json)
+    _print(run_connected(store, work), as_json=as_json)
 
 
 @app.command("wait", epilog=examples("batch wait b_0a4e98fa6cab --timeout 1h"))
@@ -114,7 +114,7 @@ def wait(
 
     The exit code is 1 unless all of them have completed.
     """
-    from interlock.cli.connection import actor, ask
+    from interlock.cli.connection import actor, run_connected
     from interlock.client_batches import BatchesClient
     from interlock.remote.interfaces import Reach
     from interlock.worker.middleware import no_middleware
@@ -125,7 +125,7 @@ def wait(
         client = BatchesClient(lambda: reach.here, reach.recover, actor(), no_middleware)
         return await client.wait(batch_id, timeout_s=timeout_s)
 
-    view = ask(store, work)
+    view = run_connected(store, work)
     _print(view, as_json=as_json)
     raise typer.Exit(0 if view.counts.completed == view.counts.total else 1)
 

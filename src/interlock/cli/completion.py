@@ -197,12 +197,12 @@ def _offered(ctx: typer.Context, incomplete: str, look: Look | None) -> list[Off
     from interlock.cli.connection import connected
     from interlock.errors import InterlockError
 
-    async def ask() -> Iterable[Offer]:
+    async def look_up() -> Iterable[Offer]:
         async with asyncio.timeout(PATIENCE_S), connected(project.load(ctx.params.get("store"))) as reach:
             return await look(reach)
 
     try:
-        found = asyncio.run(ask())
+        found = asyncio.run(look_up())
     except (InterlockError, TimeoutError, OSError):
         return []
     return [(value, about) for value, about in dict(found).items() if value.startswith(incomplete)][:MOST]

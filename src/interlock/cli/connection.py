@@ -65,7 +65,7 @@ class Embedded(EmbeddedOrchestrator):
         return StoredChunks(self.here.store, job_id)
 
 
-def ask(url: str | None, work: Callable[[Reach], Awaitable[T]]) -> T:
+def run_connected(url: str | None, work: Callable[[Reach], Awaitable[T]]) -> T:
     """Connect to the store or the server of this project, do the work, and disconnect."""
     here = project.load(url)
 
@@ -76,7 +76,7 @@ def ask(url: str | None, work: Callable[[Reach], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def ask_store(url: str | None, work: Callable[[EmbeddedOrchestrator], Awaitable[T]]) -> T:
+def run_in_store(url: str | None, work: Callable[[EmbeddedOrchestrator], Awaitable[T]]) -> T:
     """Connect to the store of this project, for work that a server cannot do."""
     here = project.load(url)
     store_url(here)

@@ -34,7 +34,7 @@ from interlock.text import counted
 T = TypeVar("T")
 
 
-def ask(url: str | None, work: Callable[[Store], Awaitable[T]], kinds: Catalogue = CATALOGUE) -> T:
+def run_with_store(url: str | None, work: Callable[[Store], Awaitable[T]], kinds: Catalogue = CATALOGUE) -> T:
     """Open the store of this project, do the work, and close it."""
 
     async def run() -> T:
@@ -50,7 +50,7 @@ def ask(url: str | None, work: Callable[[Store], Awaitable[T]], kinds: Catalogue
 
 def status(url: str | None) -> StoreStatus:
     """Return the status of the database; opening it has migrated the schema."""
-    return ask(url, lambda store: store.status())
+    return run_with_store(url, lambda store: store.status())
 
 
 def prune(url: str | None, kind: str | None, older_than: timedelta) -> dict[str, dict[str, int]]:
@@ -71,7 +71,7 @@ def prune(url: str | None, kind: str | None, older_than: timedelta) -> dict[str,
                 more = batch.more
         return counts
 
-    return ask(url, work, kinds)
+    return run_with_store(url, work, kinds)
 
 
 def prune_queue(url: str | None, kind: str, queue: str, older_than: timedelta) -> dict[str, dict[str, int]]:
@@ -91,7 +91,7 @@ def prune_queue(url: str | None, kind: str, queue: str, older_than: timedelta) -
                 removed["entries"] += batch.entries
         return {kind: removed}
 
-    return ask(url, work, kinds)
+    return run_with_store(url, work, kinds)
 
 
 def vacuumed(url: str | None) -> tuple[str, int | None]:
@@ -101,7 +101,7 @@ def vacuumed(url: str | None) -> tuple[str, int | None]:
         freed = await store.compact()
         return (await store.status()).url, freed
 
-    return ask(url, work)
+    return run_with_store(url, work)
 
 
 def restored(url: str | None, fence: int) -> tuple[str, int]:
@@ -111,14 +111,14 @@ def restored(url: str | None, fence: int) -> tuple[str, int]:
         epoch = await store.raise_epoch(fence >> EPOCH_SHIFT)
         return (await store.status()).url, epoch
 
-    return ask(url, work)
+    return run_with_store(url, work)
 
 
 def audited(url: str | None, kind: str | None) -> Audit:
     """Replay the journal of every kind that has one."""
     machines, known, _ = _lifecycles(url)
     kinds = [name for name in _named(known, kind) if name in machines]
-    return ask(url, lambda store: audit(store, machines, kinds), known)
+    return run_with_store(url, lambda store: audit(store, machines, kinds), known)
 
 
 def status_entry(found: StoreStatus) -> dict[str, Any]:

@@ -342,14 +342,14 @@ def _stop(again: Callable[[], None]) -> Iterator[asyncio.Event]:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
-    def told() -> None:
+    def on_signal() -> None:
         if stop.is_set():
             again()
         stop.set()
 
     early_signals.has_begun()
     for number in SIGNALS:
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, on_signal)
     try:
         yield stop
     finally:

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from interlock.cli import output, watch
-from interlock.cli.connection import ask
+from interlock.cli.connection import run_connected
 from interlock.cli.job_views import blocked, chosen, job_status, progress_text, whole_id
 from interlock.cli.journal import step_row
 from interlock.cli.output import iso, print_line, print_struct, span
@@ -267,7 +267,7 @@ def show_tree(
             await _follow(port, job_id, most, None if everything else MOST_CHILDREN)
         return await port.here.jobs.tree(job_id, most=most), await port.now()
 
-    view, now = ask(store, work)
+    view, now = run_connected(store, work)
     if as_json:
         print_struct(view)
     elif not output.on_terminal():

@@ -43,13 +43,13 @@ def limit() -> None:
 def list_limits(store: Place = None, as_json: Json = False) -> None:
     """List limits, with slots in use and jobs that wait."""
     from interlock.cli import output
-    from interlock.cli.connection import ask
+    from interlock.cli.connection import run_connected
     from interlock.remote.interfaces import Reach
 
     async def work(reach: Reach) -> list[LimitView]:
         return await reach.here.limits.list()
 
-    limits = ask(store, work)
+    limits = run_connected(store, work)
     if as_json:
         output.print_struct(limits)
         return
@@ -66,13 +66,13 @@ def list_limits(store: Place = None, as_json: Json = False) -> None:
 def show(name: Name, store: Place = None, as_json: Json = False) -> None:
     """Show a limit or one key of a pattern, and who holds its slots."""
     from interlock.cli import output
-    from interlock.cli.connection import ask
+    from interlock.cli.connection import run_connected
     from interlock.remote.interfaces import Reach
 
     async def work(reach: Reach) -> tuple[LimitView, datetime]:
         return await reach.here.limits.get(name), await reach.now()
 
-    view, now = ask(store, work)
+    view, now = run_connected(store, work)
     if as_json:
         output.print_struct(view)
         return
@@ -121,7 +121,7 @@ def set_limit(
     as_json: Json = False,
 ) -> None:
     """Declare a limit, or change it; running jobs continue."""
-    from interlock.cli.connection import actor, ask
+    from interlock.cli.connection import actor, run_connected
     from interlock.cli.output import print_struct
     from interlock.remote.interfaces import Reach
     from interlock.wire.limits import LimitSpec
@@ -132,7 +132,7 @@ def set_limit(
     async def work(reach: Reach) -> LimitView:
         return await reach.here.limits.set(name, spec, actor=actor())
 
-    view = ask(store, work)
+    view = run_connected(store, work)
     if as_json:
         print_struct(view)
     else:
@@ -143,7 +143,7 @@ def set_limit(
 @app.command("delete", epilog=examples("limit delete vendor-x --reason 'the contract allows any number'"))
 def delete(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
     """Delete a limit; jobs that wait for it are admitted."""
-    from interlock.cli.connection import actor, ask
+    from interlock.cli.connection import actor, run_connected
     from interlock.cli.output import print_struct
     from interlock.remote.interfaces import Reach
     from interlock.text import harmless
@@ -151,7 +151,7 @@ def delete(name: Name, reason: Reason = "", store: Place = None, as_json: Json =
     async def work(reach: Reach) -> LimitView:
         return await reach.here.limits.delete(name, reason=reason, actor=actor())
 
-    view = ask(store, work)
+    view = run_connected(store, work)
     if as_json:
         print_struct(view)
     else:

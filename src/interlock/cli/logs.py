@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from interlock.cli import output
-from interlock.cli.connection import ask
+from interlock.cli.connection import run_connected
 from interlock.cli.errors import colour_wanted
 from interlock.cli.job_views import whole_id
 from interlock.cli.output import iso, print_line
@@ -66,7 +66,7 @@ def show_job_logs(
                     for placed in lines_of(chunk):
                         print_one(None, chunk, placed)
 
-    ask(store, work)
+    run_connected(store, work)
 
 
 def show_run_logs(
@@ -87,7 +87,7 @@ def show_run_logs(
             for one in jobs:
                 group.create_task(_print_all(reach, one, print_one, follow=True), name=f"log of {one.name}")
 
-    ask(store, work)
+    run_connected(store, work)
 
 
 async def chunks_of(reach: Reach, job_id: str, *, follow: bool) -> AsyncGenerator[Chunk, None]:

@@ -124,17 +124,17 @@ def _at_most(deadline: DeadlineSheet | None) -> str:
 
 
 def _transitions(blueprint: Blueprint, *, joined: bool) -> list[tuple[str, ...]]:
-    def told(row: TransitionSheet) -> tuple[str, ...]:
+    def cells(row: TransitionSheet) -> tuple[str, ...]:
         return (row.event, row.target, row.owner, _joined(row.guards), row.why)
 
-    return _by_source([(row.source, told(row)) for row in blueprint.transitions], joined=joined)
+    return _by_source([(row.source, cells(row)) for row in blueprint.transitions], joined=joined)
 
 
 def _kept(blueprint: Blueprint, *, joined: bool) -> list[tuple[str, ...]]:
-    def told(row: KeptSheet) -> tuple[str, ...]:
+    def cells(row: KeptSheet) -> tuple[str, ...]:
         return (row.event, row.owner, _joined(row.guards), row.why)
 
-    return _by_source([(row.state, told(row)) for row in blueprint.kept], joined=joined)
+    return _by_source([(row.state, cells(row)) for row in blueprint.kept], joined=joined)
 
 
 def _by_source(pairs: list[tuple[str, tuple[str, ...]]], *, joined: bool) -> list[tuple[str, ...]]:

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import typer
 
 from interlock.cli import output, project
-from interlock.cli.connection import ask, connected
+from interlock.cli.connection import connected, run_connected
 from interlock.cli.errors import INVALID_USAGE, print_error
 from interlock.cli.journal import JournalStep, history_sheet, steps_in
 from interlock.cli.output import Sheet, print_line, print_struct, shown
@@ -130,7 +130,7 @@ def list_records(
     async def work(reach: Reach) -> tuple[ListPage[V], datetime]:
         return await search(reach), await reach.now()
 
-    page, now = ask(store, work)
+    page, now = run_connected(store, work)
     if as_json:
         print_struct(answer(page))
         return
@@ -158,7 +158,7 @@ def show(noun: Noun[V], store: str | None, text: str, *, as_json: bool) -> None:
     async def work(reach: Reach) -> tuple[V, datetime]:
         return await noun.get(reach, await noun.find(reach, text)), await reach.now()
 
-    view, now = ask(store, work)
+    view, now = run_connected(store, work)
     if as_json:
         print_struct(view)
         return
@@ -175,7 +175,7 @@ def history(noun: Noun[V], store: str | None, text: str, *, as_json: bool) -> No
     async def work(reach: Reach) -> list[JournalStep]:
         return list(steps_in(await read(reach, await noun.find(reach, text))))
 
-    steps = ask(store, work)
+    steps = run_connected(store, work)
     if as_json:
         print_struct(steps)
     else:
@@ -191,7 +191,7 @@ def explain(noun: Noun[V], store: str | None, text: str, *, as_json: bool) -> No
         record_id = await noun.find(reach, text)
         return record_id, await explained(reach, record_id), await reach.now()
 
-    record_id, found, now = ask(store, work)
+    record_id, found, now = run_connected(store, work)
     if as_json:
         print_struct(found)
         return
@@ -221,7 +221,7 @@ def act(
     as_json: bool,
 ) -> None:
     """Change one record, and print it as it is then."""
-    view = ask(store, work)
+    view = run_connected(store, work)
     if as_json:
         print_struct(view)
     else:

@@ -38,13 +38,13 @@ def queue() -> None:
 def list_queues(store: Place = None, as_json: Json = False) -> None:
     """List queues that are paused or have unfinished jobs."""
     from interlock.cli import output
-    from interlock.cli.connection import ask
+    from interlock.cli.connection import run_connected
     from interlock.remote.interfaces import Reach
 
     async def work(reach: Reach) -> tuple[list[QueueView], datetime]:
         return await reach.here.queues.list(), await reach.now()
 
-    queues, now = ask(store, work)
+    queues, now = run_connected(store, work)
     if as_json:
         output.print_struct(queues)
         return
@@ -66,7 +66,7 @@ def resume(name: Name, reason: Reason = "", store: Place = None, as_json: Json =
 
 
 def _hold(verb: str, store: str | None, name: str, reason: str, *, as_json: bool) -> None:
-    from interlock.cli.connection import actor, ask
+    from interlock.cli.connection import actor, run_connected
     from interlock.cli.output import print_struct
     from interlock.remote.interfaces import Reach
     from interlock.systems.orchestrator.queues import QueueState
@@ -77,7 +77,7 @@ def _hold(verb: str, store: str | None, name: str, reason: str, *, as_json: bool
         hold: QueueHold = await getattr(reach.here.queues, verb)(name, reason=reason, actor=actor())
         return hold
 
-    hold = ask(store, work)
+    hold = run_connected(store, work)
     if as_json:
         print_struct(hold)
     elif hold.state == QueueState.PAUSED:

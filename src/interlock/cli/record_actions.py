@@ -38,7 +38,7 @@ class RecordCommands:
 
     def kinds(self) -> None:
         """Print the kinds."""
-        found = self._ask(lambda port: port.here.records.kinds())
+        found = self._connected(lambda port: port.here.records.kinds())
         if self._as_json:
             print_struct(found)
             return
@@ -62,7 +62,7 @@ class RecordCommands:
                 kind, data, record_id=record_id, actor=actor(), request_id=request_id
             )
 
-        made = self._ask(work)
+        made = self._connected(work)
         if self._as_json:
             print_struct(made)
         else:
@@ -93,7 +93,7 @@ class RecordCommands:
                 request_id=request_id,
             )
 
-        sent = self._ask(work)
+        sent = self._connected(work)
         if self._as_json:
             print_struct(sent)
         else:
@@ -105,7 +105,7 @@ class RecordCommands:
         async def work(port: Reach) -> tuple[StoredRecord, datetime]:
             return await port.here.records.get(kind, record_id), await port.now()
 
-        record, now = self._ask(work)
+        record, now = self._connected(work)
         if self._as_json:
             print_struct(record)
             return
@@ -147,7 +147,7 @@ class RecordCommands:
             )
             return found, await port.now()
 
-        (records, after), now = self._ask(work)
+        (records, after), now = self._connected(work)
         if self._as_json:
             print_struct({"records": records, "cursor": after})
             return
@@ -174,7 +174,7 @@ class RecordCommands:
         async def work(port: Reach) -> tuple[list[Entry], datetime]:
             return await port.here.records.history(kind, record_id), await port.now()
 
-        entries, now = self._ask(work)
+        entries, now = self._connected(work)
         if self._as_json:
             print_struct(entries)
             return
@@ -198,7 +198,7 @@ class RecordCommands:
         async def work(port: Reach) -> tuple[RecordExplanation, datetime]:
             return await port.here.records.explain(kind, record_id), await port.now()
 
-        explanation, now = self._ask(work)
+        explanation, now = self._connected(work)
         if self._as_json:
             print_struct(explanation)
             return
@@ -232,9 +232,9 @@ class RecordCommands:
                 return NOT_IN_TIME
             return 0
 
-        return self._ask(work)
+        return self._connected(work)
 
-    def _ask(self, work: Callable[[Reach], Awaitable[T]]) -> T:
+    def _connected(self, work: Callable[[Reach], Awaitable[T]]) -> T:
         declared = () if is_server(self._here.url) else load_kinds(self._here.kinds)
 
         async def run() -> T:

@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from interlock.cli import nouns, output, project, run_views, watch
-from interlock.cli.connection import actor, ask, connected
+from interlock.cli.connection import actor, connected, run_connected
 from interlock.cli.nouns import has_filter
 from interlock.cli.output import iso, print_line, print_struct
 from interlock.cli.run_views import whole_run_id
@@ -365,7 +365,7 @@ def preview(store: str | None, which: Which, job: str, words: Sequence[str], *, 
     async def work(port: Reach) -> RerunPreview:
         return await port.here.runs.preview(await whole_run_id(port, words[0]), which, job=job)
 
-    found = ask(store, work)
+    found = run_connected(store, work)
     if as_json:
         print_struct(found)
         return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from interlock.cli import output
-from interlock.cli.connection import actor, ask
+from interlock.cli.connection import actor, run_connected
 from interlock.cli.errors import colour_wanted
 from interlock.cli.nouns import (
     Action,
@@ -285,7 +285,7 @@ def compare(store: str | None, text: str, other: str, *, as_json: bool) -> None:
         beside = await whole_run_id(reach, other) if other else ""
         return await reach.here.runs.compare(run_id, other=beside)
 
-    found = ask(store, work)
+    found = run_connected(store, work)
     if as_json:
         print_struct(found)
         return
@@ -325,7 +325,7 @@ def flaky(store: str | None, repository: str, workflow: str, *, as_json: bool) -
             if not (cursor := page.cursor):
                 return found
 
-    jobs = ask(store, work)
+    jobs = run_connected(store, work)
     if as_json:
         print_struct(jobs)
         return
@@ -342,7 +342,7 @@ def report(store: str | None, text: str, *, again: bool, as_json: bool) -> None:
         run_id = await whole_run_id(reach, text)
         return await runs.report_again(run_id) if again else await runs.reports(run_id)
 
-    found = ask(store, work)
+    found = run_connected(store, work)
     if as_json:
         print_struct(found)
         return
@@ -371,7 +371,7 @@ def show_graph(store: str | None, text: str, form: GraphFormat) -> None:
     async def work(port: Reach) -> tuple[RunView, datetime]:
         return await port.here.runs.view(await whole_run_id(port, text)), await port.now()
 
-    view, now = ask(store, work)
+    view, now = run_connected(store, work)
     match str(form):
         case "json":
             print_struct(run_graph(view, most=WIDE))

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from interlock.cli import output, project
-from interlock.cli.connection import actor, ask
+from interlock.cli.connection import actor, run_connected
 from interlock.cli.job_submit import SubmitOptions, specs_for
 from interlock.cli.output import Sheet, ago, iso, print_struct, shown
 from interlock.errors import InvalidSchedule
@@ -51,7 +51,7 @@ def create(
         act = port.here.schedules.put if update else port.here.schedules.create
         return await act(name, spec, actor=actor(), request_id=request_id), await port.now()
 
-    view, now = ask(store, work)
+    view, now = run_connected(store, work)
     if as_json:
         print_struct(view)
     else:
@@ -76,7 +76,7 @@ def apply(store: str | None, module: str | None, *, as_json: bool) -> None:
         ]
         return views, await port.now()
 
-    views, now = ask(store, work)
+    views, now = run_connected(store, work)
     if as_json:
         print_struct(views)
     else:
@@ -100,7 +100,7 @@ def list_schedules(store: str | None, state: str, *, everything: bool, as_json: 
             if not cursor:
                 return found, await port.now()
 
-    views, now = ask(store, work)
+    views, now = run_connected(store, work)
     views.sort(key=lambda view: view.name)
     if as_json:
         print_struct(views)
@@ -129,7 +129,7 @@ def show(store: str | None, name: str, *, as_json: bool) -> None:
     async def work(port: Reach) -> tuple[ScheduleView, datetime]:
         return await port.here.schedules.get(name), await port.now()
 
-    view, now = ask(store, work)
+    view, now = run_connected(store, work)
     if as_json:
         print_struct(view)
         return
@@ -171,7 +171,7 @@ def history(store: str | None, name: str, *, as_json: bool) -> None:
     async def work(port: Reach) -> tuple[list[Entry], datetime]:
         return await port.here.schedules.history(name), await port.now()
 
-    entries, now = ask(store, work)
+    entries, now = run_connected(store, work)
     if as_json:
         print_struct(entries)
         return
@@ -196,7 +196,7 @@ def show_next(store: str | None, name: str, count: int, *, as_json: bool) -> Non
         schedules = port.here.schedules
         return await schedules.next(name, count), await schedules.get(name), await port.now()
 
-    times, view, now = ask(store, work)
+    times, view, now = run_connected(store, work)
     if as_json:
         print_struct(times)
         return
@@ -217,7 +217,7 @@ def change(store: str | None, verb: str, name: str, reason: str, *, as_json: boo
         view: ScheduleView = await getattr(port.here.schedules, verb)(name, reason=reason, actor=actor())
         return view, await port.now()
 
-    view, now = ask(store, work)
+    view, now = run_connected(store, work)
     if as_json:
         print_struct(view)
     else:
@@ -230,7 +230,7 @@ def run(store: str | None, name: str, reason: str, request_id: str | None, *, as
     async def work(port: Reach) -> FireView:
         return await port.here.schedules.run(name, reason=reason, actor=actor(), request_id=request_id)
 
-    fire = ask(store, work)
+    fire = run_connected(store, work)
     if as_json:
         print_struct(fire)
     else:
@@ -263,7 +263,7 @@ def backfill(
             request_id=request_id,
         )
 
-    done = ask(store, work)
+    done = run_connected(store, work)
     if as_json:
         print_struct(done)
         return

@@ -15,7 +15,7 @@ import typer
 import yaml
 
 from interlock.cli import output, watch
-from interlock.cli.connection import actor, ask
+from interlock.cli.connection import actor, run_connected
 from interlock.cli.job_submit import typed_arguments
 from interlock.cli.output import lasting, print_line, print_struct
 from interlock.cli.simulation_views import status_text, steps_of, whole_id
@@ -288,7 +288,7 @@ def start(
         return 0
 
     try:
-        return ask(store, work)
+        return run_connected(store, work)
     except KeyboardInterrupt:
         if wait:
             typer.echo(CONTINUES, err=True)

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from interlock.cli import nouns, output
-from interlock.cli.connection import actor, ask, ask_store
+from interlock.cli.connection import actor, run_connected, run_in_store
 from interlock.cli.nouns import ListPage, Noun, list_records
 from interlock.cli.options import parse_duration
 from interlock.cli.output import Sheet, iso, print_struct, shown
@@ -55,7 +55,7 @@ def metrics(store: str | None, text: str, names: tuple[str, ...], last: int | No
     async def work(port: Reach) -> SimulationMetrics:
         return await port.here.simulations.metrics(await whole_id(port, text))
 
-    found = ask(store, work)
+    found = run_connected(store, work)
     for name in names:
         if name not in found.series:
             raise InvalidSimulation(
@@ -87,7 +87,7 @@ def import_runs(store: str | None, folder: Path, task: str, *, as_json: bool) ->
     async def work(port: EmbeddedOrchestrator) -> Imported:
         return await port.here.simulations.import_directory(folder, actor=actor(), task=task)
 
-    imported = ask_store(store, work)
+    imported = run_in_store(store, work)
     if as_json:
         print_struct(imported)
     else:
@@ -110,7 +110,7 @@ def prune(store: str | None, older_than: str, *, as_json: bool) -> None:
             removed, requests, more = removed + pruned.records, requests + pruned.requests, pruned.more
         return removed, requests
 
-    removed, requests = ask_store(store, work)
+    removed, requests = run_in_store(store, work)
     if as_json:
         print_struct({"removed": removed, "requests": requests})
     else:

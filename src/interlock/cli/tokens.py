@@ -79,7 +79,7 @@ def create(
         )
         return issued, is_first
 
-    issued, is_first = _ask(store, work)
+    issued, is_first = _with_tokens(store, work)
     _print_issued(issued, as_json=as_json)
     if is_first:
         typer.echo("Servers on this store require a token from now on, on this machine as well.", err=True)
@@ -95,7 +95,7 @@ def list_tokens(
     from interlock.cli import output
     from interlock.cli.output import print_struct
 
-    views = _ask(store, lambda tokens: tokens.list(ended=everything))
+    views = _with_tokens(store, lambda tokens: tokens.list(ended=everything))
     if as_json:
         print_struct(views)
         return
@@ -128,7 +128,7 @@ def show(
     from interlock.cli import output
     from interlock.cli.output import print_struct
 
-    view = _ask(store, lambda tokens: tokens.get(name))
+    view = _with_tokens(store, lambda tokens: tokens.get(name))
     if as_json:
         print_struct(view)
         return
@@ -172,7 +172,9 @@ def rotate(
     from interlock.cli.options import parse_duration
 
     lasts = timedelta(0) if overlap == "0" else parse_duration(overlap)
-    issued = _ask(store, lambda tokens: tokens.rotate(name, overlap=lasts, actor=actor(), reason=reason))
+    issued = _with_tokens(
+        store, lambda tokens: tokens.rotate(name, overlap=lasts, actor=actor(), reason=reason)
+    )
     _print_issued(issued, as_json=as_json)
 
 
@@ -192,7 +194,7 @@ def revoke(
     from interlock.cli.connection import actor
     from interlock.cli.output import print_struct
 
-    view = _ask(store, lambda tokens: tokens.revoke(name, actor=actor(), reason=reason))
+    view = _with_tokens(store, lambda tokens: tokens.revoke(name, actor=actor(), reason=reason))
     if as_json:
         print_struct(view)
     else:
@@ -214,10 +216,10 @@ def _print_issued(issued: Issued, *, as_json: bool) -> None:
         typer.echo(f"The old secret works until {_moment(view.old_until, '')}.", err=True)
 
 
-def _ask(store: str | None, work: Callable[[TokensApi], Awaitable[T]]) -> T:
-    from interlock.cli.connection import ask
+def _with_tokens(store: str | None, work: Callable[[TokensApi], Awaitable[T]]) -> T:
+    from interlock.cli.connection import run_connected
 
-    return ask(store, lambda reach: work(reach.here.tokens))
+    return run_connected(store, lambda reach: work(reach.here.tokens))
 
 
 def _moment(at: datetime | None, never: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from interlock.cli import job_views, output, queues, worker_views
-from interlock.cli.connection import ask
+from interlock.cli.connection import run_connected
 from interlock.cli.output import Sheet
 from interlock.errors import NotAllowed, StoreUnavailable
 from interlock.lifecycles import job
@@ -69,7 +69,7 @@ async def look(reach: Reach) -> SystemSnapshot:
 
 def print_snapshot(store: str | None, *, as_json: bool) -> None:
     """Print one snapshot, for people, pipes or programs."""
-    seen = ask(store, look)
+    seen = run_connected(store, look)
     if as_json:
         output.print_struct(seen)
     else:
@@ -121,7 +121,7 @@ def follow(store: str | None, every_s: float) -> None:
                 live.update(_screen(seen, trouble, console), refresh=True)
 
     with suppress(KeyboardInterrupt):  # the way to leave
-        ask(store, work)
+        run_connected(store, work)
 
 
 def _screen(seen: SystemSnapshot, trouble: str, console: Console) -> RenderableType:

@@ -15,7 +15,7 @@ from typing import TypeVar
 import typer
 
 from interlock.cli import output
-from interlock.cli.connection import ask
+from interlock.cli.connection import run_connected
 from interlock.cli.journal import JournalStep, steps_in
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles import job
@@ -55,7 +55,7 @@ def screen(
 def until_interrupted(store: str | None, work: Callable[[Reach], Awaitable[int]], message: str) -> int:
     """Connect and follow; on Ctrl-C print what continues. Return the exit code."""
     try:
-        return ask(store, work)
+        return run_connected(store, work)
     except KeyboardInterrupt:
         typer.echo(message, err=True)
         raise

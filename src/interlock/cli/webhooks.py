@@ -132,4 +132,4 @@ def _sample(word: object) -> RunReport:
         source=Source(repository="example/sample", ref="refs/heads/main", sha="0" * 40, event="manual"),
         tally={"COMPLETED": 1},
     )
-    return RunReport(run=run, word=state, at=now)
+    return RunReport(run=run, status=state, at=now)

@@ -31,7 +31,7 @@ from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.vault import FILE as SECRETS_FILE
 from interlock.wire.workers import POOL, POOL_LEAST, POOL_MOST, POOL_PID
 from interlock.worker.entry import run_worker
-from interlock.worker.host import Shutdown, heeding_signals
+from interlock.worker.host import Shutdown, handling_signals
 from interlock.worker.middleware import load_middleware
 from interlock.worker.pool import Pool, PoolSettings, started_with
 from interlock.worker.port import DeathBook, OrchestratorPort
@@ -89,7 +89,7 @@ def start_worker(store: str | None, options: WorkerOptions) -> int:
     credentials.hide_password(here.url)
 
     shutdown = Shutdown()
-    with heeding_signals(shutdown):  # importing may take long, and a signal must not be lost meanwhile
+    with handling_signals(shutdown):  # importing may take long, and a signal must not be lost meanwhile
         tasks = Registry() if module is None or options.shell else load_tasks(module)
         tasks.schedules.update(here.schedules)
         tasks.surround(load_middleware(here.middleware))
@@ -207,7 +207,7 @@ def supervise(store: str | None, options: WorkerOptions, *, least: int, most: in
     end_s = settings.durations.shutdown_deadline_s + 5.0
     pool = PoolSettings(name=settings.name, least=least, most=most, slots=settings.concurrency, end_s=end_s)
     shutdown = Shutdown()
-    with heeding_signals(shutdown):
+    with handling_signals(shutdown):
         return asyncio.run(_supervise(here, pool, settings, [module, *_words(options)], shutdown))
 
 
@@ -265,7 +265,7 @@ class Deaths:
         until, pause_s = time.monotonic() + self._for_s, FIRST_PAUSE_S
         while time.monotonic() < until:
             try:
-                await self._say(name, incarnation, reason)
+                await self._report(name, incarnation, reason)
             except StoreUnavailable as error:
                 self._log.warning("death_not_reported", worker=name, error=error.sentence)
                 await asyncio.sleep(pause_s)
@@ -277,7 +277,7 @@ class Deaths:
                 self._log.info("death_reported", worker=name, incarnation=incarnation, reason=reason)
                 return
 
-    async def _say(self, name: str, incarnation: str, reason: str) -> None:
+    async def _report(self, name: str, incarnation: str, reason: str) -> None:
         port = self._connect()
         try:
             await port.connect()

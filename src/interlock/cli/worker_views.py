@@ -9,7 +9,7 @@ from functools import partial
 import typer
 
 from interlock.cli import output
-from interlock.cli.connection import actor, ask
+from interlock.cli.connection import actor, run_connected
 from interlock.cli.nouns import Action, ListPage, Noun, has_filter, list_records, part_of, too_many
 from interlock.cli.output import Sheet, full_time, iso, print_struct, shown
 from interlock.lifecycles.worker import WORKER
@@ -174,7 +174,7 @@ def show_quarantined(store: str | None, *, as_json: bool) -> None:
     async def work(reach: Reach) -> list[StandingView]:
         return await reach.here.quarantine.list()
 
-    found = ask(store, work)
+    found = run_connected(store, work)
     if as_json:
         print_struct(found)
         return
@@ -194,7 +194,7 @@ def lift_quarantine(store: str | None, runner: str, reason: str, *, as_json: boo
     async def work(reach: Reach) -> StandingView:
         return await reach.here.quarantine.lift(runner, actor=actor(), reason=reason)
 
-    view = ask(store, work)
+    view = run_connected(store, work)
     if as_json:
         print_struct(view)
     else:

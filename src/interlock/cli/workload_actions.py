@@ -19,7 +19,7 @@ import msgspec
 import typer
 
 from interlock.cli import connection, project
-from interlock.cli.connection import actor, ask
+from interlock.cli.connection import actor, run_connected
 from interlock.cli.job_views import whole_id
 from interlock.cli.output import Sheet, ago, on_terminal, print_sheets, print_struct, shown
 from interlock.cli.watch import CANCELED, COMPLETED, FAILED, POLL_S, JobFollower, has_ended
@@ -227,7 +227,7 @@ def _stopped_by_signals(interrupt: Callable[[], Awaitable[None]]) -> Iterator[No
     main = asyncio.current_task()
     stops: list[asyncio.Future[None]] = []
 
-    def heed() -> None:
+    def on_signal() -> None:
         if stops:
             assert main is not None
             main.cancel()
@@ -235,7 +235,7 @@ def _stopped_by_signals(interrupt: Callable[[], Awaitable[None]]) -> Iterator[No
             stops.append(asyncio.ensure_future(interrupt()))
 
     for each in SIGNALS:
-        loop.add_signal_handler(each, heed)
+        loop.add_signal_handler(each, on_signal)
     try:
         yield
     except asyncio.CancelledError:
@@ -290,7 +290,7 @@ def show_list(store: str | None, limit: int, *, as_json: bool) -> None:
         wanted = read_filter(f"task:{TASK}")
         return (await find(reach.here.jobs, wanted, limit=limit)).views, await reach.now()
 
-    views, now = ask(store, work)
+    views, now = run_connected(store, work)
     if as_json:
         print_struct({"workloads": views})
         return
@@ -311,7 +311,7 @@ def show(store: str | None, text: str, out: Path | None, *, as_json: bool) -> No
         files = await _files(reach, found.job.id) if out is not None else {}
         return found, files, await reach.now()
 
-    found, files, now = ask(store, work)
+    found, files, now = run_connected(store, work)
     if out is not None:
         write_files(out, files)
     if as_json:
@@ -328,7 +328,7 @@ def abort(store: str | None, text: str, reason: str, *, as_json: bool) -> None:
         found = await _driver(reach, text)
         return await reach.here.jobs.cancel(found.id, reason=reason, actor=actor())
 
-    view = ask(store, work)
+    view = run_connected(store, work)
     if as_json:
         print_struct(view)
     else:
@@ -355,7 +355,7 @@ def watch(store: str | None, text: str, *, as_json: bool) -> int:
             print_sheets(_sheets(ended, await reach.now()))
         return exit_code(ended.job, ended.result)
 
-    return ask(store, work)
+    return run_connected(store, work)
 
 
 async def _lives(reach: Reach, found: JobView) -> AsyncIterator[WorkloadProgress]:

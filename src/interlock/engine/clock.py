@@ -58,12 +58,12 @@ class StoreClock:
         """Return the time, which never decreases; ask the store if the last answer is old."""
         now = self._monotonic()
         if now - self._read_at > self._resync_s or abs(self._wall() - now - self._apart_s) > JUMP_S:
-            await self._ask()
+            await self._read()
         passed = timedelta(seconds=(self._monotonic() - self._read_at) * _AT_MOST)
         self._latest = max(self._latest, self._store_time + passed)
         return self._latest
 
-    async def _ask(self) -> None:
+    async def _read(self) -> None:
         # The answer was true between request and response; by now it is at least that late.
         apart_s = self._wall() - self._monotonic()  # a jump during the request is detected the next time
         self._store_time = await self._store.now()

@@ -23,15 +23,15 @@ class Debouncer:
     def __init__(self, name: str, body: Callable[[], Awaitable[int]]) -> None:
         self._name = name
         self._body = body
-        self._rung = False
+        self._triggered = False
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    def ring(self) -> None:
+    def trigger(self) -> None:
         """Schedule the work."""
-        self._rung = True
+        self._triggered = True
         if not self._closed and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._answer(), name=self._name)
+            self._task = asyncio.get_running_loop().create_task(self._work(), name=self._name)
 
     async def idle(self) -> None:
         """Wait until no work is running."""
@@ -49,9 +49,9 @@ class Debouncer:
         self._task.cancel()
         await asyncio.wait([self._task])
 
-    async def _answer(self) -> None:
-        while self._rung and not self._closed:
-            self._rung = False
+    async def _work(self) -> None:
+        while self._triggered and not self._closed:
+            self._triggered = False
             try:
                 while await self._body() and not self._closed:
                     pass

@@ -35,12 +35,12 @@ class GroupLoad:
         answer: asyncio.Future[list[Record | None]] = asyncio.get_running_loop().create_future()
         self._requests.append((keys, answer))
         if len(self._requests) == 1:
-            task = asyncio.create_task(self._ask(), name="loads")
+            task = asyncio.create_task(self._load_all(), name="loads")
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
         return await answer
 
-    async def _ask(self) -> None:
+    async def _load_all(self) -> None:
         requests, self._requests = self._requests, []
         try:
             found = await self._found(list(dict.fromkeys(key for keys, _ in requests for key in keys)))

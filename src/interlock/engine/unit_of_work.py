@@ -203,7 +203,7 @@ class Engine:
         self.max_tries = max_tries
         self._remembered_s = remembered_s
         self._loads = GroupLoad(lambda: self.store)
-        self.recalled: Callable[[Repeated | RequestReused], None] = _nobody_counts
+        self.recalled: Callable[[Repeated | RequestReused], None] = _do_nothing
         """Called with every request that was recognised without a commit."""
 
     def key_for(
@@ -349,7 +349,7 @@ class Engine:
         return decide_sealed
 
 
-def _nobody_counts(_: Repeated | RequestReused) -> None:
+def _do_nothing(_: Repeated | RequestReused) -> None:
     """Do nothing."""
 
 

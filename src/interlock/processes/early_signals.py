@@ -18,37 +18,39 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 INTERRUPTED, TERMINATED = 130, 143
 
 _begun = False
-_heed: Callable[[], None] | None = None
+_install: Callable[[], None] | None = None
 
 
-def heed(words: Sequence[str]) -> None:
+def exit_on_signals(arguments: Sequence[str]) -> None:
     """Exit on a signal, until the program has started."""
-    global _heed  # noqa: PLW0603 - there is one program in a process
+    global _install  # noqa: PLW0603 - there is one program in a process
 
     def end(number: int, _: FrameType | None) -> None:
         if not _begun:
-            os._exit(exit_code(words, number))
+            os._exit(exit_code(arguments, number))
 
-    def heed_again() -> None:
+    def install() -> None:
         for number in STOPPING:
             signal.signal(number, end)
 
-    _heed = heed_again
-    heed_again()
+    _install = install
+    install()
 
 
-def exit_code(words: Sequence[str], number: int) -> int:
+def exit_code(arguments: Sequence[str], number: int) -> int:
     """Return the exit code of a program that was stopped before it had started."""
     if number == signal.SIGINT:
         return INTERRUPTED
-    return 0 if is_service(words) else TERMINATED
+    return 0 if is_service(arguments) else TERMINATED
 
 
-def is_service(words: Sequence[str]) -> bool:
+def is_service(arguments: Sequence[str]) -> bool:
     """Return whether a command runs until stopped."""
-    options = [index for index, word in enumerate(words) if word == "--ca"]
+    options = [index for index, argument in enumerate(arguments) if argument == "--ca"]
     command = (
-        word for index, word in enumerate(words) if not word.startswith("-") and index - 1 not in options
+        argument
+        for index, argument in enumerate(arguments)
+        if not argument.startswith("-") and index - 1 not in options
     )
     return next(command, "") in SERVICES
 
@@ -61,8 +63,8 @@ def has_begun() -> None:
 
 def has_stopped() -> None:
     """Ignore further signals at the end of a program: they must not change its exit code."""
-    if _heed is not None:
-        _heed()
+    if _install is not None:
+        _install()
 
 
 def has_ended() -> None:

@@ -77,9 +77,9 @@ class Group:
         """The mark by which processes are found if the warden is gone."""
         self._timers: list[asyncio.TimerHandle] = []
         self._group_report: _GroupReport | None = None
-        output.on_exit = self._hear_report
+        output.on_exit = self._read_report
         if output.exited.is_set():
-            self._hear_report()
+            self._read_report()
 
     @classmethod
     async def start(
@@ -161,7 +161,7 @@ class Group:
         if isinstance(pipe, asyncio.WriteTransport) and not pipe.is_closing():
             pipe.write(order)
 
-    def _hear_report(self) -> None:
+    def _read_report(self) -> None:
         """Read the report of the warden as soon as it has ended: a command that has lost its warden would
         otherwise be waited for forever.
         """
@@ -228,9 +228,9 @@ class _Output(asyncio.SubprocessProtocol):
     def _take(self, fd: int, data: bytes) -> None:
         *lines, rest = (self._rest[fd] + data).split(b"\n")
         for line in lines:
-            self._say(fd, line.rstrip(b"\r"))
+            self._pass_on(fd, line.rstrip(b"\r"))
         while len(rest) > MAX_LINE_BYTES:
-            self._say(fd, rest[:MAX_LINE_BYTES])
+            self._pass_on(fd, rest[:MAX_LINE_BYTES])
             rest = rest[MAX_LINE_BYTES:]
         self._rest[fd] = rest
 
@@ -239,7 +239,7 @@ class _Output(asyncio.SubprocessProtocol):
             return  # its input, or an output that has ended
         self._take(fd, self._streams[fd].end())
         if rest := self._rest.pop(fd):
-            self._say(fd, rest)
+            self._pass_on(fd, rest)
         if not self._rest:
             self.drained.set()
 
@@ -247,7 +247,7 @@ class _Output(asyncio.SubprocessProtocol):
         self.exited.set()
         self.on_exit()
 
-    def _say(self, fd: int, line: bytes) -> None:
+    def _pass_on(self, fd: int, line: bytes) -> None:
         self._receive(line.decode(errors="replace"), "stdout" if fd == 1 else "stderr")
 
 

@@ -48,14 +48,14 @@ def main() -> None:
     _control(SET_CHILD_SUBREAPER, 1)
     for number in DEAF:
         signal.signal(number, signal.SIG_IGN)
-    bell = _bell()
+    wakeup = _wakeup_pipe()
     try:
         command = _start(order)
     except OSError as error:
         _report(report, {"errno": error.errno, "what": error.filename})
     _let_go(passed)
-    code = _attend(command, bell, order.get("spared", ""))
-    killed, left = _clear_up(bell)
+    code = _attend(command, wakeup, order.get("spared", ""))
+    killed, left = _clear_up(wakeup)
     _report(report, {"code": code, "killed": killed, "left": left})
 
 
@@ -69,12 +69,12 @@ def _line() -> bytes:
     return bytes(line)
 
 
-def _bell() -> int:
+def _wakeup_pipe() -> int:
     """Return a descriptor that becomes readable when a child has ended."""
-    bell, ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    return bell
+    return reading
 
 
 def _start(order: dict[str, Any]) -> int:
@@ -135,18 +135,18 @@ def _let_go(passed: list[int]) -> None:
         os.close(descriptor)
 
 
-def _attend(command: int, bell: int, spared: str) -> int:
+def _attend(command: int, wakeup: int, spared: str) -> int:
     """Forward orders until the command has ended; reap adopted processes on the way.
 
     Processes named `spared` are not terminated: the end of a sandbox would end everything in it.
     """
     poll = select.poll()
-    poll.register(bell, select.POLLIN)
+    poll.register(wakeup, select.POLLIN)
     poll.register(0, select.POLLIN)
     while (code := _fetch(command)) is None:
         for descriptor, _ in poll.poll():
-            if descriptor == bell:
-                _hush(bell)
+            if descriptor == wakeup:
+                _drain(wakeup)
                 continue
             order = os.read(0, 1)
             if order == b"T":
@@ -155,15 +155,15 @@ def _attend(command: int, bell: int, spared: str) -> int:
                 _signal_all(signal.SIGKILL)
             if not order:
                 poll.unregister(0)
-                return _end(command, bell)
+                return _end(command, wakeup)
     return code
 
 
-def _end(command: int, bell: int) -> int:
+def _end(command: int, wakeup: int) -> int:
     """Kill repeatedly until the command has ended, since the worker is gone."""
     while (code := _fetch(command)) is None:
         _signal_all(signal.SIGKILL)
-        _wait_a_moment(bell)
+        _wait_a_moment(wakeup)
     return code
 
 
@@ -181,13 +181,13 @@ def _fetch(command: int) -> int | None:
             code = os.waitstatus_to_exitcode(status)
 
 
-def _clear_up(bell: int) -> tuple[int, list[int]]:
+def _clear_up(wakeup: int) -> tuple[int, list[int]]:
     """Kill the remaining processes; return their number, and those that did not die."""
     until = time.monotonic() + PATIENCE_S
     seen: set[int] = set()
     while _has_children() and time.monotonic() < until:
         seen.update(_signal_all(signal.SIGKILL))
-        _wait_a_moment(bell)
+        _wait_a_moment(wakeup)
         _fetch(-1)
     return len(seen), list(_descendants()) if _has_children() else []
 
@@ -225,14 +225,14 @@ def _descendants(spared: str = "") -> Iterator[int]:
         family.extend(children.get(pid, ()))
 
 
-def _wait_a_moment(bell: int) -> None:
-    select.select([bell], [], [], 0.02)
-    _hush(bell)
+def _wait_a_moment(wakeup: int) -> None:
+    select.select([wakeup], [], [], 0.02)
+    _drain(wakeup)
 
 
-def _hush(bell: int) -> None:
+def _drain(wakeup: int) -> None:
     with suppress(BlockingIOError):
-        os.read(bell, 4096)
+        os.read(wakeup, 4096)
 
 
 def _report(descriptor: int, report: dict[str, Any]) -> NoReturn:

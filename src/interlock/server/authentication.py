@@ -174,7 +174,7 @@ class Door:
             return not self.closed
         if self._is_stale:
             async with self._checking:
-                await self._ask()
+                await self._refresh()
         return not self.closed
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ class Door:
     def _is_stale(self) -> bool:
         return self._monotonic() - self._checked_at >= self.believed_s
 
-    async def _ask(self) -> None:
+    async def _refresh(self) -> None:
         if self.closed or not self._is_stale:
             return  # another request has asked in the meantime
         checked_at = self._monotonic()

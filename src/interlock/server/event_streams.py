@@ -120,7 +120,7 @@ class WorkerWakeups:
 
         return subscribe
 
-    def ring(self, worker_id: str) -> None:
+    def wake(self, worker_id: str) -> None:
         """Wake this worker."""
         for wake in self._waiting.get(worker_id, ()):
             wake()
@@ -128,7 +128,7 @@ class WorkerWakeups:
     def _read(self, entries: Sequence[Entry], gap: bool) -> None:
         changed = {entry.id for entry in entries if entry.kind == WORKER.name}
         for worker_id in tuple(self._waiting) if gap else changed:
-            self.ring(worker_id)
+            self.wake(worker_id)
 
 
 KEPT = 2_000
@@ -185,7 +185,7 @@ class Broadcast:
         self._streams = 0
         self._turns = asyncio.Semaphore(READING)
         self._news = asyncio.Event()
-        self._bell: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self.patience = Deadlines(PATIENCE_S)
         self._leave = following.add(self._more)
 
@@ -197,8 +197,8 @@ class Broadcast:
     def close(self) -> None:
         """Stop receiving entries."""
         self._leave()
-        if self._bell is not None:
-            self._bell.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self.patience.close()
 
     def join(self) -> None:
@@ -284,13 +284,13 @@ class Broadcast:
         for oldest in range(self._next - len(self._kept), self._next - KEPT):
             del self._places[self._kept.pop(oldest).cursor]
             self._sent_as.pop(oldest, None)
-        if self._bell is None:
+        if self._timer is None:
             after_s = min(self._streams * GATHER_S, LONGEST_GATHER_S)
-            self._bell = asyncio.get_running_loop().call_later(after_s, self._ring)
+            self._timer = asyncio.get_running_loop().call_later(after_s, self._wake)
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         """Wake all waiting readers. With many readers, entries are gathered first."""
-        self._bell = None
+        self._timer = None
         news, self._news = self._news, asyncio.Event()
         news.set()
 

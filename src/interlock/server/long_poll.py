@@ -246,7 +246,7 @@ class LongPoll:
         self._visits: dict[Name, Poll] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._gathering: Coalescer | None = None
-        self._telling = False
+        self._notifying = False
         self._loop = asyncio.get_running_loop()
         self._leave = store.subscribe(self._news)
 
@@ -393,13 +393,13 @@ class LongPoll:
 
     def _news(self) -> None:
         """Handle a notification, from any thread. Skip the loop if no claim waits or all are woken."""
-        if self._lines and not self._telling:
-            self._telling = True
+        if self._lines and not self._notifying:
+            self._notifying = True
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._tell_lines)
+                self._loop.call_soon_threadsafe(self._notify_lines)
 
-    def _tell_lines(self) -> None:
-        self._telling = False
+    def _notify_lines(self) -> None:
+        self._notifying = False
         for line in list(self._lines.values()):
             line.news()
 

@@ -83,8 +83,8 @@ class Parts:
         self.triggers = Triggers(IdempotentSubmitter(runtime.runs), edges.triggers, runtime.engine.clock)
         self.broadcast = Broadcast(runtime.store, self.following)
         self.readers = Readers()
-        self.bells = WorkerWakeups(self.following)
-        runtime.engine.bus.subscribe(OrdersChanged, lambda event: self.bells.ring(event.worker_id))
+        self.worker_wakeups = WorkerWakeups(self.following)
+        runtime.engine.bus.subscribe(OrdersChanged, lambda event: self.worker_wakeups.wake(event.worker_id))
         self.stopping = asyncio.Event()
         """Set at shutdown: streams and long polls end then."""
         self.started_at: datetime | None = None

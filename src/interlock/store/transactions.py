@@ -113,7 +113,7 @@ class StepExecutor(ABC):
         """Execute a command."""
 
     @abstractmethod
-    def ask(self, step: Step) -> Any:
+    def execute(self, step: Step) -> Any:
         """Carry out a step."""
 
     @abstractmethod
@@ -164,7 +164,7 @@ def _driven(executor: StepExecutor, steps: Steps[T]) -> T:
         except StopIteration as done:
             made: T = done.value
             return made
-        answer = executor.ask(step)
+        answer = executor.execute(step)
 
 
 async def run_steps_async(executor: StepExecutor, steps: Callable[[], Steps[T]]) -> T:
@@ -201,7 +201,7 @@ async def _driven_async(executor: StepExecutor, steps: Steps[T]) -> T:
         except StopIteration as done:
             made: T = done.value
             return made
-        answer = await _waited(executor.ask(step))
+        answer = await _waited(executor.execute(step))
 
 
 async def _waited(value: Any) -> Any:
@@ -246,7 +246,7 @@ class _Sql(StepExecutor):
     def wake(self) -> Any:
         return self._fetch(self._dialect.notify())
 
-    def ask(self, step: Step) -> Any:
+    def execute(self, step: Step) -> Any:
         return self._fetch(self._dialect.statement(step))
 
     @abstractmethod
@@ -345,7 +345,7 @@ class Sqlite(StepExecutor):
         """Execute a command."""
         self._connection.execute(sql)
 
-    def ask(self, step: Step) -> Any:
+    def execute(self, step: Step) -> Any:
         """Carry out a step."""
         try:
             with self._plain_rows():

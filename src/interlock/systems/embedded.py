@@ -24,7 +24,7 @@ from interlock.wire.jobs import ChildPage, JobSpec, PredecessorPage
 from interlock.wire.limits import LimitSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.schedules import ScheduleSpec
-from interlock.wire.simulations import AnySimulationWord, SimulationOrders
+from interlock.wire.simulations import AnySimulationMessage, SimulationOrders
 from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 from interlock.wire.workloads import WorkloadFact
@@ -102,9 +102,9 @@ class EmbeddedOrchestrator:
         """Store an artifact."""
         return await self.here.artifacts.keep(token, runner_id, name, pieces)
 
-    async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
+    async def simulate(self, token: str, runner_id: str, message: AnySimulationMessage) -> SimulationOrders:
         """Process a message about a simulation."""
-        return await self.here.simulations.receive(token, runner_id, word)
+        return await self.here.simulations.receive(token, runner_id, message)
 
     async def keep_cache(
         self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]
@@ -139,7 +139,7 @@ class EmbeddedOrchestrator:
 
     async def await_signal(self, request: WaitRequest) -> WaitAnswer:
         """Return the answer to a wait of a handler, or make its job wait."""
-        return await self.here.waits.ask(request)
+        return await self.here.waits.wait(request)
 
     async def recover(self) -> int:
         """Handle passed deadlines, and deliver pending messages between records."""

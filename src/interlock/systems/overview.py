@@ -25,11 +25,11 @@ from interlock.systems.figures.figures import Figures
 from interlock.systems.figures.series import Backlog, Cell, Pair, PeriodFigures, facts_of, minute_of
 from interlock.systems.orchestrator.explanation import (
     LIVING_WORKERS,
+    Blocker,
     Claimer,
-    Lack,
+    blocker_of,
     claimer_of,
-    lack,
-    nobody_listens,
+    no_worker_listens,
 )
 from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.quarantine import Quarantine
@@ -340,42 +340,44 @@ def _without_workers(seen: OverviewInput) -> Iterator[Finding]:
     """Yield queues with jobs that no live worker takes; one finding for each reason."""
     claimers = [one for record in seen.workers if (one := claimer_of(record)) is not None]
     reported: set[tuple[str, str]] = set()
-    for queue, lacks, since in _lacks(seen, claimers) if seen.all_workers else ():
-        if (queue, lacks.sentence) not in reported:
-            reported.add((queue, lacks.sentence))
+    for queue, blocker, since in _blockers(seen, claimers) if seen.all_workers else ():
+        if (queue, blocker.sentence) not in reported:
+            reported.add((queue, blocker.sentence))
             yield Finding(
                 code="no_worker",
                 level=ERROR,
-                sentence=f"Jobs wait in the queue {queue}. {lacks.sentence}",
+                sentence=f"Jobs wait in the queue {queue}. {blocker.sentence}",
                 kind="queue",
                 id=queue,
                 queue=queue,
                 since=since,
-                remedy=_remedy(lacks),
+                remedy=_remedy(blocker),
             )
 
 
-def _lacks(seen: OverviewInput, claimers: Sequence[Claimer]) -> Iterator[tuple[str, Lack, datetime | None]]:
+def _blockers(
+    seen: OverviewInput, claimers: Sequence[Claimer]
+) -> Iterator[tuple[str, Blocker, datetime | None]]:
     """Yield why jobs wait: the examined ones, and queues without an examined job."""
     names = not seen.confined
     for record in sorted(seen.waiting, key=lambda each: each.created_at):
         queue, task = facts_of(record).pair
         if task and record.ready_at and record.ready_at <= seen.now:
-            lacks = lack(record, task, claimers, names=names)
-            if lacks is not None:
-                yield queue, lacks, record.ready_at
+            blocker = blocker_of(record, task, claimers, names=names)
+            if blocker is not None:
+                yield queue, blocker, record.ready_at
     taken = {queue for one in claimers for queue in one.queues}
     looked_at = {record.queue for record in seen.waiting}
     for queue, (pending, _) in seen.backlog.items():
         if pending and queue and queue not in taken and queue not in looked_at:
-            yield queue, nobody_listens(queue, claimers, names=names), None
+            yield queue, no_worker_listens(queue, claimers, names=names), None
 
 
-def _remedy(lacks: Lack) -> Remedy | None:
+def _remedy(blocker: Blocker) -> Remedy | None:
     """Return the remedy that provides a suitable worker; None if the principal may not know it."""
-    if lacks.paused:
-        return Remedy(verb="resume", kind="worker", id=lacks.paused, role="operator", command=lacks.todo)
-    return Remedy(verb="start", kind="worker", command=lacks.todo) if lacks.todo else None
+    if blocker.paused:
+        return Remedy(verb="resume", kind="worker", id=blocker.paused, role="operator", command=blocker.todo)
+    return Remedy(verb="start", kind="worker", command=blocker.todo) if blocker.todo else None
 
 
 def _trends(seen: OverviewInput, explained: set[str]) -> Iterator[Finding]:
@@ -395,7 +397,7 @@ def _trends(seen: OverviewInput, explained: set[str]) -> Iterator[Finding]:
             )
     for jump in trends.jumped():
         task = f" task:{jump.task}" if jump.task else ""
-        words = f"state:failed queue:{jump.queue}{task} since:1h"
+        query = f"state:failed queue:{jump.queue}{task} since:1h"
         yield Finding(
             code="failures_jumped",
             level=WARNING,
@@ -404,7 +406,7 @@ def _trends(seen: OverviewInput, explained: set[str]) -> Iterator[Finding]:
             id=jump.queue,
             queue=jump.queue,
             since=jump.since,
-            remedy=Remedy(verb="open", kind="jobs", id=words, command=f"interlock job list {words}"),
+            remedy=Remedy(verb="open", kind="jobs", id=query, command=f"interlock job list {query}"),
         )
 
 

@@ -229,13 +229,13 @@ class Quarantine:
         taken = await take_all(self._engine.store, (RUNNER_LOST,), PATIENCE, limit=limit)
         if not taken:
             return 0
-        await self.count(map(_word, taken))
+        await self.count(map(_loss_in, taken))
         mark = self._engine.mark()
         arrived = Commit(changes=tuple(sent(record, mark) for record in taken))
         await commit_with_recovery(self._engine.store, self._engine.committer, arrived)
         return len(taken)
 
-    async def count(self, words: Iterable[LostWork]) -> None:
+    async def count(self, losses: Iterable[LostWork]) -> None:
         """Count losses of runners: each job once, so that messages may repeat.
 
         A runner that dies loses all its jobs at once. Its record is changed once for all of them, because
@@ -243,11 +243,11 @@ class Quarantine:
         """
         blamed: dict[str, list[str]] = {}
         cleared: dict[str, list[str]] = {}
-        for word in words:
-            for other in word.others:
-                cleared.setdefault(other, []).append(word.job_id)
-            if not word.others:
-                blamed.setdefault(word.runner, []).append(word.job_id)
+        for loss in losses:
+            for other in loss.others:
+                cleared.setdefault(other, []).append(loss.job_id)
+            if not loss.others:
+                blamed.setdefault(loss.runner, []).append(loss.job_id)
         for runner, jobs in blamed.items():
             await self._blame(runner, jobs)
         for runner, jobs in cleared.items():
@@ -344,7 +344,7 @@ class Quarantine:
         return next(iter((await self._engine.store.find(query)).records), None)
 
 
-def _word(message: Record) -> LostWork:
+def _loss_in(message: Record) -> LostWork:
     return msgspec.json.decode(msgspec.json.decode(message.body, type=OutboxMessage).payload, type=LostWork)
 
 

@@ -165,12 +165,12 @@ class Runtime:
             self.engine, self.jobs, settings=settings, limits=self.limits, draw=batch_ids.draw
         )
         self.followers = Followers(self.engine, settings, self.batches)
-        self._follower_bell = Debouncer("jobs are told of ends", self.followers.keep)
-        self.engine.bus.subscribe(DependenciesNotified, lambda _: self._ring_for_followers())
-        self._tree_bell = Debouncer("trees are kept", self.trees.keep)
-        self.engine.bus.subscribe(TreesNotified, lambda _: self._ring_for_trees())
-        self._limit_bell = Debouncer("jobs are admitted", self.limits.keep)
-        self.engine.bus.subscribe(LimitsNotified, lambda _: self._ring_for_limits())
+        self._follower_debouncer = Debouncer("jobs are notified of ends", self.followers.keep)
+        self.engine.bus.subscribe(DependenciesNotified, lambda _: self._wake_followers())
+        self._tree_debouncer = Debouncer("trees are kept", self.trees.keep)
+        self.engine.bus.subscribe(TreesNotified, lambda _: self._wake_trees())
+        self._limit_debouncer = Debouncer("jobs are admitted", self.limits.keep)
+        self.engine.bus.subscribe(LimitsNotified, lambda _: self._wake_limits())
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Claim jobs for a runner, unless it is paused or quarantined.
@@ -247,28 +247,28 @@ class Runtime:
             CANCELS: self.batches.stop,
         }
 
-    def _ring_for_trees(self) -> None:
+    def _wake_trees(self) -> None:
         if self.runs.prompt:
-            self._tree_bell.ring()
+            self._tree_debouncer.trigger()
 
-    def _ring_for_followers(self) -> None:
+    def _wake_followers(self) -> None:
         if self.runs.prompt:
-            self._follower_bell.ring()
+            self._follower_debouncer.trigger()
 
-    def _ring_for_limits(self) -> None:
+    def _wake_limits(self) -> None:
         if self.runs.prompt:
-            self._limit_bell.ring()
+            self._limit_debouncer.trigger()
 
     async def close(self) -> None:
         """Finish pending work, then close the store."""
         self.limits.close()
         with suppress(TimeoutError):  # who has submitted and ends admits its jobs, or others do it later
             async with asyncio.timeout(ADMITTING_S):
-                await self._follower_bell.idle()
-                await self._limit_bell.idle()
-        await self._follower_bell.close()
-        await self._limit_bell.close()
-        await self._tree_bell.close()
+                await self._follower_debouncer.idle()
+                await self._limit_debouncer.idle()
+        await self._follower_debouncer.close()
+        await self._limit_debouncer.close()
+        await self._tree_debouncer.close()
         await self.runs.close()
         await self.waiting.close()
         await self.stops.close()

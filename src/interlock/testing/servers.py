@@ -164,7 +164,7 @@ class Server(ABC):
         """Return the command that starts it."""
 
     @abstractmethod
-    def ask(self) -> None:
+    def probe(self) -> None:
         """Send a query that succeeds once the server is up; raise until then."""
 
     @property
@@ -252,7 +252,7 @@ class Server(ABC):
         deadline = time.monotonic() + _START_S
         while process.poll() is None and time.monotonic() < deadline:
             try:
-                self.ask()
+                self.probe()
             except (OSError, ReplyError):
                 time.sleep(0.005)
             else:
@@ -351,7 +351,7 @@ class PostgresServer(Server):
         """Return the library path of bundled programs."""
         return self._programs.environment
 
-    def ask(self) -> None:
+    def probe(self) -> None:
         """Run a query."""
         self.sql("SELECT 1")
 
@@ -413,7 +413,7 @@ class RedisServer(Server):
         }
         return [self._program, *(word for name, value in settings.items() for word in (f"--{name}", value))]
 
-    def ask(self) -> None:
+    def probe(self) -> None:
         """Check that it answers and has loaded its data."""
         self.run("PING")
 

@@ -265,7 +265,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tuple(state for state in self.states or self._all_states() if state not in self.other_than)
 
     @property
-    def asked_states(self) -> tuple[str, ...]:
+    def queried_states(self) -> tuple[str, ...]:
         """The same states for a query to the store, where an empty tuple means all."""
         states = self.wanted_states
         return states if len(states) < len(self._all_states()) else ()

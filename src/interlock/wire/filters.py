@@ -67,7 +67,7 @@ class Filter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
         """Return the query for the store, and the filter for its results."""
         query = Query(
             kind=JOB.name,
-            states=self.asked_states,
+            states=self.queried_states,
             queue=self.queues[0] if len(self.queues) == 1 else None,
             parent=self.parents[0] if len(self.parents) == 1 else None,
             labels=self.sure_labels,
@@ -206,7 +206,7 @@ class WantedRuns(Wanted, frozen=True, kw_only=True, omit_defaults=True):
     def asked(self, now: datetime) -> RunFilter:
         """Return the query for the store."""
         return RunFilter(
-            states=self.asked_states,
+            states=self.queried_states,
             workflow=self.workflow,
             repository=self.repository,
             ref=self.ref,
@@ -312,7 +312,7 @@ class WorkerFilter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
         """Return the query for the store, and the filter for its results."""
         query = Query(
             kind=WORKER.name,
-            states=self.asked_states,
+            states=self.queried_states,
             queue=self.workspaces[0] if len(self.workspaces) == 1 else None,
             parent=self.names[0] if len(self.names) == 1 else None,
             labels=self.sure_labels,

@@ -197,7 +197,7 @@ class Danger(msgspec.Struct, frozen=True, array_like=True):
     text: str
 
 
-class SimulationWord(msgspec.Struct, frozen=True, kw_only=True, tag_field="word", omit_defaults=True):
+class SimulationMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="word", omit_defaults=True):
     """Base of messages of a worker about the simulation that it executes."""
 
     step: int = 0
@@ -210,31 +210,31 @@ class SimulationWord(msgspec.Struct, frozen=True, kw_only=True, tag_field="word"
     """Samples of steps that were not reported before."""
 
 
-class Begin(SimulationWord, frozen=True, kw_only=True, tag="begin"):
+class Begin(SimulationMessage, frozen=True, kw_only=True, tag="begin"):
     """The worker is about to execute; a refusal stops it."""
 
 
-class Beat(SimulationWord, frozen=True, kw_only=True, tag="beat"):
+class Beat(SimulationMessage, frozen=True, kw_only=True, tag="beat"):
     """The worker is alive and has reached this step."""
 
 
-class Paused(SimulationWord, frozen=True, kw_only=True, tag="paused"):
+class Paused(SimulationMessage, frozen=True, kw_only=True, tag="paused"):
     """The worker has stopped between two steps, as requested."""
 
 
-class Completed(SimulationWord, frozen=True, kw_only=True, tag="completed"):
+class Completed(SimulationMessage, frozen=True, kw_only=True, tag="completed"):
     """The last step has completed."""
 
     result: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class Failed(SimulationWord, frozen=True, kw_only=True, tag="failed"):
+class Failed(SimulationMessage, frozen=True, kw_only=True, tag="failed"):
     """A step has failed."""
 
     error: str
 
 
-AnySimulationWord: TypeAlias = Begin | Beat | Paused | Completed | Failed
+AnySimulationMessage: TypeAlias = Begin | Beat | Paused | Completed | Failed
 
 
 class SaidOfSimulation(Secretive, frozen=True, kw_only=True):
@@ -242,7 +242,7 @@ class SaidOfSimulation(Secretive, frozen=True, kw_only=True):
 
     token: str
     runner_id: str
-    word: AnySimulationWord
+    word: AnySimulationMessage
 
 
 class SimulationOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -482,7 +482,7 @@ class Cohorts:
         """Return the context of a handler that asks for it; that of an ended handler is ignored."""
         with cohort.lock:
             if grant is not cohort.current:
-                return self._context_for(grant, _nobody)
+                return self._context_for(grant, _do_nothing)
             if cohort.context is None:
                 cohort.context = self._context_for(grant, partial(self._spoke, cohort, grant))
                 if reason := cohort.stops.get(grant.job_id):
@@ -545,5 +545,5 @@ def _returned(task: AnyTask, grant: Grant, context: Context) -> Any:
     raise AssertionError(_WAITED)
 
 
-def _nobody() -> None:
+def _do_nothing() -> None:
     """Do nothing: the handler has ended."""

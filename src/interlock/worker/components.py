@@ -71,7 +71,7 @@ class OrderHandler:
         busy = (orders.give_back or orders.stop) and self._executing.active
         return 0 if busy else orders.number
 
-    def heed(self, orders: WorkerOrders) -> None:
+    def apply(self, orders: WorkerOrders) -> None:
         """Carry out new orders."""
         before, self.orders = self.orders, orders
         if before.state and before.number == orders.number and before.stop == orders.stop:
@@ -162,7 +162,7 @@ class Components:
             around,
             HandlerServices(
                 upload=self._uploads,
-                voice=self._simulators,
+                simulations=self._simulators,
                 caching=CacheTransfers(port, around.runner_id),
                 family=self._families,
                 mask=around.mask,
@@ -187,13 +187,13 @@ class Components:
             threads=around.threads,
         )
 
-        self.obeying = OrderHandler(self.executing, shutdown, log=around.log, hold=hooks.hold)
+        self.order_handler = OrderHandler(self.executing, shutdown, log=around.log, hold=hooks.hold)
         self._shutdown, self._counts = shutdown, hooks.counts
         self.standing = SupervisorClient(
             _spec(around, self.executing.tasks()),
             around.connect,
             beat=self._sign_of_life,
-            heed=self._ordered,
+            on_orders=self._ordered,
             look=self.renewer.renew_now,
             log=around.log,
             threads=around.threads,
@@ -240,7 +240,7 @@ class Components:
     def _task_ended(self) -> None:
         """Notify the main loop, the order handler, and the supervisor after the first task."""
         self._room_made()
-        self.obeying.shut_down_if_drained()
+        self.order_handler.shut_down_if_drained()
         if not self._counted_once:
             self._counted_once = True
             self.standing.nudge()  # the first task makes it a running worker
@@ -260,7 +260,7 @@ class Components:
             begun=self._counted_once or active > 0,
             processed=processed,
             failed=failed,
-            heeded=self.obeying.heeded,
+            heeded=self.order_handler.heeded,
         )
 
     def _ordered(self, orders: WorkerOrders) -> None:
@@ -268,12 +268,12 @@ class Components:
         if orders.stop == "terminate":
             Terminated(self._shutdown, self._around.now()).follow()
         if self._loop is not None:
-            soon(self._loop, partial(self._heed, orders))
+            soon(self._loop, partial(self._apply_orders, orders))
 
-    def _heed(self, orders: WorkerOrders) -> None:
-        before = self.obeying.heeded
-        self.obeying.heed(orders)
-        if self.obeying.heeded != before:
+    def _apply_orders(self, orders: WorkerOrders) -> None:
+        before = self.order_handler.heeded
+        self.order_handler.apply(orders)
+        if self.order_handler.heeded != before:
             self.standing.nudge()
 
     def _left_behind(self) -> None:

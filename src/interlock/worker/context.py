@@ -37,7 +37,7 @@ from interlock.worker.codec import decode, encode
 from interlock.worker.middleware import Chain, no_middleware
 from interlock.worker.postponement import Duration, Snooze
 from interlock.worker.secrets import Secrets
-from interlock.worker.simulation_channel import NOBODY, SimulationChannel, Speech
+from interlock.worker.simulation_channel import NO_CHANNEL, LeaseChannel, SimulationChannel
 from interlock.worker.transfers import NO_CACHES, Caching, OwnCaches, Upload, Uploads, nowhere
 
 MAX_LINES = 1_000
@@ -162,7 +162,7 @@ class HandlerServices(msgspec.Struct, frozen=True, kw_only=True):
     """The services of a worker for contexts, and the isolation of their output and commands."""
 
     upload: Upload = nowhere
-    voice: SimulationChannel = NOBODY
+    simulations: SimulationChannel = NO_CHANNEL
     caching: Caching = NO_CACHES
     family: Family = NO_FAMILY
     mask: Mask = NOTHING_SECRET
@@ -180,7 +180,7 @@ class Context(Parent):
 
     __slots__ = (
         "_caching", "_checkpoint", "_cost", "_heartbeat", "_lines", "_lock", "_now", "_printed",
-        "_progress", "_progress_known", "_spoken", "_stopped", "_upload", "_uploading", "_voice",
+        "_progress", "_progress_known", "_simulations", "_spoken", "_stopped", "_upload", "_uploading",
         "_waiters", "_wake", "_woken", "mask", "sandbox", "stop_reason",
     )  # fmt: skip
 
@@ -192,7 +192,7 @@ class Context(Parent):
         wake: Callable[[], None] = lambda: None,
         services: HandlerServices = NO_SERVICES,
     ) -> None:
-        self._grant, self._voice = grant, services.voice
+        self._grant, self._simulations = grant, services.simulations
         self._upload, self._caching = services.upload, services.caching
         self._family, self._submissions, self._asked = services.family, 0, None
         self._middleware = services.middleware
@@ -515,9 +515,9 @@ class Context(Parent):
             with contextlib.suppress(RuntimeError):  # a closed loop has no waiters
                 loop.call_soon_threadsafe(_settle, waiter)
 
-    def speech(self) -> Speech:
+    def speech(self) -> LeaseChannel:
         """Return the channel for messages of a simulation."""
-        return Speech(self._voice, self._grant.token, self._grant.ttl_s)
+        return LeaseChannel(self._simulations, self._grant.token, self._grant.ttl_s)
 
     def active(self) -> Active:
         """Return a context manager in which `current()` returns this context."""

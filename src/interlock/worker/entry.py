@@ -19,7 +19,7 @@ from interlock.processes import credentials, sandbox
 from interlock.processes.groups import Orphans, descendants
 from interlock.worker.captured_output import capturing
 from interlock.worker.environment import Meters, WorkerHost
-from interlock.worker.host import HURRY_S, Shutdown, done_within, heeding_signals
+from interlock.worker.host import HURRY_S, Shutdown, done_within, handling_signals
 from interlock.worker.pool import pool_of_this_process, say_ready
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.process import WorkerProcess
@@ -56,7 +56,7 @@ def run_worker(
         log.warning("steps_run_as_root", todo="Start the worker as another user, or with --isolate user.")
     libraries = libraries_logging("warning", settings.log_format)
     captured = capturing(settings.job_log_level)
-    with heeding_signals(shutdown), libraries, captured, _metrics(settings, log) as metrics:
+    with handling_signals(shutdown), libraries, captured, _metrics(settings, log) as metrics:
         process = WorkerProcess(
             settings,
             registry,

@@ -328,7 +328,7 @@ class Shutdown:
 
 
 @contextmanager
-def heeding_signals(shutdown: Shutdown) -> Iterator[None]:
+def handling_signals(shutdown: Shutdown) -> Iterator[None]:
     """Request a shutdown on signals, for the duration of the context.
 
     The handlers are installed even as PID 1, which has no default ones, so that an unhandled SIGTERM would be

@@ -41,7 +41,7 @@ from interlock.wire.runner import (
     Release,
 )
 from interlock.wire.schedules import ScheduleSpec
-from interlock.wire.simulations import AnySimulationWord, SaidOfSimulation, SimulationOrders
+from interlock.wire.simulations import AnySimulationMessage, SaidOfSimulation, SimulationOrders
 from interlock.wire.tls import trusting
 from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.wire.workers import (
@@ -158,7 +158,7 @@ class HttpOrchestrator:
         if self._client is None:
             self._client = self._new_client()
         sent_at = self._monotonic()
-        greeting = await self._ask(runner.GREET_RUNNER)
+        greeting = await self._request(runner.GREET_RUNNER)
         if greeting.protocol != PROTOCOL:
             raise ServerRefused(
                 f"The server at {self.server} speaks version {greeting.protocol} of the runner protocol, "
@@ -171,12 +171,12 @@ class HttpOrchestrator:
     async def declare_schedule(self, name: str, spec: ScheduleSpec, source: str) -> None:
         """Create or update a schedule; the token also needs the role operator."""
         body = {"name": name, "schedule": spec, "source": source, "replace": True}
-        await self._ask(schedules.CREATE_SCHEDULE, msgspec.json.encode(body))
+        await self._request(schedules.CREATE_SCHEDULE, msgspec.json.encode(body))
 
     async def declare_limit(self, name: str, spec: LimitSpec, source: str) -> None:
         """Declare a limit; the token needs the role operator as well."""
         body = {"limit": name, "spec": spec, "source": source}
-        await self._ask(limits.SET_LIMIT, msgspec.json.encode(body))
+        await self._request(limits.SET_LIMIT, msgspec.json.encode(body))
 
     async def disconnect(self) -> None:
         """Close the connections. Safe to call twice."""
@@ -227,7 +227,7 @@ class HttpOrchestrator:
             sent_at = self._monotonic()
             try:
                 body = msgspec.json.encode(request)
-                granted = await self._ask(runner.LEASE_ATTEMPTS, body, more_s=request.wait_s)
+                granted = await self._request(runner.LEASE_ATTEMPTS, body, more_s=request.wait_s)
             except StoreUnavailable:
                 if not remaining:
                     raise
@@ -260,7 +260,7 @@ class HttpOrchestrator:
         answers: list[Answer] = []
         messages = [self._understood(message) for message in messages]
         for batch in self._batches([msgspec.json.encode(message) for message in messages]):
-            answers += await self._say(batch)
+            answers += await self._send_batch(batch)
         return answers
 
     def _understood(self, message: Message) -> Message:
@@ -294,11 +294,11 @@ class HttpOrchestrator:
         if batch:
             yield batch
 
-    async def _say(self, batch: Sequence[bytes]) -> Sequence[Answer]:
+    async def _send_batch(self, batch: Sequence[bytes]) -> Sequence[Answer]:
         body = b'{"messages":[%s]}' % b",".join(batch)
         sent_at = self._monotonic()
         try:
-            answers = await self._ask(runner.SAY_MESSAGES, body)
+            answers = await self._request(runner.SAY_MESSAGES, body)
         except ServerRefused as refused:
             if refused.facts["status"] != _TOO_LARGE or len(batch) > 1:
                 raise
@@ -312,19 +312,21 @@ class HttpOrchestrator:
         """Upload a file under a lease."""
         headers, named = _held(token, runner_id), checked_name(name)
         operation = artifacts.UPLOAD_ARTIFACT
-        return await self._ask(operation, pieces, headers=headers, more_s=UPLOADED_S, artifact=named)
+        return await self._request(operation, pieces, headers=headers, more_s=UPLOADED_S, artifact=named)
 
-    async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
+    async def simulate(self, token: str, runner_id: str, word: AnySimulationMessage) -> SimulationOrders:
         """Send a message about the simulation that is executed under a lease."""
         body = msgspec.json.encode(SaidOfSimulation(token=token, runner_id=runner_id, word=word))
-        return await self._ask(simulations.SAY_SIMULATION, body)
+        return await self._request(simulations.SAY_SIMULATION, body)
 
     async def keep_cache(
         self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]
     ) -> CacheView:
         """Upload a cache for later jobs."""
         headers, query = _held(token, runner_id), {"key": key}
-        return await self._ask(artifacts.SAVE_CACHE, pieces, query=query, headers=headers, more_s=UPLOADED_S)
+        return await self._request(
+            artifacts.SAVE_CACHE, pieces, query=query, headers=headers, more_s=UPLOADED_S
+        )
 
     @asynccontextmanager
     async def open_cache(
@@ -348,57 +350,57 @@ class HttpOrchestrator:
     ) -> tuple[str, ...]:
         """Submit children under a lease."""
         body = NewChildren(token=token, runner_id=runner_id, name=name, jobs=tuple(specs))
-        return (await self._ask(jobs.SUBMIT_CHILDREN, msgspec.json.encode(body))).ids
+        return (await self._request(jobs.SUBMIT_CHILDREN, msgspec.json.encode(body))).ids
 
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
         """Return a page of the children of a job, under a lease on it."""
         headers, query = _held(token, runner_id), {"cursor": cursor}
-        return await self._ask(jobs.LIST_CHILDREN, query=query, headers=headers)
+        return await self._request(jobs.LIST_CHILDREN, query=query, headers=headers)
 
     async def predecessors(self, token: str, runner_id: str, cursor: str) -> PredecessorPage:
         """Return a page of the jobs that a job comes after, under a lease on it."""
         headers, query = _held(token, runner_id), {"cursor": cursor}
-        return await self._ask(jobs.LIST_PREDECESSORS, query=query, headers=headers)
+        return await self._request(jobs.LIST_PREDECESSORS, query=query, headers=headers)
 
     async def await_signal(self, request: WaitRequest) -> WaitAnswer:
         """Return the answer to a wait, under a lease."""
-        return await self._ask(waits.AWAIT_SIGNAL, msgspec.json.encode(request))
+        return await self._request(waits.AWAIT_SIGNAL, msgspec.json.encode(request))
 
     async def report_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Report events of agents."""
         body = msgspec.json.encode(WorkloadFacts(token=token, runner_id=runner_id, facts=tuple(facts)))
-        await self._ask(workloads.TELL_WORKLOADS, body)
+        await self._request(workloads.TELL_WORKLOADS, body)
 
     # Supervisor
 
     async def register(self, spec: WorkerSpec) -> str:
         """Register the worker with the supervisor."""
         body = msgspec.json.encode(spec)
-        return (await self._ask(workers.REGISTER_WORKER, body)).id
+        return (await self._request(workers.REGISTER_WORKER, body)).id
 
     async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
         """Send a heartbeat; return the orders."""
-        return await self._ask(workers.BEAT_WORKER, msgspec.json.encode(beat), worker_id=worker_id)
+        return await self._request(workers.BEAT_WORKER, msgspec.json.encode(beat), worker_id=worker_id)
 
     async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
         """Return the orders, as soon as there are newer ones."""
         query = {"after": str(after), "wait_s": f"{min(wait_s, WAIT_S):g}"}
         operation = workers.GET_WORKER_ORDERS
-        return await self._ask(operation, query=query, more_s=wait_s, worker_id=worker_id)
+        return await self._request(operation, query=query, more_s=wait_s, worker_id=worker_id)
 
     async def leave(self, worker_id: str, reason: str) -> None:
         """Report that the worker leaves."""
         body = msgspec.json.encode({"reason": reason})
-        await self._ask(workers.LEAVE_WORKER, body, worker_id=worker_id)
+        await self._request(workers.LEAVE_WORKER, body, worker_id=worker_id)
 
     async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
         """Return the other live workers of its name."""
-        return (await self._ask(workers.LIST_NAMESAKES, worker_id=worker_id)).workers
+        return (await self._request(workers.LIST_NAMESAKES, worker_id=worker_id)).workers
 
     async def died(self, name: str, incarnation: str, reason: str) -> None:
         """Report that a process has died."""
         death = WorkerDeath(name=name, incarnation=incarnation, reason=reason)
-        await self._ask(workers.REPORT_DEATH, msgspec.json.encode(death))
+        await self._request(workers.REPORT_DEATH, msgspec.json.encode(death))
 
     async def recover(self) -> int:
         """Do nothing: the server handles deadlines."""
@@ -446,7 +448,7 @@ class HttpOrchestrator:
                 facts={"server": self.server},
             ) from None
 
-    async def _ask(
+    async def _request(
         self,
         operation: Operation[Any, Out],
         body: bytes | AsyncIterable[bytes] | None = None,

@@ -240,7 +240,7 @@ def _owe_release(_: Machines, running: TaskPart) -> None:
     running.owed = lease.Release
 
 
-def _ask_to_go(terminated: Terminated, _: Owner) -> None:
+def _hurry(terminated: Terminated, _: Owner) -> None:
     """Request immediate shutdown, like a signal: the loop sends it to the machine."""
     terminated.shutdown.hurry()
 
@@ -256,7 +256,7 @@ WIRING = Wiring(
     COUPLINGS,
     {
         Recipient.ITS_PROCESS: to(PROCESS, lambda machines, _: machines.process),
-        (Recipient.ITS_PROCESS, process.shutdown_requested): order(_ask_to_go),
+        (Recipient.ITS_PROCESS, process.shutdown_requested): order(_hurry),
         Recipient.ITS_TASK: to(TASK, lambda _, running: running),
         Recipient.ITS_TASKS: each(TASK, _tasks),
         Recipient.WAITING_TASKS: each(TASK, _waiting_tasks),

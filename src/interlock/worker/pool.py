@@ -257,7 +257,7 @@ REPORTED_S = 10.0
 """Deadline for a stopping pool to report the last deaths."""
 
 
-async def _to_nobody(name: str, incarnation: str, reason: str) -> None:
+async def _do_nothing(name: str, incarnation: str, reason: str) -> None:
     """Do nothing: the workers are not registered."""
 
 
@@ -290,7 +290,7 @@ class Pool:
         *,
         log: Log,
         shutdown: Shutdown,
-        report: Report = _to_nobody,
+        report: Report = _do_nothing,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._report = report

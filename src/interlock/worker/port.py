@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 from interlock.wire.artifacts import ArtifactView, CacheView
 from interlock.wire.jobs import ChildPage, JobSpec, PredecessorPage
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
-from interlock.wire.simulations import AnySimulationWord, SimulationOrders
+from interlock.wire.simulations import AnySimulationMessage, SimulationOrders
 from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.wire.workers import WorkerView
 from interlock.wire.workloads import WorkloadFact
@@ -95,7 +95,7 @@ class ArtifactPort(Protocol):
 class Simulating(Protocol):
     """A port that stores simulations."""
 
-    async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
+    async def simulate(self, token: str, runner_id: str, word: AnySimulationMessage) -> SimulationOrders:
         """Send a message about the simulation that is executed under a lease; idempotent."""
         ...
 

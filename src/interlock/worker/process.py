@@ -256,12 +256,12 @@ class WorkerProcess:
         Raise permanent connection errors, such as a store of another version.
         """
         self._loop = asyncio.get_running_loop()
-        stop_heeding = self.shutdown.subscribe(self._heed)
+        unsubscribe = self.shutdown.subscribe(self._on_shutdown)
         try:
             while self.state is not STOPPED:
                 await self._step()
         finally:
-            stop_heeding()
+            unsubscribe()
             await self._crew.stop()
             await self._connection.release()
         if self._fatal is not None:
@@ -362,7 +362,7 @@ class WorkerProcess:
 
     def _next_request(self) -> ClaimRequest | None:
         """Return the next claim: for tasks that can start, else for prefetching; None if there is no room."""
-        if not self._crew.obeying.orders.take or not accepts_tasks(self.state, self.data):
+        if not self._crew.order_handler.orders.take or not accepts_tasks(self.state, self.data):
             return None
         begins = self._executing.room()
         room = begins if begins > 0 else self._executing.room_to_prefetch()
@@ -533,10 +533,10 @@ class WorkerProcess:
             return False
         return True
 
-    def _heed(self) -> None:
+    def _on_shutdown(self) -> None:
         """Handle a shutdown request, in a signal handler: all work is left to the event loop."""
-        for heed in (self._stop_requested.set, self._stir.set, self._connection.hasten):
-            soon(self._loop, heed)
+        for wake in (self._stop_requested.set, self._stir.set, self._connection.hasten):
+            soon(self._loop, wake)
 
     def _wake(self) -> None:
         """Handle a notification of jobs; called often and from any thread, so it is cheap to repeat."""

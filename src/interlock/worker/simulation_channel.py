@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from interlock.errors import JobError, StoreUnavailable
-from interlock.wire.simulations import AnySimulationWord, Beat, SimulationOrders
+from interlock.wire.simulations import AnySimulationMessage, Beat, SimulationOrders
 from interlock.worker.host import MACHINE, Join, Threads
 from interlock.worker.port import OrchestratorPort, Simulating
 
@@ -32,7 +32,9 @@ Receive: TypeAlias = Callable[[SimulationOrders], None]
 class SimulationChannel(Protocol):
     """The channel for messages of a simulation, from any thread or loop."""
 
-    def send(self, token: str, word: AnySimulationWord, patience_s: float, /) -> Future[SimulationOrders]:
+    def send(
+        self, token: str, message: AnySimulationMessage, patience_s: float, /
+    ) -> Future[SimulationOrders]:
         """Send a message; raise `StoreUnavailable` if it could not be delivered in that time."""
         ...
 
@@ -43,21 +45,21 @@ class SimulationChannel(Protocol):
         ...
 
 
-class Speech(NamedTuple):
+class LeaseChannel(NamedTuple):
     """A channel for one lease."""
 
-    voice: SimulationChannel
+    channel: SimulationChannel
     token: str
     ttl_s: float
 
-    def send(self, word: AnySimulationWord) -> Future[SimulationOrders]:
+    def send(self, message: AnySimulationMessage) -> Future[SimulationOrders]:
         """Send a message: a heartbeat may be missed; others are retried for the time of the lease."""
-        patience_s = BEAT_S if isinstance(word, Beat) else self.ttl_s
-        return self.voice.send(self.token, word, patience_s)
+        patience_s = BEAT_S if isinstance(message, Beat) else self.ttl_s
+        return self.channel.send(self.token, message, patience_s)
 
     def living(self, latest: Latest, receive: Receive) -> contextlib.AbstractContextManager[None]:
         """Send heartbeats of the simulation while entered."""
-        return self.voice.living(self.token, latest, receive)
+        return self.channel.living(self.token, latest, receive)
 
 
 class Simulators:
@@ -84,9 +86,9 @@ class Simulators:
         self._port: OrchestratorPort | None = None
         self._connecting = asyncio.Lock()
 
-    def send(self, token: str, word: AnySimulationWord, patience_s: float) -> Future[SimulationOrders]:
+    def send(self, token: str, message: AnySimulationMessage, patience_s: float) -> Future[SimulationOrders]:
         """Send a message from the thread."""
-        return self._scheduled(self._say(token, word, patience_s))
+        return self._scheduled(self._send(token, message, patience_s))
 
     @contextlib.contextmanager
     def living(self, token: str, latest: Latest, receive: Receive) -> Iterator[None]:
@@ -130,12 +132,12 @@ class Simulators:
         await asyncio.sleep(0)  # lets coroutines scheduled earlier begin, to be cancelled with the loop
         await self._let_go()
 
-    async def _say(self, token: str, word: AnySimulationWord, patience_s: float) -> SimulationOrders:
+    async def _send(self, token: str, message: AnySimulationMessage, patience_s: float) -> SimulationOrders:
         until, pause_s = self._monotonic() + patience_s, FIRST_PAUSE_S
         while True:
             try:
                 async with asyncio.timeout(max(until - self._monotonic(), FIRST_PAUSE_S)):
-                    return await self._once(token, word)
+                    return await self._once(token, message)
             except (StoreUnavailable, TimeoutError) as error:
                 await self._let_go()
                 if self._monotonic() + pause_s >= until:
@@ -146,7 +148,7 @@ class Simulators:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    async def _once(self, token: str, word: AnySimulationWord) -> SimulationOrders:
+    async def _once(self, token: str, message: AnySimulationMessage) -> SimulationOrders:
         async with self._connecting:
             if self._port is None:
                 port = self._connect()
@@ -155,7 +157,7 @@ class Simulators:
         port = self._port
         if not isinstance(port, Simulating):
             raise JobError("This orchestrator does not support simulations.", todo="Use one that does.")
-        return await port.simulate(token, self._runner_id, word)
+        return await port.simulate(token, self._runner_id, message)
 
     async def _let_go(self) -> None:
         port, self._port = self._port, None
@@ -167,16 +169,16 @@ class Simulators:
         every_s = BEAT_S
         while True:
             with contextlib.suppress(StoreUnavailable):
-                orders = await self._say(token, latest(), BEAT_S)
+                orders = await self._send(token, latest(), BEAT_S)
                 receive(orders)
                 every_s = orders.beat_every_s
             await asyncio.sleep(every_s)
 
 
-class _Nobody:
+class _NoChannel:
     """For a context without a worker."""
 
-    def send(self, _: str, __: AnySimulationWord, ___: float) -> Future[SimulationOrders]:
+    def send(self, _: str, __: AnySimulationMessage, ___: float) -> Future[SimulationOrders]:
         raise JobError(
             "Simulations are not available here.",
             todo="Start it with `interlock simulation start`, or run it with `interlock simulation run`.",
@@ -186,4 +188,4 @@ class _Nobody:
         return contextlib.nullcontext()
 
 
-NOBODY: SimulationChannel = _Nobody()
+NO_CHANNEL: SimulationChannel = _NoChannel()

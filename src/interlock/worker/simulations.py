@@ -279,9 +279,9 @@ class Ended(msgspec.Struct, frozen=True):
 
 def drive(context: Context, steps_of: StepsOf, **options: Any) -> Ended:
     """Execute a simulation with sync steps."""
-    speech = context.speech()
-    sim = _begun(context, speech.send(Begin()).result(), options)
-    with speech.living(sim.latest, sim.receive):
+    channel = context.speech()
+    sim = _begun(context, channel.send(Begin()).result(), options)
+    with channel.living(sim.latest, sim.receive):
         try:
             # Closed in any case: resources of a step are closed before the job counts as ended.
             with closing(steps_of(sim)) as steps:
@@ -294,33 +294,33 @@ def drive(context: Context, steps_of: StepsOf, **options: Any) -> Ended:
                         break
                     if (beat := sim.completed_step(state)) is not None:
                         with suppress(StoreUnavailable):
-                            sim.receive(speech.send(beat).result())
+                            sim.receive(channel.send(beat).result())
                     if sim.must_pause():
-                        return _ended(sim, speech.send(sim.paused(state)).result())
+                        return _ended(sim, channel.send(sim.paused(state)).result())
             last = sim.done(result)
         except (TaskCancelled, NotExecuted):
             raise
         except Exception as error:
-            speech.send(sim.failed(error)).result()
+            channel.send(sim.failed(error)).result()
             raise
-    return _ended(sim, speech.send(last).result())
+    return _ended(sim, channel.send(last).result())
 
 
 async def drive_async(context: Context, steps_of: StepsOf, **options: Any) -> Ended:
     """Execute a simulation with async steps; its result is the last yielded value."""
-    speech = context.speech()
-    orders = await asyncio.wrap_future(speech.send(Begin()))
+    channel = context.speech()
+    orders = await asyncio.wrap_future(channel.send(Begin()))
     sim = _begun(context, orders, {**options, "monotonic": asyncio.get_running_loop().time})
-    with speech.living(sim.latest, sim.receive):
+    with channel.living(sim.latest, sim.receive):
         try:
             state = sim.restored()
             async with aclosing(steps_of(sim)) as steps:
                 async for state in steps:
                     if (beat := sim.completed_step(state)) is not None:
                         with suppress(StoreUnavailable):
-                            sim.receive(await asyncio.wrap_future(speech.send(beat)))
+                            sim.receive(await asyncio.wrap_future(channel.send(beat)))
                     if sim.must_pause():
-                        return _ended(sim, await asyncio.wrap_future(speech.send(sim.paused(state))))
+                        return _ended(sim, await asyncio.wrap_future(channel.send(sim.paused(state))))
             last = sim.done(state)
         except (TaskCancelled, NotExecuted, asyncio.CancelledError):
             raise
@@ -329,9 +329,9 @@ async def drive_async(context: Context, steps_of: StepsOf, **options: Any) -> En
                 # The generator is discarded in the middle of a step, with its loop. Before 3.13 such a
                 # generator still counts as running, and raises when it is closed.
                 raise error.__context__ from None
-            await asyncio.wrap_future(speech.send(sim.failed(error)))
+            await asyncio.wrap_future(channel.send(sim.failed(error)))
             raise
-    return _ended(sim, await asyncio.wrap_future(speech.send(last)))
+    return _ended(sim, await asyncio.wrap_future(channel.send(last)))
 
 
 def _begun(context: Context, orders: SimulationOrders, options: dict[str, Any]) -> SimulationContext:

@@ -86,7 +86,7 @@ class SupervisorClient:
         connect: Callable[[], OrchestratorPort],
         *,
         beat: Callable[[], WorkerBeat],
-        heed: Callable[[WorkerOrders], None],
+        on_orders: Callable[[WorkerOrders], None],
         look: Callable[[], None],
         log: Log,
         threads: Threads = MACHINE,
@@ -94,7 +94,7 @@ class SupervisorClient:
         self._spec = spec
         self._connect = connect
         self._beat = beat
-        self._heed = heed
+        self._on_orders = on_orders
         self._look = look
         self._looked = 0
         self._log = log
@@ -251,7 +251,7 @@ class SupervisorClient:
         if orders.look > self._looked:
             self._looked = orders.look
             self._look()
-        self._heed(orders)
+        self._on_orders(orders)
         return True
 
     async def _say_goodbye(self) -> None:

@@ -160,24 +160,24 @@ A = TypeVar("A")
 class RemoteChildren:
     """Forwards requests about children from the task's process to the worker, which has the lease."""
 
-    def __init__(self, ask: Callable[[Ask], Future[Told]]) -> None:
-        self._ask = ask
+    def __init__(self, request: Callable[[Ask], Future[Told]]) -> None:
+        self._request = request
 
     def submit(self, _: str, name: str, specs: Sequence[JobSpec]) -> Future[tuple[str, ...]]:
         """Submit children under a name."""
-        return _then(self._ask(Ask(name=name, specs=tuple(specs))), lambda answer: answer.ids)
+        return _then(self._request(Ask(name=name, specs=tuple(specs))), lambda answer: answer.ids)
 
     def children(self, _: str) -> Future[tuple[ChildView, ...]]:
         """Return all children, oldest first."""
-        return _then(self._ask(Ask()), lambda answer: answer.children)
+        return _then(self._request(Ask()), lambda answer: answer.children)
 
     def wait(self, request: WaitRequest) -> Future[WaitAnswer]:
         """Return the answer to a wait, or its state."""
-        return _then(self._ask(Ask(wait=request)), _waited)
+        return _then(self._request(Ask(wait=request)), _waited)
 
     def predecessors(self, _: str) -> Future[tuple[ChildView, ...]]:
         """Return all jobs that the job comes after, in their order."""
-        return _then(self._ask(Ask(before=True)), lambda answer: answer.children)
+        return _then(self._request(Ask(before=True)), lambda answer: answer.children)
 
 
 def _waited(answer: Told) -> WaitAnswer:
@@ -218,7 +218,7 @@ def main() -> None:
     credentials.take()
     channel = Channel(int(sys.argv[1]))
     order = channel.first_order()
-    family = RemoteChildren(channel.ask)
+    family = RemoteChildren(channel.request)
     services = HandlerServices(upload=channel.upload, family=family)
     context = Context(order.grant, now=_now, wake=channel.wake, services=services)
     channel.serve(context)
@@ -354,7 +354,7 @@ class Channel:
             self._socket.sendall(line_of(Keep(number, name, str(path.absolute()))))
         return future
 
-    def ask(self, request: Ask) -> Future[Told]:
+    def request(self, request: Ask) -> Future[Told]:
         """Request the worker to submit or list children, to list the jobs before this one, or to wait."""
         future: Future[Told] = Future()
         with self._lock:

@@ -88,7 +88,7 @@ class Stopper:
         self._left_behind = left_behind
         self._freed = freed
 
-    def ask(self, running: RunningTask) -> None:
+    def stop_gracefully(self, running: RunningTask) -> None:
         """Give a handler time to stop, then kill it."""
         running.lane.executor.forward_stop(running)
         self._awake.call_later(self._settings.stop_grace_s, self._kill, running)
@@ -107,7 +107,7 @@ class Stopper:
         elif running.ended:
             self._leave(running)
         else:
-            self._say("handler_cannot_be_stopped", running)
+            self._warn("handler_cannot_be_stopped", running)
 
     def _leave(self, running: RunningTask) -> None:
         """Abandon a handler that ignores the stop; its slot is freed once its task has ended."""
@@ -117,10 +117,10 @@ class Stopper:
         if running.ended:
             running.lane.running.pop(running, None)
             self._freed()
-        self._say("handler_left_behind", running)
+        self._warn("handler_left_behind", running)
         self._left_behind()
 
-    def _say(self, message: str, running: RunningTask) -> None:
+    def _warn(self, message: str, running: RunningTask) -> None:
         executor = "" if running.lane is None else running.lane.name
         grant = running.grant
         self._log.warning(message, task_id=grant.job_id, task_type=grant.task, executor=executor)
@@ -470,7 +470,7 @@ class TaskRunner:
             return
         running.escalated = True
         if running.begun:
-            self._stopper.ask(running)
+            self._stopper.stop_gracefully(running)
             return
         self._remove_waiting(running)
         if running.state is CLAIMING:
@@ -523,7 +523,7 @@ class TaskRunner:
         elif self.machines.process.state is SHUTTING_DOWN:
             running.lane.executor.forward_stop(running)  # the process stops it later
         else:
-            self._stopper.ask(running)
+            self._stopper.stop_gracefully(running)
 
     def ended(self, running: RunningTask, step: Step[Any]) -> None:
         """Remove an ended task; stop its handler, or release it if it has not started."""

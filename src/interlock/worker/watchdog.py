@@ -70,7 +70,7 @@ class Watchdog:
 
     def look(self) -> None:
         """Check every loop once."""
-        self._ask()
+        self._probe()
         for beat in (*self._beats, self._answer):
             self._judge(beat)
         self._name_the_blocker()
@@ -83,7 +83,7 @@ class Watchdog:
         except Exception as error:  # noqa: BLE001 - the watchdog must outlive the loops
             self._log.error("loop_crashed", loop="supervise", error=f"{type(error).__name__}: {error}")
 
-    def _ask(self) -> None:
+    def _probe(self) -> None:
         """Schedule a beat of the event loop, unless one is pending."""
         if self._probing or self._loop is None:
             return

@@ -94,7 +94,7 @@ def ask(world: World, job_id: str) -> str:
     waits, grant = world.parts.runtime.waits, hold(world)
     question = ApprovalQuestion(text="Deploy?")
     asked: WaitAnswer = world.run(
-        waits.ask(WaitRequest(token=grant.token, runner_id=RUNNER, question=question))
+        waits.wait(WaitRequest(token=grant.token, runner_id=RUNNER, question=question))
     )
     parked = Release(token=grant.token, runner_id=RUNNER, sequence=1, reason="signal", await_signal=asked.id)
     hear(world, parked)

@@ -52,7 +52,7 @@ class PgBouncer(Server):
     def environment(self) -> Mapping[str, str]:
         return {"LD_LIBRARY_PATH": self._libraries}
 
-    def ask(self) -> None:
+    def probe(self) -> None:
         ask_postgres(self.address, "postgres", "SELECT 1")
 
     def url_of(self, database: str) -> str:

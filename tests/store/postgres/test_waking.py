@@ -82,11 +82,11 @@ async def test_a_small_commit_tells_others_itself_and_a_large_one_does_not(
     heard = asyncio.Event()
     await shell.add_listener("interlock_journal", lambda *_: heard.set())
     await made(store, creation("a"))
-    assert (store._waking.told, store._waking._telling) == (1, None)
+    assert (store._notifier.notified, store._notifier._notifying) == (1, None)
     await next_wake(heard)
     many = Batch(change=creation(""), ids=tuple(f"p{number}" for number in range(SMALL + 1)))
     await store.commit([many])
-    assert store._waking._telling is not None
+    assert store._notifier._notifying is not None
     await next_wake(heard)
 
 

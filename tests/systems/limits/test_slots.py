@@ -62,7 +62,7 @@ async def test_no_more_jobs_of_a_key_are_given_out_than_it_has_slots(house: Hous
 async def test_a_job_alone_is_admitted_without_waiting_for_a_sweep(house: House) -> None:
     await limits(house).set("vendor-x", TWO)
     job_id = (await submit(house, 1, "vendor-x"))[0]
-    await house.port.here._limit_bell.idle()
+    await house.port.here._limit_debouncer.idle()
     assert [grant.job_id for grant in await house.claim()] == [job_id]
 
 

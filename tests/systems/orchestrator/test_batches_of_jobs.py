@@ -14,7 +14,7 @@ from tests.waiting import until
 from interlock.errors import InvalidJob, InvalidRecord, RequestIdReused, TransitionRefused, UnknownBatch
 from interlock.store.records import Key, Record
 from interlock.systems.orchestrator.batches import Batches, batch_key
-from interlock.systems.orchestrator.dependencies import EndWord
+from interlock.systems.orchestrator.dependencies import EndMessage
 from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.wire.batches import BatchCounts, BatchSpec
 from interlock.wire.jobs import After, JobSpec, Unique
@@ -220,8 +220,8 @@ async def test_a_list_reads_the_parts_of_small_batches_at_once_and_none_of_large
 async def test_an_end_that_is_told_twice_is_counted_once(house: House) -> None:
     made = await batches(house).create(TOLD, jobs(2), close=True)
     part = f"{made.batch_id}.0"
-    first, second = (EndWord(job_id, "COMPLETED", (part,), counts=True) for job_id in made.ids)
-    changed = EndWord(first.job_id, "FAILED", (part,))
+    first, second = (EndMessage(job_id, "COMPLETED", (part,), counts=True) for job_id in made.ids)
+    changed = EndMessage(first.job_id, "FAILED", (part,))
     for word in (first, first, changed, second, second, first):
         await batches(house).note_ends({part: {word.job_id: word}})
     view = await batches(house).get(made.batch_id)

@@ -137,5 +137,5 @@ async def test_whoever_lets_everybody_in_is_caught(monkeypatch: pytest.MonkeyPat
 
 
 async def test_whoever_forgets_to_tell_the_tree_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cancellation, "tree_words_of", lambda _draft: ())
+    monkeypatch.setattr(cancellation, "tree_messages_of", lambda _draft: ())
     assert any("waits for" in told for told in await whole(1))

@@ -24,10 +24,10 @@ async def test_an_order_is_followed_at_once_by_others_when_its_process_ends(
     run_id = (await site.runs.submit(RunSpec(plan=Plan(jobs=(planned("build"),))))).id
     with monkeypatch.context() as slow:
         slow.setattr(Orders, "carry_out", for_ever)
-        bell = Debouncer("planning", site.runs.sweeper.plan)
-        bell.ring()
+        debouncer = Debouncer("planning", site.runs.sweeper.plan)
+        debouncer.trigger()
         await begun.wait()
-        await bell.close(grace_s=0.01)
+        await debouncer.close(grace_s=0.01)
     await site.recover()  # by the clock no time has passed
     assert list(await site.offered(run_id)) == ["build"]
 
@@ -42,8 +42,8 @@ async def test_planning_that_takes_a_while_is_finished_before_a_process_ends() -
         done.append(True)
         return 0
 
-    bell = Debouncer("planning", plan)
-    bell.ring()
+    debouncer = Debouncer("planning", plan)
+    debouncer.trigger()
     await begun.wait()
-    await bell.close()
+    await debouncer.close()
     assert done == [True]

@@ -27,7 +27,7 @@ class Reporter:
         return False
 
     async def deliver(self, report: RunReport, memory: str) -> str:
-        if not report.word.final:
+        if not report.status.final:
             self.mentioned.append(report.run.state)
             raise DeliveryFailed("nobody insists on this")
         if self.down:
@@ -76,7 +76,7 @@ async def test_a_report_whose_note_was_lost_is_made_again_and_noted_once(site: S
     lane = site.runs.reporting.lanes[0]
     (taken,) = await lane._take()
     view = await site.look(run_id)
-    await reporter.deliver(RunReport(run=view, word=RunStatus.SUCCESS, at=view.updated_at), "")
+    await reporter.deliver(RunReport(run=view, status=RunStatus.SUCCESS, at=view.updated_at), "")
     assert (taken.state, view.state) == ("sending", "SUCCESS")
     await site.later(61)
     assert len(reporter.heard) == 2

@@ -12,7 +12,7 @@ from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.simulations.manager import SimulationManager
 from interlock.wire.runner import Grant
 from interlock.wire.simulations import (
-    AnySimulationWord,
+    AnySimulationMessage,
     Beat,
     Begin,
     Completed,
@@ -36,7 +36,7 @@ class Player:
     def __init__(self, house: House, grant: Grant, runner: str) -> None:
         self.house, self.grant, self.runner = house, grant, runner
 
-    async def say(self, word: AnySimulationWord) -> SimulationOrders:
+    async def say(self, word: AnySimulationMessage) -> SimulationOrders:
         """What it is answered."""
         return await simulations(self.house).receive(self.grant.token, self.runner, word)
 

@@ -98,7 +98,7 @@ def story_of(played: Played) -> Iterator[str]:
         yield "It does not happen again: something in it depends on more than its seed. Please report that."
     else:
         yield typer.style(f"Broken: {broken.claim}", fg="red", bold=True)
-        yield broken.words
+        yield broken.description
         faults = len(chapter.only or ())
         yield f"{faults} fault{'s' if faults != 1 else ''} of {chapter.faults} lead there:"
         yield from (typer.style(f"  {line}", dim=True) for line in played.story[-LAST_LINES:])

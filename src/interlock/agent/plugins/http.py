@@ -66,18 +66,18 @@ class Http(Workload[HttpSpec]):
 
     async def run(self, load: Load) -> None:
         """Send requests repeatedly."""
-        await load.drive(self._ask)
+        await load.drive(self._request_once)
 
     async def cleanup(self) -> None:
         """Close every connection."""
         for connection in self._all:
             connection.close()
 
-    async def _ask(self) -> int:
+    async def _request_once(self) -> int:
         async with asyncio.timeout(self.spec.timeout_s):
             connection = self._free.pop() if self._free else await self._connect()
             try:
-                answer = await connection.ask(self._request)
+                answer = await connection.send(self._request)
             except BaseException:
                 self._let_go(connection)
                 raise
@@ -127,7 +127,7 @@ class _HttpConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self.usable = True
 
-    async def ask(self, request: bytes) -> _Answer:
+    async def send(self, request: bytes) -> _Answer:
         """Return the answer, once it has been read to its end."""
         assert self._transport is not None
         self._answer = _Answer()

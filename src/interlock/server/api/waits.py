@@ -74,7 +74,7 @@ async def await_signal(call: Call) -> WaitAnswer:
     body: WaitRequest = call.body
     token = lease_of(call.principal, body.token)
     runner_id = known_as(call.principal, body.runner_id)
-    return await _waits(call).ask(msgspec.structs.replace(body, token=token, runner_id=runner_id))
+    return await _waits(call).wait(msgspec.structs.replace(body, token=token, runner_id=runner_id))
 
 
 async def _named(call: Call) -> str:

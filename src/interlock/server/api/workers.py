@@ -57,7 +57,7 @@ async def orders(call: Call) -> WorkerOrders:
         worker_id,
         after=query.after,
         wait_s=query.wait_s,
-        subscribe=call.parts.bells.of(worker_id),
+        subscribe=call.parts.worker_wakeups.of(worker_id),
         actor=call.actor,
     )
     waiting = asyncio.ensure_future(answer)

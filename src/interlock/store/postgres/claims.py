@@ -150,10 +150,10 @@ class _Beginning:
 class Claims:
     """Claims and sweeps of one store."""
 
-    def __init__(self, connections: PostgresPool, writing: CommitWriter, waking: PostgresNotifier) -> None:
+    def __init__(self, connections: PostgresPool, writing: CommitWriter, notifier: PostgresNotifier) -> None:
         self._connections = connections
         self._writing = writing
-        self._waking = waking
+        self._notifier = notifier
         self._schema = connections.target.schema
         self._company = Company()
         self._beginnings = Beginnings()
@@ -176,7 +176,7 @@ class Claims:
                 outcomes = await self._claim_alone(session, claim, noted)
             if outcomes is not None:
                 return outcomes
-            return self._waking.tell(await self._claim_in_company(session, claim, noted))
+            return self._notifier.notify(await self._claim_in_company(session, claim, noted))
 
         with self._company.claim() as alone:
             outcomes = await self._connections.run("Claiming", work)
@@ -224,7 +224,7 @@ class Claims:
         ids = tuple([record.id for record in records])
         made = [(one.change, one.ids) for one in decisions if isinstance(one, Batch)]
         assert made == [(foresight.change, ids)], "the decision is not the one that was foreseen"
-        return self._waking.tell([Committed(at)] * len(records))
+        return self._notifier.notify([Committed(at)] * len(records))
 
     async def _claim_alone(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome] | None:
         """Read, decide, write; return None if that is not sufficient."""
@@ -251,14 +251,14 @@ class Claims:
         parts = writing.parts(commits, records)
         if not parts:
             return []
-        speaker = self._waking.speaker(parts)
+        notifying = self._notifier.let_notify(parts)
         try:
             outcomes = await writing.write_all(session, parts, claim.guard)
         except Again:
             self._company.met()
             raise
         self._company.met_nobody()
-        return self._waking.tell(outcomes, speaker)
+        return self._notifier.notify(outcomes, notifying)
 
     async def _claim_in_company(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome]:
         """Lock the heads of the lanes of this claimer, skipping those that others hold."""

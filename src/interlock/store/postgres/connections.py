@@ -216,9 +216,9 @@ class TimedConnection:
     def _set(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_at(deadline, self._ring, loop)
+        self._timer = loop.call_at(deadline, self._expire, loop)
 
-    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         if self._deadline is not None and not self.connection.is_closed():
             if loop.time() >= self._deadline:

@@ -33,7 +33,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 _END_S = 5.0
 
 Connect: TypeAlias = Callable[[], Awaitable[Connection]]
-Speaker: TypeAlias = BatchPart | SinglePart
+NotifyingPart: TypeAlias = BatchPart | SinglePart
 """A part of a commit that can notify others itself."""
 _Place: TypeAlias = tuple[int, str, str]
 
@@ -147,7 +147,7 @@ class _Listener:
 
 
 async def ended(thread: threading.Thread | None) -> None:
-    """Wait for a thread that was told to end."""
+    """Wait for a thread that was stopped."""
     if thread is not None:
         await asyncio.to_thread(thread.join, _END_S)
 
@@ -168,13 +168,13 @@ class PostgresNotifier:
         self._latest = latest
         self._wakes: dict[object, Wake] = {}
         self._news = asyncio.Event()
-        self._telling: asyncio.Task[None] | None = None
+        self._notifying: asyncio.Task[None] | None = None
         self._polling: asyncio.Task[None] | None = None
         self._stop_listening: Callable[[], threading.Thread | None] | None = None
         self._again: asyncio.TimerHandle | None = None
         self._look_after_s = _FIRST_LOOK_S
-        self._told_at = float("-inf")
-        self.told = 0
+        self._notified_at = float("-inf")
+        self.notified = 0
         """Number of notifications sent."""
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
@@ -190,32 +190,32 @@ class PostgresNotifier:
 
         return stop
 
-    def speaker(self, parts: Sequence[Part]) -> Speaker | None:
+    def let_notify(self, parts: Sequence[Part]) -> NotifyingPart | None:
         """Let a small commit of one statement notify others itself; return that part."""
         if len(parts) != 1 or isinstance(part := parts[0], Wave) or part.number > SMALL:
             return None
         now = asyncio.get_running_loop().time()
-        if now < self._told_at + NOTIFY_EVERY_S:
+        if now < self._notified_at + NOTIFY_EVERY_S:
             return None
-        self._told_at = now
+        self._notified_at = now
         part.channel = self._target.channel
         return part
 
-    def tell(self, outcomes: list[Outcome], speaker: Speaker | None = None) -> list[Outcome]:
-        """Wake subscribers after a commit, and notify others, unless the speaker has."""
+    def notify(self, outcomes: list[Outcome], notifying: NotifyingPart | None = None) -> list[Outcome]:
+        """Wake subscribers after a commit, and notify others, unless a part of the commit has."""
         if any(isinstance(outcome, Committed) for outcome in outcomes):
-            self.committed(speaker is not None and speaker.channel is not None)
+            self.committed(notifying is not None and notifying.channel is not None)
         return outcomes
 
-    def committed(self, told: bool = False) -> None:
-        """Wake subscribers of this process, and notify others unless `told`."""
+    def committed(self, notified: bool = False) -> None:
+        """Wake subscribers of this process, and notify others unless `notified`."""
         self.wake()
-        if told:
-            self.told += 1
+        if notified:
+            self.notified += 1
             return
         self._news.set()
-        if self._telling is None:
-            self._telling = _start(self._tell())
+        if self._notifying is None:
+            self._notifying = _start(self._notify_others())
 
     def held_back(self, waiting: bool) -> None:
         """Schedule another read if the feed waits for a transaction of another process."""
@@ -238,12 +238,12 @@ class PostgresNotifier:
         if self._again is not None:
             self._again.cancel()
         polling, listener = self._polling, self._end()
-        for task in (self._telling, polling):
+        for task in (self._notifying, polling):
             if task is not None:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
-        self._telling = None
+        self._notifying = None
         await ended(listener)
 
     def _begin(self) -> None:
@@ -264,13 +264,13 @@ class PostgresNotifier:
         self._again = None
         self.wake()
 
-    async def _tell(self) -> None:
+    async def _notify_others(self) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
             await self._news.wait()
-            await asyncio.sleep(self._told_at + NOTIFY_EVERY_S - asyncio.get_running_loop().time())
+            await asyncio.sleep(self._notified_at + NOTIFY_EVERY_S - asyncio.get_running_loop().time())
             self._news.clear()
-            self._told_at = asyncio.get_running_loop().time()
+            self._notified_at = asyncio.get_running_loop().time()
             try:
                 await self._connections.run("Notifying others of a commit", self._notify)
             except StoreError:
@@ -278,7 +278,7 @@ class PostgresNotifier:
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
             else:
-                self.told += 1
+                self.notified += 1
                 pause_s = _FIRST_PAUSE_S
 
     async def _notify(self, session: Session) -> None:

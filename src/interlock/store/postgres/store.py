@@ -79,10 +79,10 @@ class PostgresStore:
         self._target = target_of(url)
         self._catalogue = catalogue
         self._connections = PostgresPool(self._target, timeout_s)
-        self._waking = PostgresNotifier(self._connections, self.latest)
+        self._notifier = PostgresNotifier(self._connections, self.latest)
         self._server: PostgresFacts | None = None
         self._writing = CommitWriter(self._target, catalogue, self.capabilities)
-        self._claiming = Claims(self._connections, self._writing, self._waking)
+        self._claiming = Claims(self._connections, self._writing, self._notifier)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -117,31 +117,31 @@ class PostgresStore:
     async def close(self) -> None:
         """Close every connection and task."""
         self._closed = True
-        await self._waking.close()
+        await self._notifier.close()
         await self._connections.close()
 
     async def now(self) -> datetime:
         """Return the server's clock, which never decreases."""
-        [[now]] = await self._ask("Reading the clock", "now")
+        [[now]] = await self._query("Reading the clock", "now")
         return self._writing.saw(now)
 
     async def epoch(self) -> int:
         """Return the epoch, which grows with the timeline of the server, and for another database:
         `sql/0009_restored.sql`.
         """
-        [[epoch]] = await self._ask("Reading the epoch", "epoch", writes=True)
+        [[epoch]] = await self._query("Reading the epoch", "epoch", writes=True)
         return int(epoch)
 
     async def raise_epoch(self, above: int = 0) -> int:
         """Start an epoch above the larger one."""
-        [[epoch]] = await self._ask("Raising the epoch", "raise_epoch", above, writes=True)
+        [[epoch]] = await self._query("Raising the epoch", "raise_epoch", above, writes=True)
         return int(epoch)
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
         """Load all records in one query."""
         for key in keys:
             known_kind(self._catalogue, key.kind)
-        rows = await self._ask(
+        rows = await self._query(
             "Reading records", "load", [key.kind for key in keys], [key.id for key in keys]
         )
         return [None if row[0] is None else record_of(row) for row in rows]
@@ -188,7 +188,7 @@ class PostgresStore:
         """Return whether no index fits: that of labels does, unless there are many sets of them."""
         if query.queue is not None or not query.looks_through:
             return query.looks_through
-        [[sets]] = await self._ask("Finding records", "label_sets", query.kind, _MANY_SETS)
+        [[sets]] = await self._query("Finding records", "label_sets", query.kind, _MANY_SETS)
         return bool(sets >= _MANY_SETS)
 
     async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
@@ -197,10 +197,10 @@ class PostgresStore:
         writing.check(commits)
         outcomes: list[Outcome] = []
         parts = writing.parts(commits)
-        speaker = self._waking.speaker(parts)
+        notifying = self._notifier.let_notify(parts)
         for part in parts:
             outcomes += await self._connections.run("Committing", partial(writing.write, part=part))
-        return self._waking.tell(outcomes, speaker)
+        return self._notifier.notify(outcomes, notifying)
 
     def dialect(self) -> PostgresDialect:
         """Return the dialect for writes in a transaction of the user."""
@@ -216,35 +216,37 @@ class PostgresStore:
         check_limit(limit)
         for kind in kinds:
             known_kind(self._catalogue, kind)
-        return self._waking.tell(await self._claiming.due(kinds, limit, decide))
+        return self._notifier.notify(await self._claiming.due(kinds, limit, decide))
 
     async def recall(self, request_id: str) -> Recorded | None:
         """Return the recorded answer, unless it has expired."""
-        rows = await self._ask("Reading a request", "recall", self._writing.seen, request_id)
+        rows = await self._query("Reading a request", "recall", self._writing.seen, request_id)
         return recorded_of(rows[0], request_id) if rows else None
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
         """Return the journal up to where no entry can be inserted any more."""
         check_limit(limit)
         start = place_of(after)
-        rows = await self._ask("Reading the journal", "feed", start.xact, start.entry, start.snapshot, limit)
-        self._waking.held_back(rows[0]["waiting"])
+        rows = await self._query(
+            "Reading the journal", "feed", start.xact, start.entry, start.snapshot, limit
+        )
+        self._notifier.held_back(rows[0]["waiting"])
         return feed_of(rows, start, after)
 
     async def latest(self, *, back: int = 0) -> str:
         """Return the settled end of the journal and a snapshot of the unsettled part; or an earlier place."""
         check_back(back)
         if back:
-            rows = await self._ask("Reading the journal", "back", back)
+            rows = await self._query("Reading the journal", "back", back)
             return JournalPlace(*rows[0]).cursor if rows else BEGINNING.cursor
-        [[settled, end, snapshot]] = await self._ask("Reading the journal", "latest")
+        [[settled, end, snapshot]] = await self._query("Reading the journal", "latest")
         return JournalPlace(settled, 0, snapshot if settled < end else None).cursor
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
         """Return the entries of one record, by version."""
         check_limit(limit)
         known_kind(self._catalogue, key.kind)
-        rows = await self._ask("Reading a journal", "history", key.kind, key.id, after_version, limit)
+        rows = await self._query("Reading a journal", "history", key.kind, key.id, after_version, limit)
         entries = tuple(map(entry_of, rows))
         return Feed(entries, entries[-1].cursor if entries else "")
 
@@ -252,7 +254,7 @@ class PostgresStore:
         """Subscribe with LISTEN, or by polling behind a pooler that loses it."""
         if self._closed:
             raise unavailable("the store has been closed", "Subscribing", self._target)
-        return self._waking.subscribe(wake)
+        return self._notifier.subscribe(wake)
 
     async def prune(
         self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
@@ -260,7 +262,7 @@ class PostgresStore:
         """Prune a bounded batch in one transaction, skipping locked records."""
         check_limit(limit)
         check_prune(self._catalogue, kind, states, older_than)
-        [[records, entries, requests, more]] = await self._ask(
+        [[records, entries, requests, more]] = await self._query(
             "Pruning", "prune", self._writing.seen, kind, list(states), older_than, limit, writes=True
         )
         return Pruned(records, entries, requests, more)
@@ -281,7 +283,7 @@ class PostgresStore:
         check_limit(within)
         check_prune_by_queue(self._catalogue, kind, state, older_than, queues)
         names, ages = list(queues), list(queues.values())
-        [[records, entries, at, name]] = await self._ask(
+        [[records, entries, at, name]] = await self._query(
             "Pruning",
             "prune_by_queue",
             *(self._writing.seen, kind, state, older_than, names, ages, *place_after(cursor), limit, within),
@@ -296,8 +298,8 @@ class PostgresStore:
 
     async def status(self) -> StoreStatus:
         """Return the status, with counts up to `CAP`."""
-        rows = await self._ask("Reading the status", "status", CAP)
-        [[ours, all_, most, size]] = await self._ask("Reading the status", "connections", APPLICATION)
+        rows = await self._query("Reading the status", "status", CAP)
+        [[ours, all_, most, size]] = await self._query("Reading the status", "connections", APPLICATION)
         return status_of(
             rows,
             url=self._target.shown,
@@ -315,7 +317,7 @@ class PostgresStore:
             server = await self._connections.run(doing, partial(work, migrating=True), MIGRATE_S)
         return server
 
-    async def _ask(
+    async def _query(
         self, doing: str, name: str, *arguments: object, writes: bool = False
     ) -> list[asyncpg.Record]:
         sql = statement(name, self._target.schema)

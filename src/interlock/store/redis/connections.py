@@ -361,13 +361,13 @@ class Connections:
 async def run(connection: AbstractConnection, tag: str, script: Script, *args: str | bytes | int) -> Any:
     """Call a script by its digest; load it first if the server does not know it."""
     try:
-        return await ask(connection, "EVALSHA", script.sha, 1, tag, *args)
+        return await execute_command(connection, "EVALSHA", script.sha, 1, tag, *args)
     except NoScriptError:
-        await ask(connection, "SCRIPT LOAD", script.text)
-        return await ask(connection, "EVALSHA", script.sha, 1, tag, *args)
+        await execute_command(connection, "SCRIPT LOAD", script.text)
+        return await execute_command(connection, "EVALSHA", script.sha, 1, tag, *args)
 
 
-async def ask(connection: AbstractConnection, *command: str | bytes | int) -> Any:
+async def execute_command(connection: AbstractConnection, *command: str | bytes | int) -> Any:
     """Send one command and return its answer."""
     await connection.send_command(*command, check_health=False)
     return await connection.read_response()

@@ -27,7 +27,7 @@ from interlock.store.catalogue import Catalogue, StoredKind
 from interlock.store.migrations import check_fingerprints, too_new
 from interlock.store.redis import scripts
 from interlock.store.redis.codec import pack
-from interlock.store.redis.connections import ask, run
+from interlock.store.redis.connections import execute_command, run
 
 OLDEST = (6, 2)
 _NUMBERS = re.compile(r"(\d+)\.(\d+)")
@@ -167,7 +167,7 @@ class Handshake:
 
         It is that of the whole server: Redis has no number for a database or a prefix.
         """
-        text: bytes = await ask(connection, "INFO", "memory")
+        text: bytes = await execute_command(connection, "INFO", "memory")
         return used_memory(text.decode(errors="replace"))
 
     async def again(self, connection: AbstractConnection) -> int:
@@ -188,7 +188,7 @@ class Handshake:
             await self.again(connection)
 
     async def _look(self, connection: AbstractConnection) -> RedisFacts:
-        text: bytes = await ask(connection, "INFO")
+        text: bytes = await execute_command(connection, "INFO")
         return read_info(text.decode(errors="replace"))
 
     async def _agree(
@@ -235,12 +235,14 @@ class Handshake:
 
     async def _foreign_key(self, connection: AbstractConnection) -> str:
         """Return a key under our prefix without a schema; the search is bounded in large databases."""
-        if await ask(connection, "EXISTS", f"{self._tag}:schema"):
+        if await execute_command(connection, "EXISTS", f"{self._tag}:schema"):
             return ""
         place: Any = b"0"
         for _ in range(_SCAN_STEPS):
             pattern = f"{self._tag}:*"
-            place, found = await ask(connection, "SCAN", place, "MATCH", pattern, "COUNT", _SCAN_STEP)
+            place, found = await execute_command(
+                connection, "SCAN", place, "MATCH", pattern, "COUNT", _SCAN_STEP
+            )
             if found:
                 return str(found[0].decode(errors="replace"))
             if place == b"0":
@@ -285,7 +287,7 @@ async def _settings(connection: AbstractConnection) -> dict[str, str] | None:
     settings: dict[str, str] = {}
     try:
         for name in _SETTINGS:
-            found = await ask(connection, "CONFIG GET", name)
+            found = await execute_command(connection, "CONFIG GET", name)
             settings |= {found[0].decode(): found[1].decode()} if found else {}
     except ResponseError:
         return None

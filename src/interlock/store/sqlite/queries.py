@@ -55,7 +55,7 @@ def find(connection: sqlite3.Connection, query: Query) -> Page:
     after = read_cursor(query.cursor)[0] if query.cursor else None
     if query.within is not None and query.looks_through:
         return _find_within(connection, query, query.within, after)
-    streams = [connection.execute(*statement) for statement in _asks(connection, query, RECORD, after)]
+    streams = [connection.execute(*statement) for statement in _statements(connection, query, RECORD, after)]
     merged = heapq.merge(*streams, key=_number, reverse=query.newest_first)
     rows = list(islice(merged, query.limit + 1))
     for stream in streams:
@@ -71,7 +71,7 @@ def _find_within(connection: sqlite3.Connection, query: Query, within: int, afte
     columns = f"s.key, {' AND '.join(conditions)}"
     streams = [
         connection.execute(sql, (*values, *parameters))
-        for sql, parameters in _asks(connection, _anywhere(query), columns, after)
+        for sql, parameters in _statements(connection, _anywhere(query), columns, after)
     ]
     found: list[int] = []
     end = last = None
@@ -104,7 +104,7 @@ def count(connection: sqlite3.Connection, query: Query, cap: int, within: int | 
     if within is not None and query.looks_through:
         return _count_within(connection, query, cap, within)
     number = 0
-    for sql, parameters in _asks(connection, query, "1", None):
+    for sql, parameters in _statements(connection, query, "1", None):
         left = cap + 1 - number
         capped = f"SELECT count(*) FROM ({sql} LIMIT ?)"
         number += connection.execute(capped, (*parameters, left)).fetchone()[0]
@@ -118,7 +118,7 @@ def _count_within(connection: sqlite3.Connection, query: Query, cap: int, within
     anywhere = msgspec.structs.replace(_anywhere(query), newest_first=True)
     conditions, values = _looked_at(query)
     number, cut = 0, False
-    for sql, parameters in _asks(connection, anywhere, "g.queue, g.labels", None):
+    for sql, parameters in _statements(connection, anywhere, "g.queue, g.labels", None):
         some = f"SELECT count(*), total({' AND '.join(conditions)}) FROM ({sql} LIMIT ?) AS g"
         looked_at, found = connection.execute(some, (*values, *parameters, within)).fetchone()
         number += int(found)
@@ -182,7 +182,7 @@ def _count_states(connection: sqlite3.Connection, kind: str) -> dict[str, int]:
     }
 
 
-def _asks(
+def _statements(
     connection: sqlite3.Connection, query: Query, columns: str, after: int | None
 ) -> list[tuple[str, list[object]]]:
     """Return one statement for each range of matches in the order of creation."""

@@ -229,7 +229,7 @@ class Pending:
         first = self.number + 1
         self.number += len(names)
         numbers = list(range(first, self.number + 1))
-        said = self._say(change, numbers)
+        said = self._add_entries(change, numbers)
         self.created.append(Creation(change, move.place, said, numbers, names, given, results))
         if self._last_name >= names[0] or (len(names) > 1 and list(names) != sorted(names)):
             self._in_order = False
@@ -241,7 +241,7 @@ class Pending:
         self, change: Change, move: Move, before: Stand, keys: Sequence[int], results: Sequence[bytes]
     ) -> tuple[list[int], Stand]:
         """Change records of the same standing; return their new keys and standing."""
-        saying = self._say(change, [key & NUMBERS for key in keys])
+        saying = self._add_entries(change, [key & NUMBERS for key in keys])
         step = self._steps[-1] if self._steps else None
         if step is None or not step.is_like(change, before, saying, results):
             after = Stand(change.expected + 1, move.state, placing_of(change), self._now)
@@ -271,7 +271,7 @@ class Pending:
         about = (self.sequence, 1, 1, self._now_us, number, "", kind, "" if number else name, version)
         self._refusals.append((*about, *_words(note)))
 
-    def _say(self, change: Change, numbers: list[int]) -> Saying | None:
+    def _add_entries(self, change: Change, numbers: list[int]) -> Saying | None:
         """Add an entry about each of these records, with their new version, if the change has a note."""
         kind, version, note = change.kind, change.expected + 1, change.note
         if note is None:

@@ -142,7 +142,7 @@ class Drive:
             await self._all_stopped(self._ended or "the controller ends")
             pulse.cancel()
             await asyncio.wait([pulse])
-            self._tell_all(recorder)
+            self._record_all(recorder)
             await recorder.close()
             await _each(member.close() for member in self._members)
         if refusal is not None:
@@ -284,7 +284,7 @@ class Drive:
     async def _unless_stopped(self, step: Coroutine[Any, Any, None]) -> None:
         """Run a phase; abandon it when the drive is stopped."""
         doing = asyncio.create_task(step)
-        stopping = asyncio.create_task(self._asked_to_stop())
+        stopping = asyncio.create_task(self._stop_requested())
         try:
             await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
             if doing.done():
@@ -294,7 +294,7 @@ class Drive:
             stopping.cancel()
             await asyncio.wait((doing, stopping))
 
-    async def _asked_to_stop(self) -> None:
+    async def _stop_requested(self) -> None:
         while not self._ended:
             await self._changed.wait()
             self._changed.clear()
@@ -303,7 +303,7 @@ class Drive:
 
     async def _pulse(self, recorder: WorkloadRecorder) -> None:
         while True:
-            self._tell_all(recorder)
+            self._record_all(recorder)
             self._notice_silence()
             self._hands.news(self._live())
             await asyncio.sleep(PULSE_S)
@@ -323,7 +323,7 @@ class Drive:
         for agent in self._silent.keys() - before.keys():
             self._hands.log(f"{agent} has reported nothing for {self._silent[agent]:.0f} s.", "warning")
 
-    def _tell_all(self, recorder: WorkloadRecorder) -> None:
+    def _record_all(self, recorder: WorkloadRecorder) -> None:
         for member in self._members:
             if member.happened is None:
                 continue

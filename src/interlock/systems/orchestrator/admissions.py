@@ -30,7 +30,7 @@ from interlock.systems.orchestrator.gates import (
     Admission,
     GateBody,
     GateLook,
-    LimitWord,
+    LimitMessage,
     decide_admission,
     gate_key,
     in_line,
@@ -43,7 +43,7 @@ MANY = 500
 """Number of messages and tickets that are handled in one round."""
 TICKETS_AT_ONCE = 20
 PATIENCE = timedelta(seconds=60)
-POSTAGE = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
+RETRY_POLICY = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
 _ROUNDS = 1_000
 """Maximum number of commits for one key in one call of `keep`; the next call goes on."""
 
@@ -90,29 +90,29 @@ class Admissions:
 
     async def keep(self, *, limit: int = MANY) -> int:
         """Hear of slots that were given back and of jobs that lined up, and admit jobs; return how many."""
-        words = await take_all(self._engine.store, (LIMITS,), PATIENCE, limit=limit)
+        messages = await take_all(self._engine.store, (LIMITS,), PATIENCE, limit=limit)
         gone: dict[str, set[str]] = {}
-        for record in words:
+        for record in messages:
             kept = msgspec.json.decode(record.body, type=OutboxMessage)
-            word = msgspec.json.decode(bytes(kept.payload), type=LimitWord)
-            for key in word.keys:
-                gone.setdefault(key, set()).add(word.job_id)
+            message = msgspec.json.decode(bytes(kept.payload), type=LimitMessage)
+            for key in message.keys:
+                gone.setdefault(key, set()).add(message.job_id)
         tickets = await self._due(TICKET.name, limit)
         due: dict[str, list[str]] = {}
         for record in tickets:
             due.setdefault(record.parent or "", []).append(record.id)
         gates = await self._due(GATE.name, limit)
-        if not (words or tickets or gates):
+        if not (messages or tickets or gates):
             return 0
         self._names = await self._definitions()
-        await self._serve_keys(words, gone, due, {record.id for record in gates})
-        if tickets or words:
+        await self._serve_keys(messages, gone, due, {record.id for record in gates})
+        if tickets or messages:
             await self._tidy()
-        return len(words) + len(tickets) + len(gates)
+        return len(messages) + len(tickets) + len(gates)
 
     async def _serve_keys(
         self,
-        words: Sequence[Record],
+        messages: Sequence[Record],
         gone: Mapping[str, Collection[str]],
         due: Mapping[str, Sequence[str]],
         reviewed: Collection[str],
@@ -123,10 +123,12 @@ class Admissions:
                 await self.serve(key, gone=gone.get(key, ()), due=due.get(key, ()), reviews=key in reviewed)
         except Exception as error:
             now = await self._engine.clock.now()
-            changes = [undelivered(record, error, now, POSTAGE, mark) for record in words]
+            changes = [undelivered(record, error, now, RETRY_POLICY, mark) for record in messages]
             await self._engine.committer.commit_all([Commit(changes=(change,)) for change in changes])
             raise
-        await self._engine.committer.commit_all([Commit(changes=(sent(record, mark),)) for record in words])
+        await self._engine.committer.commit_all(
+            [Commit(changes=(sent(record, mark),)) for record in messages]
+        )
 
     async def _due(self, kind: str, limit: int) -> list[Record]:
         """Return records whose deadline has passed; they are left as they are."""

@@ -331,7 +331,7 @@ class Artifacts:
         """Store a file of the attempt of the token; idempotent."""
         checked_name(name)
         blobs = self._place()
-        await self._say(Heartbeat(token=token, runner_id=runner_id))
+        await self._send_one(Heartbeat(token=token, runner_id=runner_id))
         blob = await blobs.put(pieces)
         if (kept := await self._kept(token, name)) is not None:
             return _same(kept, blob.sha256)
@@ -339,7 +339,7 @@ class Artifacts:
             token=token, runner_id=runner_id, name=name, sha256=blob.sha256, size=blob.size
         )
         try:
-            await self._say(upload)
+            await self._send_one(upload)
         except InterlockError:
             # Another process may have stored the same file at the same time.
             if (kept := await self._kept(token, name)) is None:
@@ -391,7 +391,7 @@ class Artifacts:
             )
         return self._blobs
 
-    async def _say(self, message: Message) -> None:
+    async def _send_one(self, message: Message) -> None:
         (answer,) = await self._send([message])
         raise_for_answer(answer)
 

@@ -27,8 +27,8 @@ from interlock.machine.cascade import EventRules
 from interlock.store.cursors import read_number
 from interlock.store.records import Change, Commit, Key, Query, Record, Repeated
 from interlock.systems.orchestrator.admissions import LimitsNotified
-from interlock.systems.orchestrator.dependencies import EndWord
-from interlock.systems.orchestrator.gates import limit_words_of
+from interlock.systems.orchestrator.dependencies import EndMessage
+from interlock.systems.orchestrator.gates import limit_messages_of
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -202,7 +202,7 @@ class CancelBatch(msgspec.Struct, frozen=True):
 
 
 def decide_ends(
-    words: Mapping[str, EndWord],
+    ends: Mapping[str, EndMessage],
     found: Sequence[Record | None],
     now: datetime,
     settings: OrchestratorSettings,
@@ -214,7 +214,7 @@ def decide_ends(
     if part is None or part.state != PartState.OPEN:
         return Decision(False)
     before = _decode_part(part.body)
-    after = replace(before, outcomes="".join(_letters(before, words)))
+    after = replace(before, outcomes="".join(_letters(before, ends)))
     if after == before:
         return Decision(False)
     over = _LIVING not in after.outcomes
@@ -232,9 +232,9 @@ def decide_ends(
     return Decision(limited, Commit(changes=tuple(changes)))
 
 
-def _letters(part: PartBody, words: Mapping[str, EndWord]) -> list[str]:
+def _letters(part: PartBody, ends: Mapping[str, EndMessage]) -> list[str]:
     return [
-        _LETTERS[job.JobState(words[name].state)] if letter == _LIVING and name in words else letter
+        _LETTERS[job.JobState(ends[name].state)] if letter == _LIVING and name in ends else letter
         for name, letter in zip(part.ids, part.outcomes, strict=True)
     ]
 
@@ -253,7 +253,7 @@ def _finished(
         return []
     draft = new_job(_with_counts(entity.id, spec, counts), draw(entity.now), entity.now, settings)
     entity.body = replace(body, callback_id=draft.id)
-    return [draft.change(mark=mark, actor="orchestrator"), *limit_words_of(draft)]
+    return [draft.change(mark=mark, actor="orchestrator"), *limit_messages_of(draft)]
 
 
 def _with_counts(batch_id: str, spec: BatchSpec, counts: BatchCounts) -> JobSpec:
@@ -411,14 +411,14 @@ class Batches:
         changes.append(PART.change(name, held, settle=False, parent=batch_id, actor=actor, mark=mark))
         return _NewPart(ids, changes)
 
-    async def note_ends(self, parts: Mapping[str, Mapping[str, EndWord]]) -> None:
+    async def note_ends(self, parts: Mapping[str, Mapping[str, EndMessage]]) -> None:
         """Note the ends of jobs in the parts that they name."""
         turns = asyncio.Semaphore(AT_ONCE)
 
-        async def one(name: str, words: Mapping[str, EndWord]) -> None:
+        async def one(name: str, ends: Mapping[str, EndMessage]) -> None:
             def decide(found: Sequence[Record | None], now: datetime) -> Decision[bool]:
                 draw, mark = self._jobs.draw, self._engine.mark()
-                return decide_ends(words, found, now, self._settings, draw, mark)
+                return decide_ends(ends, found, now, self._settings, draw, mark)
 
             keys = [Key(PART.name, name), batch_key(name.rpartition(".")[0])]
             async with turns:
@@ -426,7 +426,7 @@ class Batches:
             if isinstance(applied, Applied) and applied.answer:
                 self._engine.bus.publish(LimitsNotified())
 
-        await asyncio.gather(*(one(name, words) for name, words in parts.items()))
+        await asyncio.gather(*(one(name, ends) for name, ends in parts.items()))
 
     # Cancel
 

@@ -14,17 +14,17 @@ from interlock.store.records import Change, Commit, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import Chunk, chunk_change
 from interlock.systems.orchestrator.body import AttemptBody
-from interlock.systems.orchestrator.dependencies import end_words_of
+from interlock.systems.orchestrator.dependencies import end_messages_of
 from interlock.systems.orchestrator.failures import FailureClass
-from interlock.systems.orchestrator.gates import limit_words_of
-from interlock.systems.orchestrator.mailboxes import mail_words_of
+from interlock.systems.orchestrator.gates import limit_messages_of
+from interlock.systems.orchestrator.mailboxes import mailbox_messages_of
 from interlock.systems.orchestrator.notifications import alert_for, notifications_for
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.tree_slots import CANCEL_CHILDREN, tree_words_of
+from interlock.systems.orchestrator.tree_slots import CANCEL_CHILDREN, tree_messages_of
 from interlock.systems.quarantine import RUNNER_LOST, LostWork, name_of
 from interlock.wire.runner import LogLine
 
-MAX_WORDS = 1_000
+MAX_COMMENT = 1_000
 """Maximum length of the cancel reason in a job; the journal has all of it."""
 
 
@@ -36,11 +36,11 @@ class CancelChildren(msgspec.Struct, frozen=True):
 
 
 def cancelled(
-    record: Record, now: datetime, settings: OrchestratorSettings, reason: str, words: str = ""
+    record: Record, now: datetime, settings: OrchestratorSettings, reason: str, comment: str = ""
 ) -> JobAggregate:
     """Return the job after a cancel; raise if its table refuses.
 
-    `reason` is the code, and `words` is the reason of a person; those of the first cancel are kept.
+    `reason` is the code, and `comment` is the reason of a person; those of the first cancel are kept.
     """
     draft = JobAggregate.of(record, now, settings)
     draft.fire_due()
@@ -50,7 +50,7 @@ def cancelled(
     if refused is not None:
         raise refused.error()
     if first:
-        draft.body.cancel_reason = words[:MAX_WORDS]
+        draft.body.cancel_reason = comment[:MAX_COMMENT]
     return draft
 
 
@@ -100,17 +100,17 @@ def messages_of(draft: JobAggregate) -> tuple[Change, ...]:
     """Return messages to other records, committed with their cause, so that a crash does not lose them."""
     body, alert = draft.body, alert_for(draft)
     alone = body.run is None and body.simulation is None and body.tree is None and body.limits is None
-    alert += end_words_of(draft) if body.then else ()
+    alert += end_messages_of(draft) if body.then else ()
     if alone and not body.children and not draft.remarks and not body.mail:
         return alert
     messages = (
         *notifications_for(draft),
         *_to_children(draft),
-        *tree_words_of(draft),
+        *tree_messages_of(draft),
         *_about_runners(draft),
     )
     remarks = [_logged(draft, one, text) for one, text in draft.remarks]
-    return (*alert, *messages, *limit_words_of(draft), *mail_words_of(draft), *remarks)
+    return (*alert, *messages, *limit_messages_of(draft), *mailbox_messages_of(draft), *remarks)
 
 
 def _logged(draft: JobAggregate, one: AttemptBody, text: str) -> Change:
@@ -131,10 +131,10 @@ def _about_runners(draft: JobAggregate) -> Iterator[Change]:
             if each is not one and each.lease is not None and _was_lost(each)
         }
         runner = name_of(one.lease.data.runner_id)
-        word = LostWork(
+        loss = LostWork(
             runner=runner, job_id=draft.id, attempt=one.name, others=tuple(sorted(before - {runner}))
         )
-        yield outgoing(f"{draft.id}.{one.name}.lost", RUNNER_LOST, msgspec.json.encode(word), draft.now)
+        yield outgoing(f"{draft.id}.{one.name}.lost", RUNNER_LOST, msgspec.json.encode(loss), draft.now)
 
 
 def _was_lost(one: AttemptBody) -> bool:

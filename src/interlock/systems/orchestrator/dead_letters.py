@@ -28,7 +28,7 @@ from interlock.lifecycles.job import FAILED, JOB, JobState
 from interlock.machine import Event, Machine, Tone, command, end, on, refuse, state
 from interlock.store.records import Change, Commit, Key, Record, Repeated
 from interlock.systems.orchestrator.body import decode_body, unknown_job
-from interlock.systems.orchestrator.gates import limit_words_of
+from interlock.systems.orchestrator.gates import limit_messages_of
 from interlock.systems.orchestrator.notifications import Alert, belongs_elsewhere
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import check_spec, new_job
@@ -117,7 +117,7 @@ def decide_retry(
         check_spec(spec, settings)
     draft = new_job(spec, new_id, now, settings, origin_job_id=job_id, origin=origin_again(ended))
     changes = [draft.change(mark=mark, actor=by.by, reason=by.reason or f"again, after {job_id}")]
-    changes += limit_words_of(draft)
+    changes += limit_messages_of(draft)
     if as_letter or (letter is None and is_letter(ended)):
         body = msgspec.structs.replace(by, retried_as=new_id, edited=given is not None)
         changes.append(_handled(retry, ended, letter, body, now, mark))

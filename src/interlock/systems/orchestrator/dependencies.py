@@ -33,7 +33,7 @@ ENDS = "job.ended"
 _ENCODER = msgspec.json.Encoder()
 
 
-class EndWord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class EndMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A job has ended."""
 
     job_id: str
@@ -50,20 +50,20 @@ class DependenciesNotified(msgspec.Struct, frozen=True):
     """Published when jobs that others come after have ended."""
 
 
-def end_words_of(draft: JobAggregate) -> tuple[Change, ...]:
+def end_messages_of(draft: JobAggregate) -> tuple[Change, ...]:
     """Return the message of a job that has just ended to those that come after it."""
     if not draft.body.then or not draft.ended:
         return ()
     stops = any(coupling.to is Recipient.FOLLOWERS for coupling, _ in draft.outward)
-    word = _word_of(draft.id, draft.root.state, draft.root.data.stop_reason, draft.body.then, stops)
-    return (outgoing(f"{draft.id}.ended", ENDS, _ENCODER.encode(word), draft.now),)
+    message = _message_of(draft.id, draft.root.state, draft.root.data.stop_reason, draft.body.then, stops)
+    return (outgoing(f"{draft.id}.ended", ENDS, _ENCODER.encode(message), draft.now),)
 
 
-def _word_of(
+def _message_of(
     job_id: str, state: JobState, stop_reason: str | None, then: tuple[str, ...], stops: bool
-) -> EndWord:
+) -> EndMessage:
     counts = state is job.COMPLETED or (state is job.CANCELED and stop_reason == SKIPPED)
-    return EndWord(job_id, state, then, counts, stops)
+    return EndMessage(job_id, state, then, counts, stops)
 
 
 # Submission
@@ -169,13 +169,13 @@ class DependentSubmission:
         """The existing jobs that name others now."""
         return list(self._living.values())
 
-    def words(self) -> Iterator[Change]:
+    def messages(self) -> Iterator[Change]:
         """Yield a message for each job that has ended already, as it would have sent it."""
         for name, then in self._ended.items():
             record = self._record(name)
             data, state = decode_body(record.body).data, JobState(record.state)
-            word = _word_of(name, state, data.stop_reason, then, stops=True)
-            yield outgoing(f"{name}.ended.{then[0]}", ENDS, _ENCODER.encode(word), self._now)
+            message = _message_of(name, state, data.stop_reason, then, stops=True)
+            yield outgoing(f"{name}.ended.{then[0]}", ENDS, _ENCODER.encode(message), self._now)
 
 
 def _id_of(name: str, before: Sequence[SubmittedJob]) -> str:

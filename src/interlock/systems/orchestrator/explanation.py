@@ -35,14 +35,14 @@ from interlock.wire.waits import OpenWait
 from interlock.wire.workers import WorkerSpec
 
 PAGE, PAGES = 500, 4
-"""Number of workers to examine; if there are more, and none of these fits, no lack is reported."""
+"""Number of workers to examine; if there are more, and none of these fits, no blocker is reported."""
 NAMED = 3
 """Number of jobs that are named of those that a job waits for."""
 SHELL = "interlock.shell"
 LIVING_WORKERS = tuple(map(str, worker.LIVING))
 
 
-class Lack(NamedTuple):
+class Blocker(NamedTuple):
     """The reason why no live worker takes a job, and the advice."""
 
     sentence: str
@@ -82,9 +82,9 @@ class _Body(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Body).decode
 
 
-async def look_for_lacks(
+async def find_blockers(
     store: Store, jobs: Iterable[Record], now: datetime, *, names: bool = True
-) -> dict[str, Lack]:
+) -> dict[str, Blocker]:
     """Return by id why no live worker takes some of these jobs; other jobs are taken, or not ready.
 
     Without `names` no other worker, queue or task is named: the principal may not see them.
@@ -95,8 +95,8 @@ async def look_for_lacks(
     for _ in range(PAGES if ready else 0):
         page = await store.find(query)
         claimers += [claimer for record in page.records if (claimer := claimer_of(record)) is not None]
-        lacks = {job.id: lack(job, task, claimers, names=names) for job, task in ready}
-        missing = {job_id: each for job_id, each in lacks.items() if each is not None}
+        blockers = {job.id: blocker_of(job, task, claimers, names=names) for job, task in ready}
+        missing = {job_id: each for job_id, each in blockers.items() if each is not None}
         if not missing or not page.cursor:
             return missing
         query = msgspec.structs.replace(query, cursor=page.cursor)
@@ -113,43 +113,43 @@ def claimer_of(record: Record) -> Claimer | None:
     return Claimer(record.id, spec.name, takes, spec.queues, record.labels, spec.tasks)
 
 
-def lack(job: Record, task: str, claimers: Sequence[Claimer], *, names: bool) -> Lack | None:
+def blocker_of(job: Record, task: str, claimers: Sequence[Claimer], *, names: bool) -> Blocker | None:
     """Return the first requirement that none of these workers meets: queue, labels, task, or not paused.
     Pure.
     """
     queue, start = job.queue or "", _start(job, task)
     listening = [one for one in claimers if queue in one.queues]
     if not listening:
-        return nobody_listens(queue, claimers, start, names=names)
+        return no_worker_listens(queue, claimers, start, names=names)
     labelled = [one for one in listening if set(job.labels) <= set(one.labels)]
     if not labelled:
         missing = [label for label in job.labels if not any(label in one.labels for one in listening)]
         wanted = missing or job.labels
         noun = "the label" if len(wanted) == 1 else "all of the labels"
-        return Lack(f"No live worker of the queue {queue} has {noun} {', '.join(wanted)}.", start)
+        return Blocker(f"No live worker of the queue {queue} has {noun} {', '.join(wanted)}.", start)
     able = [one for one in labelled if one.has(task)]
     if not able:
         known = sorted({name for one in labelled for name in one.tasks or ()} - {SHELL}) if names else []
         guess = nearest(task, known)
         also = f" Did you mean {guess}?" if guess else ""
-        return Lack(f"No live worker has the task {task}.{also}", start)
+        return Blocker(f"No live worker has the task {task}.{also}", start)
     return None if any(one.takes for one in able) else _paused(able, names=names)
 
 
-def nobody_listens(queue: str, claimers: Sequence[Claimer], start: str = "", *, names: bool) -> Lack:
-    """Return the lack of a worker for a queue. Pure."""
+def no_worker_listens(queue: str, claimers: Sequence[Claimer], start: str = "", *, names: bool) -> Blocker:
+    """Return the blocker of a queue without workers. Pure."""
     others = sorted({name for one in claimers for name in one.queues}) if names else []
     also = f" Those that are alive take: {', '.join(others[:5])}." if others else ""
-    return Lack(f"No live worker takes the queue {queue}.{also}", start or _start_for(queue))
+    return Blocker(f"No live worker takes the queue {queue}.{also}", start or _start_for(queue))
 
 
-def _paused(able: Sequence[Claimer], *, names: bool) -> Lack:
+def _paused(able: Sequence[Claimer], *, names: bool) -> Blocker:
     if len(able) == 1:
         name = f", {able[0].name}," if names else ""
         todo = f"interlock worker resume {able[0].id}" if names else ""
         paused = able[0].id if names else ""
-        return Lack(f"The only live worker that could take it{name} is paused.", todo, paused)
-    return Lack(f"All {len(able)} live workers that could take it are paused.", "interlock worker list")
+        return Blocker(f"The only live worker that could take it{name} is paused.", todo, paused)
+    return Blocker(f"All {len(able)} live workers that could take it are paused.", "interlock worker list")
 
 
 def _start(job: Record, task: str) -> str:
@@ -262,13 +262,13 @@ def explain(
     *,
     ahead: str = "",
     around: Around = ALONE,
-    lack: Lack | None = None,
+    blocker: Blocker | None = None,
 ) -> Explanation:
     """Return the explanation of a job. `ahead` describes its queue."""
     body, state = decode_body(record.body), JobState(record.state)
     if state in job.ENDED:
         return _ended(record, body)
-    blocked, todo = (lack.sentence, lack.todo) if lack else ("", to_answer(record, body))
+    blocked, todo = (blocker.sentence, blocker.todo) if blocker else ("", to_answer(record, body))
     lines = tuple(_lines(record, body, now, f"{ahead}.{blocked and ' '}{blocked}", around))
     return Explanation(
         job_id=record.id,

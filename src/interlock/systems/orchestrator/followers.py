@@ -27,7 +27,7 @@ from interlock.systems.orchestrator.aggregate import SKIPPED, JobAggregate
 from interlock.systems.orchestrator.batches import Batches, is_part
 from interlock.systems.orchestrator.body import AfterPart, decode_body, given_of
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of, messages_of
-from interlock.systems.orchestrator.dependencies import ENDS, EndWord
+from interlock.systems.orchestrator.dependencies import ENDS, EndMessage
 from interlock.systems.orchestrator.grants import has_expired
 from interlock.systems.orchestrator.notifications import TreesNotified
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -68,13 +68,13 @@ class Followed(msgspec.Struct, frozen=True):
 NOTHING = Followed()
 
 
-def judge(part: AfterPart, words: Mapping[str, EndWord]) -> tuple[Verdict, EndWord] | None:
+def judge(part: AfterPart, ends: Mapping[str, EndMessage]) -> tuple[Verdict, EndMessage] | None:
     """Return what some ends mean for a job, and which of them decides; None if it waits for none of them."""
-    ended = [words[each] for each in part.left if each in words]
+    ended = [ends[each] for each in part.left if each in ends]
     if not ended:
         return None
-    good = [word for word in ended if word.counts or part.rule.on == "end"]
-    bad = [word for word in ended if word.stops and word not in good]
+    good = [end for end in ended if end.counts or part.rule.on == "end"]
+    bad = [end for end in ended if end.stops and end not in good]
     last = len(ended) == len(part.left)
     if part.rule.need == "any":
         if good:
@@ -86,7 +86,7 @@ def judge(part: AfterPart, words: Mapping[str, EndWord]) -> tuple[Verdict, EndWo
 
 
 def decide_follower(
-    words: Mapping[str, EndWord],
+    ends: Mapping[str, EndMessage],
     collected: Mapping[str, Collected],
     settings: OrchestratorSettings,
     record: Record | None,
@@ -98,25 +98,25 @@ def decide_follower(
         return Decision(NOTHING)  # a job that has expired is ended by the sweep
     draft = JobAggregate.of(record, now, settings)
     part = draft.body.after
-    judged = judge(part, words) if part is not None else None
+    judged = judge(part, ends) if part is not None else None
     if part is None or judged is None:
         return Decision(NOTHING)
-    verdict, word = judged
+    verdict, end = judged
     if verdict == "waits":
-        left = tuple(each for each in part.left if each not in words)
+        left = tuple(each for each in part.left if each not in ends)
         draft.body.after = replace(part, left=left)
         return Decision(NOTHING, Commit(changes=(draft.change(mark=mark, actor="orchestrator"),)))
     if verdict == "unmet":
         code = UPSTREAM if part.rule.otherwise == "cancel" else SKIPPED
-        return _stopped(record, draft, code, f"it comes after {word.job_id}, which is {word.state}", mark)
+        return _stopped(record, draft, code, f"it comes after {end.job_id}, which is {end.state}", mark)
     if part.rule.into:
-        ids = part.rule.jobs if part.rule.need == "all" else (word.job_id,)
+        ids = part.rule.jobs if part.rule.need == "all" else (end.job_id,)
         results = collected.get(draft.id)
         if results is None or results.ids != ids:
             return Decision(Followed(wants=ids))
         if fault := results.fault or _pass_on(draft, part.rule, results.values):
             return _stopped(record, draft, UPSTREAM, fault, mark)
-    return _released(draft, part, word, mark)
+    return _released(draft, part, end, mark)
 
 
 def _pass_on(draft: JobAggregate, rule: After, values: Sequence[msgspec.Raw]) -> str:
@@ -148,7 +148,7 @@ def _stopped(record: Record, draft: JobAggregate, code: str, why: str, mark: str
     return Decision(NOTHING, commit)
 
 
-def _released(draft: JobAggregate, part: AfterPart, word: EndWord, mark: str) -> Decision[Followed]:
+def _released(draft: JobAggregate, part: AfterPart, end: EndMessage, mark: str) -> Decision[Followed]:
     """Let a job wait for a worker, after its delay; in a tree, for its place first."""
     at = draft.now + timedelta(seconds=part.delay_s)
     if part.not_before is not None:
@@ -160,7 +160,7 @@ def _released(draft: JobAggregate, part: AfterPart, word: EndWord, mark: str) ->
     joining = joins(draft, at) if draft.body.tree is not None else ()
     if not joining:
         release(draft, delay_s=(at - draft.now).total_seconds())
-    why = f"{word.job_id}, which it comes after, is {word.state}"
+    why = f"{end.job_id}, which it comes after, is {end.state}"
     change = draft.change(mark=mark, actor="orchestrator", reason=why, note=True)
     followed = Followed(lined_up=draft.body.limits is not None, in_tree=bool(joining))
     return Decision(followed, Commit(changes=(change, *messages_of(draft), *joining)))
@@ -170,7 +170,7 @@ MANY = 500
 """Number of ends that are handled in one round."""
 PATIENCE = timedelta(seconds=60)
 """Time for a process to handle its messages, before others do."""
-POSTAGE = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
+RETRY_POLICY = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
 """Ends are retried practically forever, since jobs would wait without them."""
 ROUNDS = 5
 """Number of times that results are read for the jobs of one round."""
@@ -191,32 +191,32 @@ class Followers:
         taken = await take_all(self._engine.store, (ENDS,), PATIENCE, limit=limit)
         if not taken:
             return 0
-        followers: dict[str, dict[str, EndWord]] = {}
-        parts: dict[str, dict[str, EndWord]] = {}
+        followers: dict[str, dict[str, EndMessage]] = {}
+        parts: dict[str, dict[str, EndMessage]] = {}
         for record in taken:
             kept = msgspec.json.decode(record.body, type=OutboxMessage)
-            word = msgspec.json.decode(bytes(kept.payload), type=EndWord)
-            for name in word.then:
-                (parts if is_part(name) else followers).setdefault(name, {})[word.job_id] = word
+            end = msgspec.json.decode(bytes(kept.payload), type=EndMessage)
+            for name in end.then:
+                (parts if is_part(name) else followers).setdefault(name, {})[end.job_id] = end
         mark = self._engine.mark()
         try:
             await self._batches.note_ends(parts)
             await self._move_followers(followers)
         except Exception as error:  # noqa: BLE001 - no message may be lost
             now = await self._engine.clock.now()
-            changes = [undelivered(record, error, now, POSTAGE, mark) for record in taken]
+            changes = [undelivered(record, error, now, RETRY_POLICY, mark) for record in taken]
         else:
             changes = [sent(record, mark) for record in taken]
         await self._engine.committer.commit_all([Commit(changes=(change,)) for change in changes])
         return len(taken)
 
-    async def _move_followers(self, followers: Mapping[str, Mapping[str, EndWord]]) -> None:
+    async def _move_followers(self, followers: Mapping[str, Mapping[str, EndMessage]]) -> None:
         collected: dict[str, Collected] = {}
         waiting = dict(followers)
         for _ in range(ROUNDS):
             items = [
-                Item(Key(JOB.name, name), partial(decide_follower, words, collected, self._settings))
-                for name, words in waiting.items()
+                Item(Key(JOB.name, name), partial(decide_follower, ends, collected, self._settings))
+                for name, ends in waiting.items()
             ]
             results = await apply_all(self._engine, items)
             raise_for_retry(results)

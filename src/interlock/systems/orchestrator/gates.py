@@ -197,27 +197,27 @@ LIMITS = "limit.left"
 _ENCODER = msgspec.json.Encoder()
 
 
-class LimitWord(msgspec.Struct, frozen=True):
+class LimitMessage(msgspec.Struct, frozen=True):
     """A job has given its slots back."""
 
     job_id: str
     keys: tuple[str, ...]
 
 
-def limit_words_of(draft: JobAggregate) -> tuple[Change, ...]:
+def limit_messages_of(draft: JobAggregate) -> tuple[Change, ...]:
     """Return what has to be committed with a job that leaves its gates, or lines up; call `change` first."""
     limits = draft.body.limits
     if limits is None or not (draft.left_limits or draft.lines_up_at):
         return ()
-    words: list[Change] = []
+    messages: list[Change] = []
     if draft.left_limits:
-        word = _ENCODER.encode(LimitWord(draft.id, draft.left_limits))
-        words.append(outgoing(f"{draft.id}.limit.{draft.version}", LIMITS, word, draft.now))
+        payload = _ENCODER.encode(LimitMessage(draft.id, draft.left_limits))
+        messages.append(outgoing(f"{draft.id}.limit.{draft.version}", LIMITS, payload, draft.now))
     if draft.lines_up_at is not None:
         at, priority = draft.lines_up_at, draft.place.priority
         name = f"{draft.id}.{draft.version}"
-        words.append(new_ticket(name, limits.keys[0], (draft.id,), at, draft.now, priority=priority))
-    return tuple(words)
+        messages.append(new_ticket(name, limits.keys[0], (draft.id,), at, draft.now, priority=priority))
+    return tuple(messages)
 
 
 def with_limits(draft: JobAggregate, keys: Iterable[str]) -> None:
@@ -238,7 +238,7 @@ def adopted(
     with_limits(draft, keys)
     reason = "it counts against a limit that was declared after it was submitted"
     change = draft.change(mark=mark, actor="orchestrator", reason=reason, note=True)
-    return Commit(changes=(change, *limit_words_of(draft)))
+    return Commit(changes=(change, *limit_messages_of(draft)))
 
 
 def is_leased(record: Record) -> bool:
@@ -507,7 +507,7 @@ class _Decision:
 
     def _write(self, draft: JobAggregate, reason: str) -> None:
         change = draft.change(mark=self._mark, actor="orchestrator", reason=reason, note=True)
-        self._changes += (change, *limit_words_of(draft))
+        self._changes += (change, *limit_messages_of(draft))
 
     def _serve(self) -> list[Change]:
         """Serve the tickets in their order, until the next job finds no room."""

@@ -102,14 +102,14 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     """Grants by job; empty for a job that cannot be granted any more."""
     body: JobBody | None = None
     """The decoded body of the change, if it is about one job."""
-    words: tuple[Change, ...] = ()
+    messages: tuple[Change, ...] = ()
     """Messages to the run that begins with it."""
 
     @property
     def work(self) -> Work:
         """The work to commit."""
         if self.change.id:
-            return Commit(changes=(self.change, *self.words))
+            return Commit(changes=(self.change, *self.messages))
         ids = tuple([record.id for record in self.before])
         seen = tuple([record.updated_at for record in self.before])
         return Batch(change=self.change, ids=ids, expected_at=seen)
@@ -118,7 +118,7 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     def changes(self) -> tuple[Change, ...]:
         """Return the changes, for a commit with other changes."""
         if self.change.id:
-            return (self.change, *self.words)
+            return (self.change, *self.messages)
         return tuple(replace(self.change, id=one.id, expected_at=one.updated_at) for one in self.before)
 
 

@@ -53,7 +53,7 @@ from interlock.systems.orchestrator.dependencies import (
     named_in,
     refuse_both,
 )
-from interlock.systems.orchestrator.explanation import explain, look_around, look_for_lacks
+from interlock.systems.orchestrator.explanation import explain, find_blockers, look_around
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.notifications import RunsNotified, TreesNotified
@@ -568,12 +568,12 @@ class Jobs:
             ahead = (f"; {number} older ones wait there" if before.number else "") + ahead
         if self._limits is not None and (held := await self._limits.explain(record, now, names=in_general)):
             around = msgspec.structs.replace(around, limit=held.sentence)
-            return explain(record, now, ahead=ahead, around=around, lack=held)
-        lack = await look_for_pause(self.engine.store, record)
-        if lack is None:
-            lacks = await look_for_lacks(self.engine.store, [record], now, names=in_general)
-            lack = lacks.get(record.id)
-        return explain(record, now, ahead=ahead, around=around, lack=lack)
+            return explain(record, now, ahead=ahead, around=around, blocker=held)
+        blocker = await look_for_pause(self.engine.store, record)
+        if blocker is None:
+            blockers = await find_blockers(self.engine.store, [record], now, names=in_general)
+            blocker = blockers.get(record.id)
+        return explain(record, now, ahead=ahead, around=around, blocker=blocker)
 
     async def _quarantined(self) -> str:
         held = (await self.count(Query(kind=STANDING.name, states=(QUARANTINED,)), cap=MAX_COUNT)).number

@@ -29,7 +29,7 @@ from interlock.store.records import (
 )
 from interlock.systems.orchestrator.admissions import MANY, Admissions, LimitsNotified
 from interlock.systems.orchestrator.body import decode_body
-from interlock.systems.orchestrator.explanation import Lack
+from interlock.systems.orchestrator.explanation import Blocker
 from interlock.systems.orchestrator.gates import (
     FULL,
     GATE,
@@ -368,7 +368,7 @@ class Limits:
             raise self._unknown(name)
         return record
 
-    async def explain(self, record: Record, now: datetime, *, names: bool) -> Lack | None:
+    async def explain(self, record: Record, now: datetime, *, names: bool) -> Blocker | None:
         """Return which limit a job waits for and who holds its slots; None where it waits for none.
 
         Without `names` no other job is named: who asks may not see it.
@@ -392,11 +392,11 @@ class Limits:
                 by = f" by {_some(inside)}" if names else ""
                 wanted = f", and it wants {slots}" if slots > 1 else ""
                 sentence = f"It waits for the limit {key}: {used} of {most} in use{by}{wanted}."
-                return Lack(sentence, f"interlock limit show {shlex.quote(name or key)}")
+                return Blocker(sentence, f"interlock limit show {shlex.quote(name or key)}")
             if name is not None and known[name].rate is not None and gate is not None and gate.state == FULL:
                 sentence = f"It waits for the limit {key}: {limit_text(known[name])}."
-                return Lack(sentence, f"interlock limit show {shlex.quote(name)}")
-        return Lack(f"It is in the line of the limit {limits.keys[0]}, and is about to be admitted.", "")
+                return Blocker(sentence, f"interlock limit show {shlex.quote(name)}")
+        return Blocker(f"It is in the line of the limit {limits.keys[0]}, and is about to be admitted.", "")
 
 
 def _check_weight(name: str, limit: LimitSpec, spec: JobSpec) -> None:

@@ -124,8 +124,8 @@ def answered(draft: JobAggregate, address: str, *, signalled: int | None = None,
     put(draft, address, Mail(asked=mail.asked, signalled=number))
 
 
-def mail_words_of(draft: JobAggregate) -> Iterator[Change]:
+def mailbox_messages_of(draft: JobAggregate) -> Iterator[Change]:
     """Yield the message of a job that ends with signals or waits."""
     if draft.body.mail and draft.ended:
-        word = msgspec.json.encode(JobEnded(draft.id))
-        yield outgoing(f"{draft.id}.waits", CLOSE_WAITS, word, draft.now)
+        message = msgspec.json.encode(JobEnded(draft.id))
+        yield outgoing(f"{draft.id}.waits", CLOSE_WAITS, message, draft.now)

@@ -82,8 +82,8 @@ def notifications_for(draft: JobAggregate) -> tuple[Change, ...]:
         return ()
     last = steps[-1]
     unconfirmed = any(one.confirmed_dead is False for one in draft.body.attempts)
-    word = JobChanged(part.run_id, part.place, last.event, last.source, last.target, unconfirmed)
-    return (outgoing(f"{draft.id}.{last.target}", RUN_JOBS, _ENCODER.encode(word), draft.now),)
+    message = JobChanged(part.run_id, part.place, last.event, last.source, last.target, unconfirmed)
+    return (outgoing(f"{draft.id}.{last.target}", RUN_JOBS, _ENCODER.encode(message), draft.now),)
 
 
 def _to_simulation(draft: JobAggregate) -> tuple[Change, ...]:
@@ -95,9 +95,9 @@ def _to_simulation(draft: JobAggregate) -> tuple[Change, ...]:
     last = max((one.index for one in ended), default=0)
     over = draft.root.state in job.ENDED
     why = failures[-1] if failures else f"the job {draft.id} is {draft.root.state}" if over else "given back"
-    word = ExecutionLost(part.run_id, part.execution, last, not over, why)
+    message = ExecutionLost(part.run_id, part.execution, last, not over, why)
     name = f"{draft.id}.simulation.{draft.version}"
-    return (outgoing(name, TO_SIMULATION, _ENCODER.encode(word), draft.now),)
+    return (outgoing(name, TO_SIMULATION, _ENCODER.encode(message), draft.now),)
 
 
 def _concerns_run(state: str, root: bool) -> bool:

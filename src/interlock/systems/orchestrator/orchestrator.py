@@ -273,7 +273,7 @@ class Orchestrator:
             self._notify_limits()
         held = self._held
         for bundle, offer, results in outcomes_by_offer(bundles, outcomes):
-            if offer.words and isinstance(results[0], Committed):
+            if offer.messages and isinstance(results[0], Committed):
                 self._note_begun(offer)
             for before, grant, result in zip(offer.before, offer.grants, results, strict=False):
                 if type(result) is Committed:
@@ -360,8 +360,8 @@ class Orchestrator:
 
     def _without_repeats(self, offer: Offer) -> Offer:
         """Return the offer without the message that a run has begun, if it was sent before."""
-        known = offer.words and offer.grants and offer.before[0].parent in self._begun
-        return msgspec.structs.replace(offer, words=()) if known else offer
+        known = offer.messages and offer.grants and offer.before[0].parent in self._begun
+        return msgspec.structs.replace(offer, messages=()) if known else offer
 
     def _note_begun(self, offer: Offer) -> None:
         (record,) = offer.before

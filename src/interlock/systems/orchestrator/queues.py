@@ -23,7 +23,7 @@ from interlock.machine import Event, Machine, Refusal, Tone, command, ignore, on
 from interlock.store.contract import Store
 from interlock.store.records import Change, Commit, Key, Query, Record
 from interlock.store.validation import MAX_ID
-from interlock.systems.orchestrator.explanation import Lack
+from interlock.systems.orchestrator.explanation import Blocker
 from interlock.wire.filter_language import LOOKED_AT
 from interlock.wire.jobs import QueueHold, QueueView
 
@@ -186,7 +186,7 @@ class Queues:
         )
 
 
-async def look_for_pause(store: Store, waiting: Record) -> Lack | None:
+async def look_for_pause(store: Store, waiting: Record) -> Blocker | None:
     """Return the pause of a waiting job's queue; None if it is not paused, or the job does not wait."""
     if waiting.ready_at is None or waiting.queue is None:
         return None
@@ -195,7 +195,7 @@ async def look_for_pause(store: Store, waiting: Record) -> Lack | None:
         return None
     hold = hold_of(record)
     by, why = (f" by {hold.by}" if hold.by else ""), (f": {hold.reason}" if hold.reason else "")
-    return Lack(f"The queue {hold.name} was paused{by}{why}.", f"interlock queue resume {hold.name}")
+    return Blocker(f"The queue {hold.name} was paused{by}{why}.", f"interlock queue resume {hold.name}")
 
 
 def hold_fields(hold: QueueHold | None) -> dict[str, Any]:

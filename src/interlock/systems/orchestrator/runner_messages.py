@@ -378,7 +378,7 @@ def digest_of_report(message: Message) -> str:
         case Complete(outcome=outcome, cost=cost):
             content: object = (outcome, cost)
         case Release():
-            content = _said_by_release(message)
+            content = _content_of_release(message)
         case CancelAck(confirmed_dead=confirmed):
             content = confirmed
         case _:
@@ -386,7 +386,7 @@ def digest_of_report(message: Message) -> str:
     return _short(_ENCODER.encode((message_name(message), content)))
 
 
-def _said_by_release(release: Release) -> tuple[object, ...]:
+def _content_of_release(release: Release) -> tuple[object, ...]:
     """Return what a release says; of one that says no more than earlier versions could, as they did."""
     saved = release.checkpoint if isinstance(release.checkpoint, msgspec.Raw) else None
     parts: tuple[object, ...] = (release.reason, saved)

@@ -30,7 +30,7 @@ from interlock.store.records import (
 )
 from interlock.store.transactions import LoadRecords, Now, Steps, Write
 from interlock.systems.orchestrator.body import decode_body
-from interlock.systems.orchestrator.gates import limit_words_of
+from interlock.systems.orchestrator.gates import limit_messages_of
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -63,7 +63,7 @@ def submitting(
         changes: list[Change] = []
         for spec, name in zip(specs, names, strict=True):
             draft = new_job(spec, name, now, settings)
-            changes += (draft.change(mark=mark, actor=actor), *limit_words_of(draft))
+            changes += (draft.change(mark=mark, actor=actor), *limit_messages_of(draft))
         request = idempotency_key.answered(msgspec.json.encode(names)) if idempotency_key else None
         commit = engine.sealed(Commit(changes=tuple(changes), request=request), ())
         outcome: Outcome = (yield Write((commit,)))[0]

@@ -32,7 +32,7 @@ from interlock.systems.orchestrator.body import (
     tree_change,
     tree_key,
 )
-from interlock.systems.orchestrator.gates import limit_words_of
+from interlock.systems.orchestrator.gates import limit_messages_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 
 
@@ -183,7 +183,7 @@ ENDED, WAITS, JOINS = "ended", "waits", "joins"
 _ENCODER = msgspec.json.Encoder()
 
 
-class TreeWord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class TreeMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A job of a tree has taken a step that concerns the tree."""
 
     root_id: str
@@ -194,7 +194,7 @@ class TreeWord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     stops_siblings: bool = False
 
 
-def tree_words_of(draft: JobAggregate) -> tuple[Change, ...]:
+def tree_messages_of(draft: JobAggregate) -> tuple[Change, ...]:
     """Return the message about this step, if there is one."""
     part = draft.body.tree
     if part is None and not draft.body.children:
@@ -202,7 +202,7 @@ def tree_words_of(draft: JobAggregate) -> tuple[Change, ...]:
     if (what := _what(draft)) is None:
         return ()
     recipients = {coupling.to for coupling, _ in draft.outward}
-    word = TreeWord(
+    message = TreeMessage(
         root_id=part.root_id if part is not None else draft.id,
         job_id=draft.id,
         what=what,
@@ -210,7 +210,7 @@ def tree_words_of(draft: JobAggregate) -> tuple[Change, ...]:
         fails_parent=Recipient.ITS_PARENT in recipients,
         stops_siblings=Recipient.ITS_SIBLINGS in recipients,
     )
-    return (outgoing(f"{draft.id}.tree.{draft.version}", TREES, _ENCODER.encode(word), draft.now),)
+    return (outgoing(f"{draft.id}.tree.{draft.version}", TREES, _ENCODER.encode(message), draft.now),)
 
 
 def joins(draft: JobAggregate, at: datetime) -> tuple[Change, ...]:
@@ -218,8 +218,8 @@ def joins(draft: JobAggregate, at: datetime) -> tuple[Change, ...]:
     part = draft.body.tree
     assert part is not None
     draft.body.tree = msgspec.structs.replace(part, not_before=at)
-    word = TreeWord(root_id=part.root_id, job_id=draft.id, what=JOINS, parent_id=draft.place.parent)
-    return (outgoing(f"{draft.id}.tree.{draft.version}", TREES, _ENCODER.encode(word), draft.now),)
+    message = TreeMessage(root_id=part.root_id, job_id=draft.id, what=JOINS, parent_id=draft.place.parent)
+    return (outgoing(f"{draft.id}.tree.{draft.version}", TREES, _ENCODER.encode(message), draft.now),)
 
 
 def _what(draft: JobAggregate) -> str | None:
@@ -255,40 +255,40 @@ class Look(msgspec.Struct, kw_only=True):
 
 
 async def look_at(
-    store: Store, root_id: str, words: Sequence[TreeWord], quotas: Sequence[int]
+    store: Store, root_id: str, messages: Sequence[TreeMessage], quotas: Sequence[int]
 ) -> Look | None:
     """Return the tree after these messages; None if it is gone."""
     tree, root = await store.load([tree_key(root_id), Key(JOB.name, root_id)])
     if tree is None or tree.state != OPEN:
         return None
     seating = TreeSlots(decode_tree(tree), quotas)
-    await _apply_words(store, seating, words)
+    await _apply_messages(store, seating, messages)
     look = Look(
         root_id=root_id, tree=tree, seating=seating, root=root, candidates=[], held=[], searched=set()
     )
-    look.candidates = await _free_parents(store, seating.body, words)
+    look.candidates = await _free_parents(store, seating.body, messages)
     await _find_held(store, look)
     return look
 
 
-async def _apply_words(store: Store, seating: TreeSlots, words: Sequence[TreeWord]) -> None:
-    for word in words:
-        if word.what == ENDED:
-            seating.leave(word.job_id)
-    others = [word for word in words if word.what != ENDED]
-    found = await store.load([Key(JOB.name, word.job_id) for word in others]) if others else []
-    for word, record in zip(others, found, strict=True):
+async def _apply_messages(store: Store, seating: TreeSlots, messages: Sequence[TreeMessage]) -> None:
+    for message in messages:
+        if message.what == ENDED:
+            seating.leave(message.job_id)
+    others = [message for message in messages if message.what != ENDED]
+    found = await store.load([Key(JOB.name, message.job_id) for message in others]) if others else []
+    for message, record in zip(others, found, strict=True):
         if record is None or record.state in job.ENDED:
             continue
-        if word.what == JOINS:
+        if message.what == JOINS:
             seating.line_up(record.id, decode_body(record.body), record.parent or "")
         else:
             seating.wait(record.id, decode_body(record.body))
 
 
-async def _free_parents(store: Store, body: TreeBody, words: Sequence[TreeWord]) -> list[Record]:
+async def _free_parents(store: Store, body: TreeBody, messages: Sequence[TreeMessage]) -> list[Record]:
     """Return the concerned parents without unfinished children, and those already in line."""
-    concerned = {word.parent_id if word.what == ENDED else word.job_id for word in words}
+    concerned = {message.parent_id if message.what == ENDED else message.job_id for message in messages}
     free = [*body.returning]
     for parent_id in [each for each in body.waiting if each in concerned]:
         living = await store.find(Query(kind=JOB.name, parent=parent_id, states=LIVING_JOBS, limit=1))
@@ -356,7 +356,7 @@ def _woken(look: Look, now: datetime, mark: str, settings: OrchestratorSettings)
         look.seating.come_back(record.id, draft)
         if draft.taken:
             changes.append(draft.change(mark=mark, actor="orchestrator", reason="its children have ended"))
-            changes += limit_words_of(draft)
+            changes += limit_messages_of(draft)
     return changes
 
 
@@ -374,7 +374,7 @@ def _let_in(look: Look, now: datetime, mark: str, settings: OrchestratorSettings
         let_in(draft)
         look.seating.let_in(record.id, depth, workers)
         changes.append(draft.change(mark=mark, actor="orchestrator", reason="its tree has a place for it"))
-        changes += limit_words_of(draft)
+        changes += limit_messages_of(draft)
     for parent_id in left:
         look.seating.body.holding.pop(parent_id, None)
     return changes

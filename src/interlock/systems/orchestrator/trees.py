@@ -62,7 +62,7 @@ from interlock.systems.orchestrator.dependencies import (
     named_in,
 )
 from interlock.systems.orchestrator.failures import Failure, FailureClass
-from interlock.systems.orchestrator.gates import limit_words_of
+from interlock.systems.orchestrator.gates import limit_messages_of
 from interlock.systems.orchestrator.notifications import RunsNotified
 from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -72,8 +72,8 @@ from interlock.systems.orchestrator.tree_slots import (
     CANCEL_CHILDREN,
     LIVING_JOBS,
     TREE_TOPICS,
+    TreeMessage,
     TreeSlots,
-    TreeWord,
     check_workers,
     look_at,
     tended,
@@ -229,10 +229,10 @@ class TreeSubmission:
         """Return the changes of the jobs, and of the trees that they have joined."""
         changes: list[Change] = []
         for draft in self._drafts.values():
-            changes += (draft.change(mark=mark, actor=actor), *limit_words_of(draft))
+            changes += (draft.change(mark=mark, actor=actor), *limit_messages_of(draft))
         for draft in self._following.living:
-            changes += (draft.change(mark=mark, actor=""), *limit_words_of(draft))
-        changes += self._following.words()
+            changes += (draft.change(mark=mark, actor=""), *limit_messages_of(draft))
+        changes += self._following.messages()
         for root_id, seating in self._seatings.items():
             record = self._trees.get(tree_key(root_id))
             changes.append(tree_change(root_id, record, seating.body, mark=mark, over=False))
@@ -364,7 +364,7 @@ MANY = 500
 PATIENCE_S = 60.0
 """Time for a process to handle its messages, before others do."""
 
-POSTAGE = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
+RETRY_POLICY = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
 """Messages to a tree are retried practically forever, since it would stall without them."""
 
 
@@ -402,15 +402,16 @@ class Trees:
         patience = timedelta(seconds=PATIENCE_S)
         taken = await take_all(self._engine.store, TREE_TOPICS, patience, limit=limit)
         orders = [each for each in taken if each.queue == CANCEL_CHILDREN]
-        by_root: dict[str, list[tuple[TreeWord, Record]]] = {}
+        by_root: dict[str, list[tuple[TreeMessage, Record]]] = {}
         for record in taken:
             if record.queue != CANCEL_CHILDREN:
-                word = msgspec.json.decode(_payload(record), type=TreeWord)
-                by_root.setdefault(word.root_id, []).append((word, record))
+                message = msgspec.json.decode(_payload(record), type=TreeMessage)
+                by_root.setdefault(message.root_id, []).append((message, record))
         await gather_all(self._done([record], self._stop_below(record)) for record in orders)
         await gather_all(
             self._done(
-                [record for _, record in pairs], self._apply_words(root_id, [word for word, _ in pairs])
+                [record for _, record in pairs],
+                self._apply_messages(root_id, [message for message, _ in pairs]),
             )
             for root_id, pairs in by_root.items()
         )
@@ -423,30 +424,34 @@ class Trees:
             await work
         except Exception as error:  # noqa: BLE001 - no message may be lost
             now = await self._engine.clock.now()
-            changes = [undelivered(record, error, now, POSTAGE, mark) for record in letters]
+            changes = [undelivered(record, error, now, RETRY_POLICY, mark) for record in letters]
         else:
             changes = [sent(record, mark) for record in letters]
         await self._engine.committer.commit_all([Commit(changes=(change,)) for change in changes])
 
-    async def _apply_words(self, root_id: str, words: Sequence[TreeWord]) -> None:
+    async def _apply_messages(self, root_id: str, messages: Sequence[TreeMessage]) -> None:
         """Process messages to a tree, first the failures, so that no job is admitted that would be
         stopped.
         """
-        for word in words:
-            if word.parent_id is not None and word.fails_parent:
-                await self._fail(word.parent_id, word.job_id)
-        parents = {word.parent_id: word.job_id for word in words if word.parent_id and word.stops_siblings}
+        for message in messages:
+            if message.parent_id is not None and message.fails_parent:
+                await self._fail(message.parent_id, message.job_id)
+        parents = {
+            message.parent_id: message.job_id
+            for message in messages
+            if message.parent_id and message.stops_siblings
+        }
         for parent_id, job_id in parents.items():
             await self.stop_children(parent_id, "sibling", f"its sibling {job_id} did not succeed")
-        await self.tend(root_id, words)
+        await self.tend(root_id, messages)
 
     # Slots
 
-    async def tend(self, root_id: str, words: Sequence[TreeWord]) -> None:
+    async def tend(self, root_id: str, messages: Sequence[TreeMessage]) -> None:
         """Give free slots to the waiting jobs."""
         conflict: Conflict | None = None
         for _ in range(self._engine.max_tries):
-            look = await look_at(self._engine.store, root_id, words, self._settings.tree_quotas)
+            look = await look_at(self._engine.store, root_id, messages, self._settings.tree_quotas)
             if look is None:
                 return
             now = await self._engine.clock.now()
@@ -527,7 +532,3 @@ def raise_for_retry(results: Iterable[object]) -> None:
 
 def _payload(record: Record) -> bytes:
     return bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload)
-
-
-def _nobody() -> None:
-    """Do nothing."""

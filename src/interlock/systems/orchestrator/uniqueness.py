@@ -27,7 +27,7 @@ from interlock.machine import Machine, Tone, command, ignore, on, rest, state
 from interlock.store.records import Change, Commit, Key, Query, Record, Repeated
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import JobGiven, UniquePart, encode_given
-from interlock.systems.orchestrator.gates import limit_words_of
+from interlock.systems.orchestrator.gates import limit_messages_of
 from interlock.systems.orchestrator.grants import has_expired
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import delay_of, not_after_of, unique_part
@@ -231,7 +231,7 @@ class KeyedSubmission:
         changes: list[Change] = []
         for draft, why in self.changed.values():
             changes.append(draft.change(mark=mark, actor=actor, reason=why, note=True))
-            changes += limit_words_of(draft)
+            changes += limit_messages_of(draft)
         for name in sorted(self._written):
             record, body = self._keys[name], self._bodies[name]
             if record is None:
@@ -268,11 +268,11 @@ class KeyedSubmission:
         body = draft.body
         body.input, body.description, body.trace = spec.input, spec.description, spec.trace
         body.metadata = spec.metadata
-        words = f"input replaced by a submission with its unique key {part.key}"
+        reason = f"input replaced by a submission with its unique key {part.key}"
         if spec.unique is not None and spec.unique.policy == "debounce":
-            words = f"debounced by a submission with its unique key {part.key}"
+            reason = f"debounced by a submission with its unique key {part.key}"
             debounce(draft, spec)
-        self.changed[job_id] = draft, words[:500]
+        self.changed[job_id] = draft, reason[:500]
 
     def _draft(self, job_id: str) -> JobAggregate:
         """Return the working copy of a job, the same each time."""

@@ -206,7 +206,7 @@ def decide_ask(
     now: datetime,
     *,
     token: Token,
-    asked: WaitRequest,
+    request: WaitRequest,
     address: str,
     wait_id: str,
     mark: str,
@@ -218,35 +218,35 @@ def decide_ask(
     """
     record, wait = found
     mail = NO_MAIL if record is None else _mailbox(record).get(address, NO_MAIL)
-    if wait_id != wait_asked(token.job_id, address, record, asked.number):
+    if wait_id != wait_asked(token.job_id, address, record, request.number):
         return Decision(MOVED)
-    until = now + timedelta(seconds=asked.timeout_s or settings.durations.approval_timeout_s)
-    new = _mail_asked(mail, asked, wait_id, now, until)
-    said = Asking(token=asked.token, runner_id=asked.runner_id, address=address, mail=new)
+    until = now + timedelta(seconds=request.timeout_s or settings.durations.approval_timeout_s)
+    new = _mail_asked(mail, request, wait_id, now, until)
+    said = Asking(token=request.token, runner_id=request.runner_id, address=address, mail=new)
     heard = decide_message(record, token, said, now, mark, settings)
     if record is None or heard.commit is None or not isinstance(heard.answer, Heard):
         return Decision(heard.answer, heard.commit)
-    check_number(mail, asked.name, asked.number)
+    check_number(mail, request.name, request.number)
     if new is mail:
         return Decision(_known(wait, wait_id))
-    entity = _opened(wait, record, asked, address, now, until)
-    change = entity.change(mark=mark, actor=asked.runner_id)
+    entity = _opened(wait, record, request, address, now, until)
+    change = entity.change(mark=mark, actor=request.runner_id)
     commit = replace(heard.commit, changes=(*heard.commit.changes, change))
     return Decision(_answer(wait_id, entity.state, entity.body), commit)
 
 
-def _mail_asked(mail: Mail, asked: WaitRequest, wait_id: str, now: datetime, until: datetime) -> Mail:
+def _mail_asked(mail: Mail, request: WaitRequest, wait_id: str, now: datetime, until: datetime) -> Mail:
     """Return the mailbox after the wait; the same one if it is no new wait."""
-    if mail.wait or asked.number <= mail.asked:
+    if mail.wait or request.number <= mail.asked:
         return mail
-    if mail.signalled >= asked.number:
-        return replace(mail, asked=asked.number)
-    question = None if asked.question is None else asked.question.text
-    return replace(mail, asked=asked.number, wait=wait_id, since=now, until=until, question=question)
+    if mail.signalled >= request.number:
+        return replace(mail, asked=request.number)
+    question = None if request.question is None else request.question.text
+    return replace(mail, asked=request.number, wait=wait_id, since=now, until=until, question=question)
 
 
 def _opened(
-    kept: Record | None, record: Record, asked: WaitRequest, address: str, now: datetime, until: datetime
+    kept: Record | None, record: Record, request: WaitRequest, address: str, now: datetime, until: datetime
 ) -> Entity[Wait]:
     if kept is not None:
         entity = _WAITS.of(kept, now)
@@ -257,10 +257,10 @@ def _opened(
     wait = Wait(
         job_id=record.id,
         address=address,
-        number=asked.number,
+        number=request.number,
         task=seen.task,
         run_id=None if seen.run is None else seen.run.run_id,
-        question=asked.question,
+        question=request.question,
         asked_at=now,
     )
     entity = new_wait(wait, record.queue, now)
@@ -362,19 +362,19 @@ def decide_reply(
     """Approve or reject, and let the job go on; `OVERDUE` if it has timed out."""
     record, wait = found
     assert wait is not None
-    asked = body_of(wait)
-    assert asked.question is not None
-    _check_reply(wait, asked, asked.question, reply)
+    request = body_of(wait)
+    assert request.question is not None
+    _check_reply(wait, request, request.question, reply)
     if _is_overdue(wait, now):
         return Decision(OVERDUE)
     if record is None:
-        raise unknown_job(asked.job_id)
+        raise unknown_job(request.job_id)
     draft = _living(record, now, settings)
     entity = _WAITS.of(wait, now)
     entity.must(reply.event)
-    entity.body = replace(asked, by=reply.by, comment=reply.comment, answered_at=now)
-    answered(draft, asked.address, wakes=reply.approved or asked.address != GATE)
-    if asked.address == GATE and not reply.approved:
+    entity.body = replace(request, by=reply.by, comment=reply.comment, answered_at=now)
+    answered(draft, request.address, wakes=reply.approved or request.address != GATE)
+    if request.address == GATE and not reply.approved:
         _shut(draft, REJECTED_JOB)
         draft.body.cancel_reason = reply.comment
     verb = "approved" if reply.approved else "rejected"
@@ -383,13 +383,13 @@ def decide_reply(
     return Decision(None, commit)
 
 
-def _check_reply(wait: Record, asked: Wait, question: ApprovalQuestion, reply: ApprovalReply) -> None:
+def _check_reply(wait: Record, request: Wait, question: ApprovalQuestion, reply: ApprovalReply) -> None:
     if wait.state != WAITING:
-        by = f" by {asked.by}" if asked.by else ""
+        by = f" by {request.by}" if request.by else ""
         raise TransitionNotAllowed(
             f"The approval {wait.id} is {wait.state}{by}, so {reply.event.name} is refused.",
             todo=f"See what was said: interlock approval show {wait.id}",
-            facts={"approval_id": wait.id, "state": wait.state, "by": asked.by, "machine": JOB_WAIT.name},
+            facts={"approval_id": wait.id, "state": wait.state, "by": request.by, "machine": JOB_WAIT.name},
         )
     if not any(role.includes(question.role) for role in reply.roles):
         raise NotAllowed(
@@ -424,14 +424,14 @@ def decide_timeout(
     if wait is None or wait.state != WAITING or not _is_overdue(wait, now):
         return Decision(False)
     entity = _WAITS.fired(wait, now)
-    asked = entity.body
+    request = entity.body
     if record is None or record.state in job.ENDED:
         return Decision(True, Commit(changes=(entity.change(mark=mark, actor="clock"),)))
     draft = JobAggregate.of(record, now, settings)
     draft.fire_due()
     if draft.root.state not in job.ENDED:
-        answered(draft, asked.address, wakes=asked.address != GATE)
-        if asked.address == GATE:
+        answered(draft, request.address, wakes=request.address != GATE)
+        if request.address == GATE:
             _shut(draft, NOT_APPROVED)
     reason = f"the wait {wait.id} has timed out"
     return Decision(True, _both(draft, entity, mark=mark, actor="clock", reason=reason))

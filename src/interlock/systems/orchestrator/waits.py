@@ -69,23 +69,23 @@ class Waits:
 
     # Handlers
 
-    async def ask(self, asked: WaitRequest) -> WaitAnswer:
+    async def wait(self, request: WaitRequest) -> WaitAnswer:
         """Return the answer to a wait of a handler; without one, the job waits for it. Idempotent."""
-        token = read_token(asked.token)
+        token = read_token(request.token)
         if token is None:
             raise UnknownLease("This is not the token of a lease.", todo="Ask for work first.")
-        check_wait(asked)
-        address = address_of(asked.name, question=asked.question is not None)
+        check_wait(request)
+        address = address_of(request.name, question=request.question is not None)
 
         def which(record: Record | None) -> str:
-            return wait_asked(token.job_id, address, record, asked.number)
+            return wait_asked(token.job_id, address, record, request.number)
 
         def decide(wait_id: str, found: Sequence[Record | None], now: datetime) -> Decision[object]:
             return wait_records.decide_ask(
                 found,
                 now,
                 token=token,
-                asked=asked,
+                request=request,
                 address=address,
                 wait_id=wait_id,
                 mark=self._engine.mark(),
@@ -112,7 +112,7 @@ class Waits:
         """Send a signal to a job: its handler gets it, now or when it waits. A repeat has no effect."""
         check_signal(name, data)
         sent = Sent(job_id, address_of(name, question=False), data, actor)
-        asked = self._engine.key_for(request_id, f"signal {job_id}", (name, data))
+        request = self._engine.key_for(request_id, f"signal {job_id}", (name, data))
 
         def view(said: tuple[str, int]) -> SignalView:
             state, number = said
@@ -125,9 +125,9 @@ class Waits:
                 found, now, sent=sent, wait_id=wait_id, mark=mark, settings=self._settings
             )
             answer = view(decided.answer) if isinstance(decided.answer, tuple) else decided.answer
-            return _requested(Decision(answer, decided.commit), asked)
+            return _requested(Decision(answer, decided.commit), request)
 
-        said = await self._with_wait(job_id, partial(signal_asked, job_id, sent.address), decide, asked)
+        said = await self._with_wait(job_id, partial(signal_asked, job_id, sent.address), decide, request)
         return said if isinstance(said, SignalView) else msgspec.convert(said, SignalView)
 
     # Approvals
@@ -182,7 +182,7 @@ class Waits:
 
     async def _reply(self, approval_id: str, reply: ApprovalReply, request_id: str | None) -> ApprovalView:
         endpoint = f"{reply.event.name} {approval_id}"
-        asked = self._engine.key_for(request_id, endpoint, reply.comment)
+        request = self._engine.key_for(request_id, endpoint, reply.comment)
 
         async def do() -> ApprovalView:
             found = await self._approval(approval_id)
@@ -192,12 +192,12 @@ class Waits:
                 decided = wait_records.decide_reply(
                     records, now, reply=reply, mark=self._engine.mark(), settings=self._settings
                 )
-                return _requested(decided, asked)
+                return _requested(decided, request)
 
-            await self._with_wait(job_id, lambda _: found.id, decide, asked)
+            await self._with_wait(job_id, lambda _: found.id, decide, request)
             return await self.get(found.id)
 
-        return await self._engine.answer_once(asked, ApprovalView, do)
+        return await self._engine.answer_once(request, ApprovalView, do)
 
     async def _approval(self, approval_id: str) -> Record:
         (record,) = await self._engine.load([wait_key(approval_id)])
@@ -249,16 +249,16 @@ class Waits:
         job_id: str,
         which: Callable[[Record | None], str],
         decide: Callable[[str, Sequence[Record | None], datetime], Decision[Any]],
-        asked: IdempotencyKey | None = None,
+        request: IdempotencyKey | None = None,
     ) -> Any:
         """Decide about a job and the wait that it names; again if it names another one meanwhile."""
         key = Key(JOB.name, job_id)
         for _ in range(self._engine.max_tries):
-            wait_id = await self._named(key, which, asked)
+            wait_id = await self._named(key, which, request)
             if isinstance(wait_id, Repeated):
                 return msgspec.json.decode(wait_id.recorded.answer.body)
             keys = [key, wait_key(wait_id)]
-            applied = await self._engine.apply_once(asked, keys, partial(decide, wait_id))
+            applied = await self._engine.apply_once(request, keys, partial(decide, wait_id))
             if isinstance(applied, Repeated):
                 return msgspec.json.decode(applied.recorded.answer.body)
             if applied.answer is OVERDUE:
@@ -270,7 +270,7 @@ class Waits:
         raise contended([key], None, self._engine.max_tries)
 
     async def _named(
-        self, key: Key, which: Callable[[Record | None], str], asked: IdempotencyKey | None
+        self, key: Key, which: Callable[[Record | None], str], request: IdempotencyKey | None
     ) -> str | Repeated:
         """Return the wait that a job names; or the answer of a request that was made before."""
         (record,) = await self._engine.load([key])
@@ -279,18 +279,18 @@ class Waits:
         except StoreUnavailable:
             raise
         except InterlockError:
-            before = None if asked is None else await self._engine.recall(asked)
+            before = None if request is None else await self._engine.recall(request)
             if not isinstance(before, Repeated):
                 raise
             return before
 
 
-def _requested(decision: Decision[Any], asked: IdempotencyKey | None) -> Decision[Any]:
+def _requested(decision: Decision[Any], request: IdempotencyKey | None) -> Decision[Any]:
     """Return the decision under its request id, if it changes something."""
-    if asked is None or decision.commit is None:
+    if request is None or decision.commit is None:
         return decision
-    request = asked.answered(msgspec.json.encode(decision.answer))
-    return Decision(decision.answer, msgspec.structs.replace(decision.commit, request=request))
+    answered = request.answered(msgspec.json.encode(decision.answer))
+    return Decision(decision.answer, msgspec.structs.replace(decision.commit, request=answered))
 
 
 def check_signal(name: str, data: msgspec.Raw) -> None:
@@ -310,18 +310,18 @@ def check_signal(name: str, data: msgspec.Raw) -> None:
         )
 
 
-def check_wait(asked: WaitRequest) -> None:
+def check_wait(request: WaitRequest) -> None:
     """Raise for a wait that breaks a rule."""
-    if asked.question is None or asked.name:
-        _check_name(asked.name)
-    if asked.timeout_s is not None and not 0 < asked.timeout_s <= MAX_WAIT_S:
+    if request.question is None or request.name:
+        _check_name(request.name)
+    if request.timeout_s is not None and not 0 < request.timeout_s <= MAX_WAIT_S:
         raise InvalidSignal(
-            f"A job waits for more than 0 s and at most {MAX_WAIT_S:g} s, not {asked.timeout_s:g} s.",
+            f"A job waits for more than 0 s and at most {MAX_WAIT_S:g} s, not {request.timeout_s:g} s.",
             todo="Give another timeout.",
-            facts={"timeout_s": asked.timeout_s, "most": MAX_WAIT_S},
+            facts={"timeout_s": request.timeout_s, "most": MAX_WAIT_S},
         )
-    if asked.question is not None:
-        _check_question(asked.question)
+    if request.question is not None:
+        _check_question(request.question)
 
 
 def _check_question(question: ApprovalQuestion) -> None:

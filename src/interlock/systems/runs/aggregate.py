@@ -181,9 +181,9 @@ class RunAggregate(Aggregate):
             self._end_without_plan(error, reason)
         return refused
 
-    def apply_jobs(self, words: Iterable[JobChanged]) -> None:
+    def apply_jobs(self, changes: Iterable[JobChanged]) -> None:
         """Apply the changes of jobs to the run and to its other jobs."""
-        ended = [word.place for word in words if self._apply_job(word)]
+        ended = [change.place for change in changes if self._apply_job(change)]
         self._release_after(ended)
 
     def fire_due(self) -> None:
@@ -273,30 +273,30 @@ class RunAggregate(Aggregate):
     def _state_of(self, place: int) -> str:
         return chr(self._states[place])
 
-    def _apply_job(self, word: JobChanged) -> bool:
+    def _apply_job(self, change: JobChanged) -> bool:
         """Apply the change of a job; return whether the job has ended."""
-        step = _step_of_job(word.event, word.source, word.target)
-        before = self._state_of(word.place) if word.place < len(self._states) else ""
-        after = letters.HEARD.get(word.target, "")
+        step = _step_of_job(change.event, change.source, change.target)
+        before = self._state_of(change.place) if change.place < len(self._states) else ""
+        after = letters.HEARD.get(change.target, "")
         if self.graph is None or step is None or not before or before in letters.ENDED:
             return False
         has_ended = after in letters.ENDED
         if has_ended or before != letters.STOPPING:
-            self._states[word.place] = ord(after)
+            self._states[change.place] = ord(after)
         if has_ended:
-            self._count(word, after)
+            self._count(change, after)
             if step.source is job.RUNNING and before != letters.RUNNING:
                 begins = next(each for each in JOB.steps_from(job.PENDING) if each.target is job.RUNNING)
                 # Its start was not reported, or the message is still on its way.
-                self.follow_step(JOB, begins, word)
-        self.follow_step(JOB, step, word)
+                self.follow_step(JOB, begins, change)
+        self.follow_step(JOB, step, change)
         return has_ended
 
-    def _count(self, word: JobChanged, after: str) -> None:
+    def _count(self, change: JobChanged, after: str) -> None:
         assert self.graph is not None
         self.body.left -= 1
-        self.body.unconfirmed += word.unconfirmed
-        if after in letters.SUCCEEDED and self.graph.required[word.place]:
+        self.body.unconfirmed += change.unconfirmed
+        if after in letters.SUCCEEDED and self.graph.required[change.place]:
             self.body.required_left -= 1
 
     def _release_after(self, ended: Iterable[int]) -> None:

@@ -210,7 +210,7 @@ class RunCaches:
             checked_key(each)
         if self._blobs is None:
             return None
-        await self._say(Heartbeat(token=token, runner_id=runner_id))
+        await self._send_one(Heartbeat(token=token, runner_id=runner_id))
         scope = (await self._work(token)).scope
         record = await self._find(scope, key, prefixes)
         if record is None:
@@ -226,7 +226,7 @@ class RunCaches:
                 "No folder for caches is configured.",
                 todo='Name one in interlock.toml: [blobs] directory = "/srv/interlock/blobs".',
             )
-        await self._say(Heartbeat(token=token, runner_id=runner_id))
+        await self._send_one(Heartbeat(token=token, runner_id=runner_id))
         work = await self._work(token)
         if work.withheld and not work.fork:
             raise CacheRefused(
@@ -256,7 +256,7 @@ class RunCaches:
         )
         change = new_cache(body, f"{work.token.shard}.{work.token.index}", self._unused_s)
         try:
-            await self._say(Saving(token=token, runner_id=runner_id, kept=change))
+            await self._send_one(Saving(token=token, runner_id=runner_id, kept=change))
         except InterlockError:
             # The attempt may have saved it before, without receiving the answer.
             (record,) = await self._engine.store.load([change.key])
@@ -381,7 +381,7 @@ class RunCaches:
 
         await self._engine.apply([record.key], decide)
 
-    async def _say(self, message: Message) -> None:
+    async def _send_one(self, message: Message) -> None:
         (answer,) = await self._send([message])
         raise_for_answer(answer)
 

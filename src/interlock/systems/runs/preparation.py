@@ -162,7 +162,7 @@ class RunPreparation:
             await self._take_up(run_id, body)
             return
         try:
-            plan = await self._ask(record)
+            plan = await self._call_planner(record)
             check_plan(plan, self._settings)
             await self.check_limits(plan)
             check_admitted(body, plan.jobs, self._settings.secrets)
@@ -232,7 +232,7 @@ class RunPreparation:
         if looks_around and record is not None and record.state == run.PLANNING:
             await self._cancellation.make_room(record)
 
-    async def _ask(self, record: Record) -> Plan:
+    async def _call_planner(self, record: Record) -> Plan:
         spec = decode_run(record.body).spec
         planner = self.planners.get(spec.planner)
         if planner is None:

@@ -315,10 +315,10 @@ def run_commit_of(
     return RunCommit(commit, tuple(orders) if taken else (), mentioned, draft.is_decided)
 
 
-def run_message(draft: RunAggregate, topic: str, word: str, mark: str) -> Change:
+def run_message(draft: RunAggregate, topic: str, change: str, mark: str) -> Change:
     """Return the change that stores a message about the run."""
     return outgoing(
-        f"{draft.id}.{word}", topic, msgspec.json.encode(RunMessage(draft.id)), draft.now, mark=mark
+        f"{draft.id}.{change}", topic, msgspec.json.encode(RunMessage(draft.id)), draft.now, mark=mark
     )
 
 
@@ -354,50 +354,52 @@ class RunReconciler:
         taken = await take_all(self._engine.store, (RUN_JOBS,), timedelta(seconds=PATIENCE_S), limit=limit)
         by_run: dict[str, list[tuple[JobChanged, Record]]] = {}
         for record in taken:
-            word = msgspec.json.decode(_payload(record), type=JobChanged)
-            by_run.setdefault(word.run_id, []).append((word, record))
+            change = msgspec.json.decode(_payload(record), type=JobChanged)
+            by_run.setdefault(change.run_id, []).append((change, record))
         found = await self._engine.store.load([Key(RUN.name, run_id) for run_id in by_run])
         pairs = zip(by_run.values(), found, strict=True)
-        await gather_all(self.bring(words, known) for words, known in pairs)
+        await gather_all(self.bring(changes, known) for changes, known in pairs)
         return len(taken)
 
-    async def bring(self, words: Sequence[tuple[JobChanged, Record]], known: Record | None) -> None:
+    async def bring(self, changes: Sequence[tuple[JobChanged, Record]], known: Record | None) -> None:
         """Commit all changes reported to one run."""
         conflict: Conflict | None = None
         for _ in range(self._engine.max_tries):
             if conflict is not None:
-                known, words = await self._again(words)
-            if not words:
+                known, changes = await self._again(changes)
+            if not changes:
                 return
-            prepared = await self._commit_of(words, known)
+            prepared = await self._commit_of(changes, known)
             outcome = await self._commit(prepared, known)
             if not isinstance(outcome, Conflict):
                 await self.carry_out(prepared, outcome.at)
                 return
             conflict = outcome
-        raise contended([Key(RUN.name, words[0][0].run_id)], conflict, self._engine.max_tries)
+        raise contended([Key(RUN.name, changes[0][0].run_id)], conflict, self._engine.max_tries)
 
     async def _again(
-        self, words: Sequence[tuple[JobChanged, Record]]
+        self, changes: Sequence[tuple[JobChanged, Record]]
     ) -> tuple[Record | None, list[tuple[JobChanged, Record]]]:
         """Return the current run, and the changes that no other process has applied meanwhile."""
-        run_key = Key(RUN.name, words[0][0].run_id)
-        known, *letters = await self._engine.store.load([run_key, *(record.key for _, record in words)])
+        run_key = Key(RUN.name, changes[0][0].run_id)
+        known, *messages = await self._engine.store.load([run_key, *(record.key for _, record in changes)])
         ours = [
-            (word, record)
-            for (word, record), now in zip(words, letters, strict=True)
+            (change, record)
+            for (change, record), now in zip(changes, messages, strict=True)
             if now is not None and now.version == record.version
         ]
         return known, ours
 
-    async def _commit_of(self, words: Sequence[tuple[JobChanged, Record]], known: Record | None) -> RunCommit:
+    async def _commit_of(
+        self, changes: Sequence[tuple[JobChanged, Record]], known: Record | None
+    ) -> RunCommit:
         mark = self._engine.mark()
-        letters = [sent(record, mark) for _, record in words]
+        messages = [sent(record, mark) for _, record in changes]
         draft = await self._draft(known)
         if draft is None:
-            return RunCommit(Commit(changes=tuple(letters)))  # the run was pruned
-        apply_job_changes(draft, [word for word, _ in words])
-        return run_commit_of(draft, mark=mark, actor="orchestrator", more=letters)
+            return RunCommit(Commit(changes=tuple(messages)))  # the run was pruned
+        apply_job_changes(draft, [change for change, _ in changes])
+        return run_commit_of(draft, mark=mark, actor="orchestrator", more=messages)
 
     async def _draft(self, record: Record | None) -> RunAggregate | None:
         if record is None:
@@ -464,14 +466,10 @@ class RunReconciler:
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
 
-def _nobody(run_id: str) -> None:
-    """Do nothing."""
-
-
-def apply_job_changes(draft: RunAggregate, words: Sequence[JobChanged]) -> None:
+def apply_job_changes(draft: RunAggregate, changes: Sequence[JobChanged]) -> None:
     """Apply job changes to a run, after an expired deadline. Pure."""
     draft.fire_due()
-    draft.apply_jobs(words)
+    draft.apply_jobs(changes)
 
 
 def fire_deadlines(record: Record, now: datetime, mark: str, settings: OrchestratorSettings) -> Commit:

@@ -21,7 +21,7 @@ from interlock.lifecycles import run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.store.records import Commit, Entry, Key, Record, Repeated
-from interlock.systems.orchestrator.explanation import Lack, look_for_lacks
+from interlock.systems.orchestrator.explanation import Blocker, find_blockers
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.notifications import RunsNotified
@@ -105,7 +105,7 @@ class RunSweeper:
         self._preparation = preparation
         self._reporting = reporting
         self._analyser = analyser
-        self._words = Debouncer("runs hear", reconciler.apply_changes)
+        self._changes = Debouncer("job changes of runs", reconciler.apply_changes)
         self._plans = Debouncer("runs are planned", self.plan)
         self._reports = Debouncer("runs are reported", self.report)
         self.prompt = True
@@ -116,12 +116,12 @@ class RunSweeper:
     def job_changed(self) -> None:
         """Wake the reconciler: jobs of runs have changed."""
         if self.prompt:
-            self._words.ring()
+            self._changes.trigger()
 
     def run_submitted(self) -> None:
         """Wake the planner: a run was submitted."""
         if self.prompt:
-            self._plans.ring()
+            self._plans.trigger()
 
     async def sweep(self, *, patiently: bool = True) -> int:
         """Handle all pending work of runs; return its amount.
@@ -135,17 +135,17 @@ class RunSweeper:
 
     async def close(self) -> None:
         """Finish pending rounds, and leave the rest to other processes."""
-        await asyncio.gather(*(bell.close() for bell in (self._words, self._plans, self._reports)))
+        await asyncio.gather(*(each.close() for each in (self._changes, self._plans, self._reports)))
 
     async def _round(self, patiently: bool) -> int:
         done = await self._reconciler.apply_changes() + await self._reconciler.follow_orders()
         if patiently or not self.prompt:
             done += await self.plan()
         else:
-            self._plans.ring()
+            self._plans.trigger()
         done += await self.report()
         if patiently:
-            await asyncio.gather(*(bell.idle() for bell in (self._words, self._plans, self._reports)))
+            await asyncio.gather(*(each.idle() for each in (self._changes, self._plans, self._reports)))
         return done
 
     async def plan(self) -> int:
@@ -171,11 +171,11 @@ class RunSweeper:
 
     def _on_decided(self) -> None:
         if self.prompt:
-            self._reports.ring()
+            self._reports.trigger()
 
-    async def _deliver(self, handlers: Mapping[str, Handler], postage: DeliveryPolicy) -> int:
+    async def _deliver(self, handlers: Mapping[str, Handler], policy: DeliveryPolicy) -> int:
         engine = self._engine
-        return await deliver(engine.store, engine.committer, handlers, postage, limit=AT_ONCE)
+        return await deliver(engine.store, engine.committer, handlers, policy, limit=AT_ONCE)
 
 
 PAGE = 500
@@ -494,17 +494,17 @@ class RunService:
         names = [graph.ids[place] for place in unfinished(body)[:MOST_LINES]] if graph is not None else []
         found = await self._jobs_named(names)
         now = await self.engine.clock.now()
-        lacks = await look_for_lacks(self.engine.store, found.values(), now, names=False)
-        waits = {**lacks, **await self._held_back(found.values(), now)}
+        blockers = await find_blockers(self.engine.store, found.values(), now, names=False)
+        waits = {**blockers, **await self._held_back(found.values(), now)}
         explanation = explain(record, graph, found, now, waits)
         return await self.analyser.explained(await self.reporting.explained(explanation))
 
-    async def _held_back(self, jobs: Iterable[Record], now: datetime) -> dict[str, Lack]:
+    async def _held_back(self, jobs: Iterable[Record], now: datetime) -> dict[str, Blocker]:
         """Return which limit each of these jobs waits for, by its id."""
         if self._limits is None:
             return {}
         held = {one.id: await self._limits.explain(one, now, names=False) for one in jobs}
-        return {job_id: lack for job_id, lack in held.items() if lack is not None}
+        return {job_id: blocker for job_id, blocker in held.items() if blocker is not None}
 
     async def _job_views(self, record: Record, pieces: Sequence[PlanPiece]) -> list[RunJobView]:
         found = await self._jobs_named([name for piece in pieces for name in piece.ids])

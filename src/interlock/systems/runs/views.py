@@ -24,7 +24,7 @@ from interlock.lifecycles.run import RUN, RunState
 from interlock.store.records import Record
 from interlock.systems.orchestrator import explanation as jobs
 from interlock.systems.orchestrator.body import JobBody, decode_body
-from interlock.systems.orchestrator.explanation import Lack
+from interlock.systems.orchestrator.explanation import Blocker
 from interlock.systems.orchestrator.mailboxes import wait_of
 from interlock.systems.orchestrator.views import failure_view
 from interlock.systems.runs import body as letters
@@ -177,11 +177,11 @@ def explain(
     graph: PlanGraph | None,
     found: Mapping[str, Record],
     now: datetime,
-    lacks: Mapping[str, Lack] = MappingProxyType({}),
+    blockers: Mapping[str, Blocker] = MappingProxyType({}),
 ) -> RunExplanation:
     """Return the explanation of a run; `found` are its loaded jobs.
 
-    `lacks` has the reasons why no live worker takes some of them.
+    `blockers` has the reasons why no live worker takes some of them.
     """
     body, state = decode_run(record.body), RunState(record.state)
     places = unfinished(body) if graph is not None else []
@@ -190,7 +190,7 @@ def explain(
     if graph is not None:
         for place in shown:
             job_id = graph.ids[place]
-            lines.append(_about_job(body, graph, place, found.get(job_id), now, lacks.get(job_id)))
+            lines.append(_about_job(body, graph, place, found.get(job_id), now, blockers.get(job_id)))
     deadlines = [line.deadline_at for line in lines if line.deadline_at is not None]
     return RunExplanation(
         run_id=record.id,
@@ -200,7 +200,7 @@ def explain(
         more=len(places) - len(shown),
         next_deadline_at=min(deadlines) if deadlines else None,
         todo=_todo(record.id, body, state)
-        or next((lack.todo for lack in lacks.values()), "")
+        or next((blocker.todo for blocker in blockers.values()), "")
         or next(filter(None, map(_to_answer, found.values())), ""),
     )
 
@@ -280,7 +280,7 @@ def _awaited(body: RunBody) -> str:
 
 
 def _about_job(
-    body: RunBody, graph: PlanGraph, place: int, record: Record | None, now: datetime, lack: Lack | None
+    body: RunBody, graph: PlanGraph, place: int, record: Record | None, now: datetime, blocker: Blocker | None
 ) -> RunWaiting:
     letter, name = body.states[place], graph.names[place]
     if letter == letters.WAITING or record is None or JobState(record.state) in job.ENDED:
@@ -292,7 +292,7 @@ def _about_job(
             turn=str(JOB.table.entry(job.PENDING).turn or ""),
             accepts=JOB.accepts(job.PENDING),
         )
-    known = jobs.explain(record, now, lack=lack)
+    known = jobs.explain(record, now, blocker=blocker)
     first = known.lines[-1] if known.lines else None
     return RunWaiting(
         entity=name,

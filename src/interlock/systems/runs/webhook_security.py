@@ -92,8 +92,8 @@ def new_signing_key(random: bytes) -> str:
 
 
 def _words(what: str, variable: str, file: str, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for word in environment.get(variable, "").split() if variable else ():
-        yield variable, word
+    for text in environment.get(variable, "").split() if variable else ():
+        yield variable, text
     if file:
         try:
             text = Path(file).read_text(encoding="utf-8")

@@ -26,7 +26,7 @@ from interlock.machine.cascade import EventRules
 from interlock.store.records import Change, Commit, Key, Note, Record
 from interlock.systems.orchestrator.body import given_of
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of
-from interlock.systems.orchestrator.gates import limit_words_of
+from interlock.systems.orchestrator.gates import limit_messages_of
 from interlock.systems.orchestrator.ids import ticks_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import check_spec, new_job
@@ -344,7 +344,7 @@ def new_scheduled_job(
     trace = {**spec.trace, TRACE_SCHEDULE: name, TRACE_SCHEDULED_FOR: iso(at)}
     draft = new_job(msgspec.structs.replace(spec, trace=trace), job_id, now, settings)
     change = draft.change(actor=f"schedule {name}", reason=f"scheduled for {iso(at)}")
-    return (change, *limit_words_of(draft))
+    return (change, *limit_messages_of(draft))
 
 
 def job_id_of(name: str, at: datetime, salt: int = 0) -> str:

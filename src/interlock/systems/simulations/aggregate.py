@@ -36,7 +36,7 @@ from interlock.systems.simulations.body import (
     joined,
     labels_of,
 )
-from interlock.wire.simulations import PRIORITIES, Danger, SimulationSpec, SimulationWord
+from interlock.wire.simulations import PRIORITIES, Danger, SimulationMessage, SimulationSpec
 
 MOST_TOLD = 100
 """Maximum warnings of one message in the journal; all of them are counted."""
@@ -150,14 +150,14 @@ class SimulationAggregate(Aggregate):
         self.body.trouble = self.body.data.error or ""
         return None
 
-    def beat(self, word: SimulationWord) -> None:
+    def beat(self, message: SimulationMessage) -> None:
         """Record the payload of an accepted heartbeat."""
         self._save_pulse(body.beat)
-        self._note(word)
+        self._note(message)
 
-    def note(self, word: SimulationWord) -> None:
+    def note(self, message: SimulationMessage) -> None:
         """Record the payload of another message, before its event."""
-        self._note(word)
+        self._note(message)
         self.body.danger_count = self.pulse.dangers
 
     def execute(self, job_id: str, queue: str = "") -> None:
@@ -210,17 +210,17 @@ class SimulationAggregate(Aggregate):
     def _save_pulse(self, event: Event) -> None:
         self.send_to(PULSE, self.beating, event)
 
-    def _note(self, word: SimulationWord) -> None:
+    def _note(self, message: SimulationMessage) -> None:
         self.pulse.at = self.now
-        self.pulse.step = max(self.pulse.step, word.step)
-        if word.total_steps is not None:
-            self.pulse.total_steps = word.total_steps
-        if isinstance(word.checkpoint, msgspec.Raw) and word.step >= self.pulse.saved_step:
-            self.pulse.checkpoint, self.pulse.saved_step = word.checkpoint, word.step
+        self.pulse.step = max(self.pulse.step, message.step)
+        if message.total_steps is not None:
+            self.pulse.total_steps = message.total_steps
+        if isinstance(message.checkpoint, msgspec.Raw) and message.step >= self.pulse.saved_step:
+            self.pulse.checkpoint, self.pulse.saved_step = message.checkpoint, message.step
             self.pulse.saved_at = self.now
-        if word.samples:
-            self.pulse.samples = self.pulse.samples.added(word.samples)
-        self._warn(word.dangers)
+        if message.samples:
+            self.pulse.samples = self.pulse.samples.added(message.samples)
+        self._warn(message.dangers)
 
     def _warn(self, dangers: tuple[Danger, ...]) -> None:
         fresh = [each for each in dangers if each.number > self.pulse.dangers]

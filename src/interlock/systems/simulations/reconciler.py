@@ -28,7 +28,7 @@ from interlock.wire.simulations import (
     MOST_METRICS,
     MOST_NAME,
     MOST_SAMPLES,
-    AnySimulationWord,
+    AnySimulationMessage,
     Beat,
     Begin,
     Completed,
@@ -40,7 +40,7 @@ from interlock.wire.simulations import (
 )
 
 
-class Speaker(msgspec.Struct, frozen=True):
+class MessageSender(msgspec.Struct, frozen=True):
     """The sender of a message, from its lease."""
 
     run_id: str
@@ -50,25 +50,29 @@ class Speaker(msgspec.Struct, frozen=True):
 
 
 def decide_message(
-    draft: SimulationAggregate, speaker: Speaker, word: AnySimulationWord, mark: str, beat_every_s: float
+    draft: SimulationAggregate,
+    sender: MessageSender,
+    message: AnySimulationMessage,
+    mark: str,
+    beat_every_s: float,
 ) -> Decision[SimulationOrders]:
     """Decide about a message, and return the answer to its worker."""
     commit: Commit | None = None
-    why = _superseded(draft, speaker)
+    why = _superseded(draft, sender)
     if not why:
-        match word:
+        match message:
             case Begin():
-                why, commit = _begin(draft, speaker, mark)
+                why, commit = _begin(draft, sender, mark)
             case Beat():
-                why, commit = _beat(draft, speaker, word, mark)
+                why, commit = _beat(draft, sender, message, mark)
             case Paused() | Completed() | Failed():
-                why, commit = _end(draft, speaker, word, mark)
+                why, commit = _end(draft, sender, message, mark)
             case _ as never:
                 assert_never(never)
     if why and commit is None:
-        note = Note(refusal=f"{_name(word)}: {why}", actor=speaker.worker_id, request_id=mark)
+        note = Note(refusal=f"{_name(message)}: {why}", actor=sender.worker_id, request_id=mark)
         refused = records.JournalledRefusal(kind=SIMULATION.name, id=draft.id, note=note)
-        kind = f"{speaker.execution}.{speaker.attempt} {_name(word)} {draft.state}"
+        kind = f"{sender.execution}.{sender.attempt} {_name(message)} {draft.state}"
         commit = journalled_once(refused, kind)
     return Decision(orders_of(draft, why, beat_every_s), commit)
 
@@ -92,20 +96,20 @@ def orders_of(draft: SimulationAggregate, why: str, beat_every_s: float) -> Simu
     )
 
 
-def _superseded(draft: SimulationAggregate, speaker: Speaker) -> str:
+def _superseded(draft: SimulationAggregate, sender: MessageSender) -> str:
     """Return why messages of this execution are ignored; empty if they are not."""
     current = draft.body.execution.number
-    if speaker.execution != current:
-        return f"it was granted again: execution {current} counts, and this is {speaker.execution}"
+    if sender.execution != current:
+        return f"it was granted again: execution {current} counts, and this is {sender.execution}"
     return ""
 
 
-def _begin(draft: SimulationAggregate, speaker: Speaker, mark: str) -> tuple[str, Commit | None]:
+def _begin(draft: SimulationAggregate, sender: MessageSender, mark: str) -> tuple[str, Commit | None]:
     """Start the execution, or return why it must not start."""
     execution, running = draft.body.execution, draft.state is simulation.RUNNING
-    if running and is_of_attempt(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
+    if running and is_of_attempt(draft.pulse, sender.execution, sender.attempt, sender.worker_id):
         return "", None  # the answer was lost
-    if running and speaker.attempt > execution.attempt:
+    if running and sender.attempt > execution.attempt:
         # A later attempt has the lease, so the earlier one has lost it; its message is under way.
         draft.interrupt(simulation.Interrupt(at=draft.now, reason="given back"))
     if draft.state is simulation.INTERRUPTED and draft.body.data.cancel_requested:
@@ -115,42 +119,44 @@ def _begin(draft: SimulationAggregate, speaker: Speaker, mark: str) -> tuple[str
         commit = draft.commit(mark=mark, actor="simulator") if running else None
         return f"it stands until it is resumed: {draft.body.trouble}", commit
     begins = simulation.Start if draft.state is simulation.PENDING else simulation.Resume
-    if refused := draft.send(begins(at=draft.now, worker_id=speaker.worker_id)):
+    if refused := draft.send(begins(at=draft.now, worker_id=sender.worker_id)):
         return refused.sentence, None
-    draft.begun(speaker.attempt)
-    return "", draft.commit(mark=mark, actor=speaker.worker_id)
+    draft.begun(sender.attempt)
+    return "", draft.commit(mark=mark, actor=sender.worker_id)
 
 
-def _beat(draft: SimulationAggregate, speaker: Speaker, word: Beat, mark: str) -> tuple[str, Commit | None]:
-    if not is_of_attempt(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
+def _beat(
+    draft: SimulationAggregate, sender: MessageSender, message: Beat, mark: str
+) -> tuple[str, Commit | None]:
+    if not is_of_attempt(draft.pulse, sender.execution, sender.attempt, sender.worker_id):
         return "another attempt executes it", None
-    heartbeat = simulation.Heartbeat(at=draft.now, worker_id=speaker.worker_id, step=word.step)
+    heartbeat = simulation.Heartbeat(at=draft.now, worker_id=sender.worker_id, step=message.step)
     if refused := draft.send(heartbeat):
         return refused.sentence, None
-    draft.beat(word)
-    return "", draft.beat_commit(mark=mark, actor=speaker.worker_id)
+    draft.beat(message)
+    return "", draft.beat_commit(mark=mark, actor=sender.worker_id)
 
 
 def _end(
-    draft: SimulationAggregate, speaker: Speaker, word: Paused | Completed | Failed, mark: str
+    draft: SimulationAggregate, sender: MessageSender, message: Paused | Completed | Failed, mark: str
 ) -> tuple[str, Commit | None]:
     """End the execution."""
-    ending = f"{speaker.execution}.{speaker.attempt}.{_name(word)}"
+    ending = f"{sender.execution}.{sender.attempt}.{_name(message)}"
     if draft.body.said == ending:
         return "", None
-    if not is_of_attempt(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
+    if not is_of_attempt(draft.pulse, sender.execution, sender.attempt, sender.worker_id):
         return "another attempt executes it", None
-    draft.note(word)
-    if refused := draft.send(_ending(draft, speaker.worker_id, word)):
+    draft.note(message)
+    if refused := draft.send(_ending(draft, sender.worker_id, message)):
         return refused.sentence, None
     draft.body.said = ending
-    if isinstance(word, Completed):
-        draft.body.result = word.result
-    return "", draft.commit(mark=mark, actor=speaker.worker_id)
+    if isinstance(message, Completed):
+        draft.body.result = message.result
+    return "", draft.commit(mark=mark, actor=sender.worker_id)
 
 
-def _ending(draft: SimulationAggregate, worker_id: str, word: Paused | Completed | Failed) -> Event:
-    match word:
+def _ending(draft: SimulationAggregate, worker_id: str, message: Paused | Completed | Failed) -> Event:
+    match message:
         case Paused(step=step):
             return simulation.Pause(at=draft.now, worker_id=worker_id, step=step)
         case Completed(step=step):
@@ -159,8 +165,8 @@ def _ending(draft: SimulationAggregate, worker_id: str, word: Paused | Completed
             return simulation.Fail(at=draft.now, worker_id=worker_id, error=error)
 
 
-def _name(word: AnySimulationWord) -> str:
-    return str(type(word).__struct_config__.tag)
+def _name(message: AnySimulationMessage) -> str:
+    return str(type(message).__struct_config__.tag)
 
 
 CancelJob = Callable[..., Awaitable[Any]]
@@ -199,19 +205,19 @@ class SimulationReconciler:
 
     # Messages of workers
 
-    async def receive(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
+    async def receive(self, token: str, runner_id: str, message: AnySimulationMessage) -> SimulationOrders:
         """Process a message of a worker under the lease of the job that executes a simulation."""
-        self._check_values(word)
-        speaker = await self._speaker(token, runner_id)
-        if isinstance(speaker, str):
-            return SimulationOrders(run_id="", status="", go_on=False, reason=speaker)
+        self._check_values(message)
+        sender = await self._speaker(token, runner_id)
+        if isinstance(sender, str):
+            return SimulationOrders(run_id="", status="", go_on=False, reason=sender)
         beat_every_s = self.settings.durations.simulation_stale_s / BEATS_BEFORE_STALE
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[SimulationOrders]:
-            draft = self._draft(speaker.run_id, present, now)
-            return decide_message(draft, speaker, word, self.engine.mark(), beat_every_s)
+            draft = self._draft(sender.run_id, present, now)
+            return decide_message(draft, sender, message, self.engine.mark(), beat_every_s)
 
-        applied = await self.engine.apply(self._keys(speaker.run_id), decide)
+        applied = await self.engine.apply(self._keys(sender.run_id), decide)
         assert isinstance(applied, Applied)  # there is no request id
         return applied.answer
 
@@ -246,41 +252,43 @@ class SimulationReconciler:
         known = decode_body(_present(run_id, record)).execution
         if known.number == execution:
             # Before its job is cancelled: that message is only about the job.
-            word = ExecutionLost(run_id, execution, known.attempt, False, reason)
-            await self.lost(msgspec.json.encode(word))
+            message = ExecutionLost(run_id, execution, known.attempt, False, reason)
+            await self.lost(msgspec.json.encode(message))
             await self._stop_job(known.job_id, reason)
 
     async def lost(self, payload: bytes) -> None:
         """Handle the loss of an execution; idempotent."""
-        word = msgspec.json.decode(payload, type=ExecutionLost)
+        message = msgspec.json.decode(payload, type=ExecutionLost)
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[str]:
             if present[0] is None:
                 return Decision("")
-            draft = self._draft(word.run_id, present, now)
+            draft = self._draft(message.run_id, present, now)
             execution = draft.body.execution
-            if execution.number != word.execution or execution.attempt > word.attempt:
+            if execution.number != message.execution or execution.attempt > message.attempt:
                 return Decision("")  # it is executed elsewhere
             if draft.state in simulation.ENDED:
                 return Decision("")
-            refused = draft.interrupt(simulation.Interrupt(at=now, reason=word.reason))
+            refused = draft.interrupt(simulation.Interrupt(at=now, reason=message.reason))
             held = draft.body.execution.held
             if refused and not held:
-                draft.body.trouble = word.reason
+                draft.body.trouble = message.reason
             # The attempt is recorded although it may never have begun, so that later messages of earlier ones
             # are ignored.
             draft.body.execution = msgspec.structs.replace(
-                draft.body.execution, attempt=word.attempt, awaited=word.again and not held
+                draft.body.execution, attempt=message.attempt, awaited=message.again and not held
             )
             return Decision(
-                execution.job_id if held and word.again else "",
-                draft.commit(mark=self.engine.mark(), actor="orchestrator", reason=word.reason),
+                execution.job_id if held and message.again else "",
+                draft.commit(mark=self.engine.mark(), actor="orchestrator", reason=message.reason),
             )
 
-        applied = await self.engine.apply(self._keys(word.run_id), decide)
+        applied = await self.engine.apply(self._keys(message.run_id), decide)
         assert isinstance(applied, Applied)  # nothing has a request id here
         if applied.answer:
-            await self._stop_job(applied.answer, f"the simulation {word.run_id} stands until it is resumed")
+            await self._stop_job(
+                applied.answer, f"the simulation {message.run_id} stands until it is resumed"
+            )
 
     async def sweep(self, *, limit: int = 500) -> int:
         """Interrupt simulations that were silent for too long; return their number.
@@ -333,7 +341,7 @@ class SimulationReconciler:
         stale_s = self.settings.durations.simulation_stale_s
         return view_of(record, beside, await self.engine.clock.now(), stale_s)
 
-    async def _speaker(self, token: str, runner_id: str) -> Speaker | str:
+    async def _speaker(self, token: str, runner_id: str) -> MessageSender | str:
         """Return the sender of a message, from its live lease; or why it is not accepted."""
         read = read_token(token)
         if read is None:
@@ -355,16 +363,16 @@ class SimulationReconciler:
         if body.simulation is None:
             return "this job executes no simulation; start one with `interlock simulation start`"
         part = body.simulation
-        return Speaker(part.run_id, part.execution, read.index, runner_id)
+        return MessageSender(part.run_id, part.execution, read.index, runner_id)
 
-    def _check_values(self, word: AnySimulationWord) -> None:
-        sizes = {"checkpoint": (word.checkpoint, self.settings.max_checkpoints_bytes)}
-        if isinstance(word, Completed):
-            sizes["result"] = (word.result, self.settings.max_result_bytes)
+    def _check_values(self, message: AnySimulationMessage) -> None:
+        sizes = {"checkpoint": (message.checkpoint, self.settings.max_checkpoints_bytes)}
+        if isinstance(message, Completed):
+            sizes["result"] = (message.result, self.settings.max_result_bytes)
         for noun, (raw, most) in sizes.items():
             check_value(noun, raw, most)
-        many = f"{len(word.samples)} samples at once" if len(word.samples) > MOST_SAMPLES else ""
-        if fault := many or fault_of(word.samples):
+        many = f"{len(message.samples)} samples at once" if len(message.samples) > MOST_SAMPLES else ""
+        if fault := many or fault_of(message.samples):
             raise InvalidSimulation(
                 f"The metrics of a simulation cannot be kept: {fault}.",
                 todo=f"Record up to {MOST_METRICS} finite numbers under names of up to {MOST_NAME} letters.",

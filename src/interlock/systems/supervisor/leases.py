@@ -152,8 +152,8 @@ class StopNotices:
 
     def __init__(self) -> None:
         self._stopped: dict[str, None] = {}
-        self._bell = Debouncer("workers are told of stops", self._answer)
-        self.notify: Notify = _nobody
+        self._debouncer = Debouncer("workers are notified of stops", self._answer)
+        self.notify: Notify = _do_nothing
 
     def notice(self, work: Sequence[Work], outcomes: Sequence[Outcome]) -> None:
         """Notify workers whose leases were stopped by these commits."""
@@ -167,11 +167,11 @@ class StopNotices:
                 if change.kind == JOB.name and stops and any(isinstance(o, Committed) for o in some):
                     self._stopped |= dict.fromkeys(_holders(change))
         if self._stopped:
-            self._bell.ring()
+            self._debouncer.trigger()
 
     async def close(self) -> None:
         """Send pending notifications, within a short time."""
-        await self._bell.close()
+        await self._debouncer.close()
 
     async def _answer(self) -> int:
         stopped, self._stopped = self._stopped, {}
@@ -179,7 +179,7 @@ class StopNotices:
         return 0
 
 
-async def _nobody(_: Sequence[str]) -> None:
+async def _do_nothing(_: Sequence[str]) -> None:
     """Do nothing: there are no workers."""
 
 

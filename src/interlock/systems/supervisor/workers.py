@@ -557,7 +557,7 @@ class Workers:
         return _present(worker_id, record)
 
 
-def _nobody_waits(_: str) -> None:
+def _do_nothing(_: str) -> None:
     """Do nothing."""
 
 

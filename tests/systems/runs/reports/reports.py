@@ -41,7 +41,7 @@ def failed_run(number: int = 1) -> RunView:
 def report(word: RunStatus = RunStatus.RUNNING, run: RunView | None = None) -> RunReport:
     """Something to tell."""
     return RunReport(
-        run=run or run_view(), word=word, at=NOW, url="https://ci.example.org/runs/r_0123456789ab"
+        run=run or run_view(), status=word, at=NOW, url="https://ci.example.org/runs/r_0123456789ab"
     )
 
 

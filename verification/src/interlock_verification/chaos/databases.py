@@ -48,14 +48,14 @@ def server_for(store: str, *, forgetful: bool = False) -> Iterator[PostgresServe
 def _quick() -> dict[str, str]:
     """Return settings that speed up recovery: PostgreSQL 14 and newer need not flush every file."""
     programs = postgres_programs()
-    words = subprocess.run(
+    output = subprocess.run(
         [programs.path("postgres"), "--version"],
         env=environment(programs.environment),
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    [version] = re.findall(r" (\d+)", words)[:1]
+    [version] = re.findall(r" (\d+)", output)[:1]
     return {"recovery_init_sync_method": "syncfs"} if int(version) >= 14 else {}
 
 

@@ -53,7 +53,7 @@ MOST_COMMITS = 8_000
 class Disk(Protocol):
     """A place for a database whose free space can be taken away."""
 
-    words: str
+    place: str
     says_full: bool
     """Whether the system reports a full disk, and not only a write error."""
 
@@ -83,7 +83,7 @@ def run(setup: Setup, *, mount: bool = True) -> Verdict:
         while done < setup.rounds:
             with _disk(mount=mount) as disk:
                 done += asyncio.run(Trial(disk, dice, verdict).run(min(ERA, setup.rounds - done)))
-        verdict.remarks.append(f"on {disk.words}")
+        verdict.remarks.append(f"on {disk.place}")
     return verdict
 
 
@@ -175,7 +175,7 @@ def _step(name: str, size: int) -> Commit:
 class SmallDisk:
     """A tmpfs, filled by a file that takes all free space."""
 
-    words = "a small tmpfs"
+    place = "a small tmpfs"
     says_full = True
 
     def __init__(self, folder: Path) -> None:
@@ -203,7 +203,7 @@ class SmallDisk:
 class SmallFiles:
     """An ordinary disk on which no file may grow."""
 
-    words = "a disk on which files may not grow"
+    place = "a disk on which files may not grow"
     says_full = False
 
     def __init__(self, folder: Path) -> None:

@@ -72,12 +72,12 @@ def _one_life(url: str, era: str, name: str, dice: random.Random, verdict: Verdi
     acknowledged: set[str] = set()
     wanted = 0 if dice.random() < 1 / 8 else dice.randint(1, MOST_ACKNOWLEDGED)
     try:
-        while len(acknowledged) < wanted and (word := _word(ours)):
-            acknowledged.add(word)
+        while len(acknowledged) < wanted and (message := _acknowledged(ours)):
+            acknowledged.add(message)
         time.sleep(dice.random() * (0.003 if wanted else 0.1))  # the random delay
         process.kill()
-        while word := _word(ours):
-            acknowledged.add(word)
+        while message := _acknowledged(ours):
+            acknowledged.add(message)
     except _CommitterFailed as failure:
         verdict.blame(f"the process failed by itself in {name}: {failure}")
     finally:
@@ -91,17 +91,17 @@ class _CommitterFailed(Exception):
     """The process ended before it was killed."""
 
 
-def _word(pipe: Connection) -> str:
+def _acknowledged(pipe: Connection) -> str:
     """Return the next acknowledgement; empty at the end."""
     if not pipe.poll(_GIVE_UP_S):
         raise _CommitterFailed(f"it printed nothing for {_GIVE_UP_S:g} s")
     try:
-        word = pipe.recv_bytes()
+        message = pipe.recv_bytes()
     except EOFError:
         return ""
-    if word.startswith(_FAILED):
-        raise _CommitterFailed(word[1:].decode())
-    return word.decode()
+    if message.startswith(_FAILED):
+        raise _CommitterFailed(message[1:].decode())
+    return message.decode()
 
 
 def _count(pipe: Connection, url: str, era: str, name: str, early: bool) -> None:

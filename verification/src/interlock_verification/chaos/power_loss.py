@@ -97,8 +97,8 @@ def _come_up_again(death: Death, verdict: Verdict) -> None:
 
 def _damage(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as shell:
-        [word] = shell.execute("PRAGMA integrity_check(1)").fetchone()
-        return [] if word == "ok" else [f"the database is damaged: {word}"]
+        [answer] = shell.execute("PRAGMA integrity_check(1)").fetchone()
+        return [] if answer == "ok" else [f"the database is damaged: {answer}"]
 
 
 async def _examine(path: Path, death: Death, verdict: Verdict) -> None:

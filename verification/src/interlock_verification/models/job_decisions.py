@@ -128,11 +128,11 @@ class Entry:
         "index",
         "lines",
         "marks",
+        "message",
         "reply",
         "said",
         "shard",
         "until",
-        "word",
         "wrong",
     )
 
@@ -144,7 +144,7 @@ class Entry:
         """Whether there is a new version, even if the value is the same."""
         self.lines = lines
         self.said = answer
-        self.word: JobChanged | None = None
+        self.message: JobChanged | None = None
         """The message of the job to its run."""
         self.reply: Say | None = None
         self.shard = self.index = 0
@@ -391,7 +391,7 @@ class Deciding:
         after = self._intern(number, normal(record))
         lines = change.note.steps if change.note is not None else ()
         entry = Entry(after, changed=True, lines=lines)
-        entry.word = _word_in(commit)
+        entry.message = _message_in(commit)
         if commit.not_after is not None:
             entry.until = int((commit.not_after - NOW).total_seconds())
         if before is not None:
@@ -473,7 +473,7 @@ class Deciding:
         return entry
 
 
-def _word_in(commit: Commit) -> JobChanged | None:
+def _message_in(commit: Commit) -> JobChanged | None:
     """Return the message of the job to its run in a commit."""
     messages = [each for each in commit.changes if each.kind == MESSAGE.name and each.queue == RUN_JOBS]
     return message_in(messages[0], JobChanged) if messages else None

@@ -149,9 +149,9 @@ class RunDeciding:
         """Return the effect of a user's cancel."""
         return self._once(number, run.cancel, self._stopped)
 
-    def receive(self, number: int, word: JobChanged) -> RunEntry:
+    def receive(self, number: int, change: JobChanged) -> RunEntry:
         """Return the effect of a job's step on the run."""
-        return self._once(number, word, lambda record: self._heard(record, word))
+        return self._once(number, change, lambda record: self._heard(record, change))
 
     def fire(self, number: int) -> RunEntry | None:
         """Return the effect of a passed deadline; None if it has not passed."""
@@ -198,9 +198,9 @@ class RunDeciding:
             return None
         return None if draft is None else _commit(draft)
 
-    def _heard(self, record: Record, word: JobChanged) -> Commit | None:
+    def _heard(self, record: Record, change: JobChanged) -> Commit | None:
         draft = RunAggregate.of(record, NOW, self._durations, graph=self.plan.graph)
-        apply_job_changes(draft, [word])
+        apply_job_changes(draft, [change])
         return _commit(draft)
 
     # Commits

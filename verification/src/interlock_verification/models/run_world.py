@@ -79,7 +79,7 @@ class RunWorld:
         self.places = {claim.claim: place for place, claim in enumerate(self.claims)}
         self.inner = JobWorld(plan, self.places)
         self.runs = RunDeciding(plan, self.places)
-        self._words: list[JobChanged] = []
+        self._messages: list[JobChanged] = []
         """Messages of jobs, by number."""
         self._goal = bit(self.places[REPORTED])
         self._settled = bit(self.places[next(c.claim for c in inner if c.mode is Mode.EVENTUALLY)])
@@ -129,7 +129,7 @@ class RunWorld:
 
     def _has_begun_unheard(self, states: list[JobState | None], wires: tuple[int, ...]) -> bool:
         """Return whether a job runs without a message about it on its way to the run."""
-        places = {self._words[wire & _REST].place for wire in wires if wire & _KIND == FACT}
+        places = {self._messages[wire & _REST].place for wire in wires if wire & _KIND == FACT}
         return any(one is job.RUNNING and number not in places for number, one in enumerate(states))
 
     def _is_forgotten(self, number: int, state: State) -> bool:
@@ -196,11 +196,11 @@ class RunWorld:
 
     def _news(self, entry: Entry | None) -> list[int]:
         """Return the message to the run in a job's commit."""
-        if entry is None or not entry.changed or entry.word is None:
+        if entry is None or not entry.changed or entry.message is None:
             return []
-        if entry.word not in self._words:
-            self._words.append(entry.word)
-        return [FACT | self._words.index(entry.word)]
+        if entry.message not in self._messages:
+            self._messages.append(entry.message)
+        return [FACT | self._messages.index(entry.message)]
 
     def _run_steps(self, state: State, out: list[Step]) -> None:
         *_, number, wires, left = state
@@ -251,9 +251,9 @@ class RunWorld:
                 seen = late | (self._mark(RUN_SIGHTS[6]) if failed.lines else 0)
                 out.append(self._move(state, "gets no plan", failed, wires, seen))
         elif wire & _KIND == FACT:
-            word = self._words[wire & _REST]
-            entry = self.runs.receive(number, word)
-            out.append(self._move(state, f"is notified of job {word.place + 1}", entry, wires, aided))
+            message = self._messages[wire & _REST]
+            entry = self.runs.receive(number, message)
+            out.append(self._move(state, f"is notified of job {message.place + 1}", entry, wires, aided))
         else:
             out.append(self._followed(state, wire & _PLACE, ORDERED[(wire & _REST) >> 3], aided))
 

@@ -68,7 +68,7 @@ class Striker:
         process = self.stage.places[blow.who].process
         if process is None or not process.alive or process.frozen or not self._lands(blow, process):
             return
-        words = {
+        verbs = {
             "kill": f"{blow.who} is killed, and comes back in {blow.for_s:.0f} s",
             "deploy": f"{blow.who} is asked to shut down",
             "freeze": f"{blow.who} is frozen for {blow.for_s:.0f} s",
@@ -77,7 +77,7 @@ class Striker:
             "failover": f"the store fails over, {blow.amount:.1f} s of writes are lost",
             "lag": f"timers of {blow.who} are {blow.amount:.0f} s late for {blow.for_s:.0f} s",
         }
-        self.stage.watcher.note(self.stage.schedule.now, f"{words[blow.what]}  [{blow.name}]")
+        self.stage.watcher.note(self.stage.schedule.now, f"{verbs[blow.what]}  [{blow.name}]")
         self.stage.watcher.heard(f"{blow.name} {blow.what} {blow.who}".encode())
         self._ACTS[blow.what](self, blow, process)
 

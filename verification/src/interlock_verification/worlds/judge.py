@@ -191,8 +191,10 @@ class TreeJudge:
         if sum(seats.values()) == self.quotas[depth]:
             self._watcher.saw("a depth of a tree is full")
         if sum(seats.values()) > self.quotas[depth] and root not in self.shaken:
-            words = f"{sum(seats.values())} are at work at depth {depth} of {root}, not {self.quotas[depth]}"
-            self._watcher.broke(QUOTA, words, job_id)
+            description = (
+                f"{sum(seats.values())} are at work at depth {depth} of {root}, not {self.quotas[depth]}"
+            )
+            self._watcher.broke(QUOTA, description, job_id)
 
     def _completed(self, job_id: str, look: Look) -> None:
         if look.body.task != BRANCH or job_id in self._forgotten:
@@ -266,8 +268,8 @@ class Judge:
         watcher.heard(f"{watcher.time():.6f} {after.kind} {after.id} {after.version} {after.state} ".encode())
         watcher.heard(after.body)
         if watcher.tells and note is not None:
-            words = f"{after.id}: {rows(note.steps)} ({note.actor or 'unknown'}{why(note)})"
-            watcher.note(watcher.time(), words, job_of(after.id))
+            description = f"{after.id}: {rows(note.steps)} ({note.actor or 'unknown'}{why(note)})"
+            watcher.note(watcher.time(), description, job_of(after.id))
         if after.kind != JOB.name:
             self._other_written(after, now)
             return
@@ -406,7 +408,7 @@ class Judge:
             refused = Reported(
                 late=True, heard=False, journalled=journalled or token.job_id in self.forgotten
             )
-            self._watcher.ask(
+            self._watcher.check(
                 REPORT_CLAIMS, refused, lambda: f"{type(message).__name__} → {answer}", token.job_id
             )
             if isinstance(answer, Stale) and isinstance(message, Complete):
@@ -425,7 +427,7 @@ class Judge:
         if grant.attempt <= latest:
             return  # a repeated claim gets the same answer, or its answer was overtaken
         self._fences[grant.job_id, grant.shard] = grant.fence, grant.attempt
-        self._watcher.ask(
+        self._watcher.check(
             GRANT_CLAIMS,
             Granted(fence=grant.fence, before=before),
             lambda: f"attempt {grant.shard}.{grant.attempt} has {grant.fence} after {before}",
@@ -440,7 +442,7 @@ class Judge:
         return look_at_record(record, self._releases.get(record.id, 0))
 
     def _values(self, look: Look, job_id: str) -> None:
-        self._watcher.ask(
+        self._watcher.check(
             VALUE_CLAIMS, look, lambda: f"{job_id} is {look.state}: {attempts_of(look)}", job_id
         )
 
@@ -467,14 +469,14 @@ class Judge:
             # A heartbeat may also be the renewal by a repeated claim.
             holder = f"the holder of {job_id} {token}"
             accepted = Accepted(holder, holder if self._was_said(job_id, token, event) else "nobody")
-            self._watcher.ask(HEARD_CLAIMS, accepted, lambda: f"no report said so: {rows(steps)}", job_id)
+            self._watcher.check(HEARD_CLAIMS, accepted, lambda: f"no report said so: {rows(steps)}", job_id)
         taken = Taken(before, after, steps, cause, token, accepted_now, report, now)
         for claim, holds in STEP_CLAIMS.items():
             if note is None and claim in _OF_NOTED_STEPS:
                 continue
             if not holds(taken):
-                words = f"{job_id}: {rows(steps)}; {attempts_of(before)} → {attempts_of(after)}"
-                self._watcher.broke(claim, words, job_id)
+                description = f"{job_id}: {rows(steps)}; {attempts_of(before)} → {attempts_of(after)}"
+                self._watcher.broke(claim, description, job_id)
 
     def _was_said(self, job_id: str, token: tuple[int, int], event: str) -> bool:
         """Return whether the holder sent the message; an undelivered grant is released by its server."""
@@ -494,8 +496,8 @@ class Judge:
         jobs = self.made.setdefault(number, [])
         jobs.append(job_id)
         made = Submission([one for one in jobs if one not in self.forgotten])
-        words = f"submission {number} has become {' and '.join(jobs)}"
-        self._watcher.ask(SUBMISSION_CLAIMS, made, lambda: words, job_id)
+        description = f"submission {number} has become {' and '.join(jobs)}"
+        self._watcher.check(SUBMISSION_CLAIMS, made, lambda: description, job_id)
 
     def _has_ended(self, job_id: str, look: Look) -> None:
         if job_id in self.ended:
@@ -516,7 +518,7 @@ class Judge:
         successes.update(shard for shard in successes.copy() if (job_id, shard) in self._succeeded)
         self._succeeded.update((job_id, shard) for shard in shards)
         ended = Ended(look, successes, completions=int(look.state is job.COMPLETED))
-        self._watcher.ask(END_CLAIMS, ended, lambda: f"{job_id}, shards {sorted(successes)}", job_id)
+        self._watcher.check(END_CLAIMS, ended, lambda: f"{job_id}, shards {sorted(successes)}", job_id)
 
     def _was_asked(self, job_id: str, look: Look, reason: str | None) -> bool:
         if look.body.run is not None:

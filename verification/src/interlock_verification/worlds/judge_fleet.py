@@ -191,8 +191,8 @@ class FleetJudge:
         name = msgspec.json.decode(input_, type=Wanted).workload.name
         before = self._made.setdefault(name, job_id)
         made = Submission([job_id] if before in self._forgotten else [before, job_id])
-        words = f"{name} has become {before} and {job_id}"
-        self._watcher.ask(SUBMISSION_CLAIMS, made, lambda: words, job_of(job_id))
+        description = f"{name} has become {before} and {job_id}"
+        self._watcher.check(SUBMISSION_CLAIMS, made, lambda: description, job_of(job_id))
 
     def drive_begins(self, tour: Tour) -> None:
         """Record the start of a drive, and schedule its time limit."""
@@ -240,14 +240,16 @@ class FleetJudge:
         self._watcher.saw("agents begin together")
         drift_s = 2 * self.skew * (max(began) - tour.begun_s)
         if max(began) - min(began) > bound_s + drift_s + INSTANT_S:
-            words = f"{tour.job_id}: {max(began) - min(began):.6f} s apart, and the bound is {bound_s:.6f} s"
-            self._broke(TOGETHER, words, tour.job_id)
+            description = (
+                f"{tour.job_id}: {max(began) - min(began):.6f} s apart, and the bound is {bound_s:.6f} s"
+            )
+            self._broke(TOGETHER, description, tour.job_id)
 
     def _still_driving(self, tour: Tour) -> None:
         held_up = tour.controller.was_held_up_since(tour.begun_s)
         if tour.controller.alive and not tour.over and not held_up:
-            words = f"{tour.controller.loop.name} drives {tour.job_id} since {tour.begun_s:.0f} s"
-            self._broke(ENDS, words, tour.job_id)
+            description = f"{tour.controller.loop.name} drives {tour.job_id} since {tour.begun_s:.0f} s"
+            self._broke(ENDS, description, tour.job_id)
 
     def _look_who_goes_on(self, tour: Tour) -> None:
         assert tour.ended_s is not None
@@ -261,8 +263,8 @@ class FleetJudge:
             if self.troubles.since(tour.controller.name, agent, since_s):
                 continue
             if not life.over:
-                words = f"{life.process.loop.name} still has {workload_id}, {life.end}"
-                self._broke(LEFT, words, tour.job_id)
+                description = f"{life.process.loop.name} still has {workload_id}, {life.end}"
+                self._broke(LEFT, description, tour.job_id)
             elif not life.well and life.process.alive:
                 self._watcher.saw("every reachable agent has stopped when a drive ends")
 
@@ -295,8 +297,8 @@ class FleetJudge:
                 self._broke(ONCE, f"{agent.loop.name} takes {workload_id} again", workload_id)
             self._taken[key] = None
         elif key in self._fresh:
-            words = f"{agent.loop.name} was free, and answers {Status(status).name} to {workload_id}"
-            self._broke(FREED, words, workload_id)
+            description = f"{agent.loop.name} was free, and answers {Status(status).name} to {workload_id}"
+            self._broke(FREED, description, workload_id)
         self._fresh.discard(key)
 
     def told(self, agent: Process, workload_id: str, at_ns: int, ahead_ns: int) -> None:
@@ -315,8 +317,8 @@ class FleetJudge:
         since_s = max(tour.ended_s, self._requested_at.get(workload_id, 0.0))
         within_s = FOUND_OUT_S + self.kill_s + UNREAD_S + SLACK_S + (life.survives_s if life else 0.0)
         if now > since_s + within_s and not agent.was_held_up_since(since_s):
-            words = f"{agent.loop.name} is busy with {workload_id}, which is over since {since_s:.0f} s"
-            self._broke(FREED, words, workload_id)
+            description = f"{agent.loop.name} is busy with {workload_id}, which is over since {since_s:.0f} s"
+            self._broke(FREED, description, workload_id)
 
     def old_word(self, agent: Process, workload_id: str, *, changed: bool) -> None:
         """Check that a message about an old workload has no effect."""
@@ -339,8 +341,10 @@ class FleetJudge:
         life = self._lives.get(workload_id)
         if life is None or life.over or life.process is not agent or agent.was_held_up_since(since_s):
             return
-        words = f"{agent.loop.name} has {workload_id}, {life.end}, without a controller since {since_s:.0f} s"
-        self._broke(STOPS, words, workload_id)
+        description = (
+            f"{agent.loop.name} has {workload_id}, {life.end}, without a controller since {since_s:.0f} s"
+        )
+        self._broke(STOPS, description, workload_id)
 
     # Workload processes
 
@@ -417,13 +421,13 @@ class FleetJudge:
             body = msgspec.json.decode(back_to.body, type=WorkloadBody)
             self._records[name] = back_to.state, body.data
 
-    def _note(self, words: str, about: str) -> None:
+    def _note(self, description: str, about: str) -> None:
         now = self._watcher.time()
-        self._watcher.heard(f"{now:.6f} {words}".encode())
-        self._watcher.note(now, words, job_of(about))
+        self._watcher.heard(f"{now:.6f} {description}".encode())
+        self._watcher.note(now, description, job_of(about))
 
-    def _broke(self, claim: str, words: str, about: str) -> None:
-        self._watcher.broke(claim, words, job_of(about))
+    def _broke(self, claim: str, description: str, about: str) -> None:
+        self._watcher.broke(claim, description, job_of(about))
 
 
 def _is_over(state: str, data: WorkloadData) -> bool:

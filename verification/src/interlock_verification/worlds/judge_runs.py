@@ -63,8 +63,8 @@ class RunJudge:
         """Check that a submission has one run."""
         before = self._of.setdefault(number, run_id)
         made = Submission([one for one in (before, run_id) if one not in self.shaken])
-        words = f"wish {number} has become {before} and {run_id}"
-        self._watcher.ask(SUBMISSION_CLAIMS, made, lambda: words, run_id)
+        description = f"wish {number} has become {before} and {run_id}"
+        self._watcher.check(SUBMISSION_CLAIMS, made, lambda: description, run_id)
 
     def unsettled(self) -> list[str]:
         """Return the runs that were not reported."""
@@ -202,5 +202,5 @@ class RunJudge:
                 self._runs[name].made = before.made if before is not None else {}
                 self._plan(name, self._runs[name])
 
-    def _broke(self, claim: str, words: str, about: str) -> None:
-        self._watcher.broke(claim, words, about)
+    def _broke(self, claim: str, description: str, about: str) -> None:
+        self._watcher.broke(claim, description, about)

@@ -16,7 +16,7 @@ from interlock.lifecycles.simulation import SIMULATION, SimulationState
 from interlock.store.records import Record
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.systems.simulations.body import PULSE, PulseBody, SimulationBody, decode_body, decode_pulse
-from interlock.wire.simulations import AnySimulationWord
+from interlock.wire.simulations import AnySimulationMessage
 from interlock_verification.claims import SUBMISSION_CLAIMS, Look, Submission
 from interlock_verification.worlds.network import Watcher
 
@@ -83,8 +83,8 @@ class SimulationJudge:
         """Check that a submission has one simulation."""
         before = self._of.setdefault(number, run_id)
         made = Submission([one for one in (before, run_id) if one not in self.shaken])
-        words = f"wish {number} has become {before} and {run_id}"
-        self._watcher.ask(SUBMISSION_CLAIMS, made, lambda: words, run_id)
+        description = f"wish {number} has become {before} and {run_id}"
+        self._watcher.check(SUBMISSION_CLAIMS, made, lambda: description, run_id)
 
     def unsettled(self) -> list[str]:
         """Return the simulations that have not ended."""
@@ -101,7 +101,7 @@ class SimulationJudge:
 
     # Messages and steps
 
-    def says(self, token: str, runner_id: str, word: AnySimulationWord) -> None:
+    def says(self, token: str, runner_id: str, message: AnySimulationMessage) -> None:
         """Record a message of a worker when it is sent, since it may arrive at any time."""
         read = read_token(token)
         look = self._look_of(read.job_id) if read is not None else None
@@ -109,7 +109,7 @@ class SimulationJudge:
             return
         part = look.body.simulation
         messages = self._messages.setdefault(part.run_id, {})
-        messages.setdefault((part.execution, read.index, runner_id), set()).add(word.step)
+        messages.setdefault((part.execution, read.index, runner_id), set()).add(message.step)
 
     def goes_on(self, run_id: str, step: int, restored: State | None, number: int) -> None:
         """Check the state from which a handler continues."""
@@ -159,8 +159,8 @@ class SimulationJudge:
         now, before = decode_pulse(record), self._pulses.get(record.id, PulseBody())
         self._pulses[record.id] = now
         if now.step < before.step or now.saved_step < before.saved_step:
-            words = f"{record.id}: {before.step}, {before.saved_step} → {now.step}, {now.saved_step}"
-            self._broke(FORWARD, words, record.id)
+            description = f"{record.id}: {before.step}, {before.saved_step} → {now.step}, {now.saved_step}"
+            self._broke(FORWARD, description, record.id)
         if record.id not in self.shaken:
             self._rightful(record.id, before, now)
         if now.saved_step > before.saved_step:
@@ -190,5 +190,5 @@ class SimulationJudge:
             if back_to is not None:
                 self._pulses[name] = decode_pulse(back_to)
 
-    def _broke(self, claim: str, words: str, about: str) -> None:
-        self._watcher.broke(claim, words, about)
+    def _broke(self, claim: str, description: str, about: str) -> None:
+        self._watcher.broke(claim, description, about)

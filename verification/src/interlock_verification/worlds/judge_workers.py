@@ -101,18 +101,20 @@ class WorkerJudge:
         """Check grants to a worker, by a server that read the quarantines at that time."""
         since = self._quarantined.get(name_of(request.runner_id))
         if grants and since is not None and looked_at is not None and since < looked_at:
-            words = f"{request.runner_id} is quarantined since {since}, and was given {len(grants)} jobs"
-            self._watcher.broke(QUARANTINE, words, grants[0].job_id)
+            description = (
+                f"{request.runner_id} is quarantined since {since}, and was given {len(grants)} jobs"
+            )
+            self._watcher.broke(QUARANTINE, description, grants[0].job_id)
         life = self._lives.get(request.worker_id)
         for grant in grants:
             at = self._granted.get((grant.job_id, grant.shard, grant.attempt))
             if life is None or life.held_since is None or at is None:
                 continue
             if life.held_since < at:
-                words = (
+                description = (
                     f"{request.worker_id} is {life.state} since {life.held_since}, and was given work at {at}"
                 )
-                self._watcher.broke(HELD, words, grant.job_id)
+                self._watcher.broke(HELD, description, grant.job_id)
 
     def gone(self, job_id: str) -> None:
         """Handle a pruned job."""

@@ -32,7 +32,7 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True):
     """A broken claim."""
 
     claim: str
-    words: str
+    description: str
     at_s: float
     about: str = ""
     """The job that it is about, if any."""
@@ -64,28 +64,32 @@ class Watcher:
         """Count an event that must occur."""
         self.seen[name] += 1
 
-    def note(self, at_s: float, words: str, about: str = "") -> None:
+    def note(self, at_s: float, description: str, about: str = "") -> None:
         """Add a line to the story."""
         if self.tells:
-            self._lines.append((at_s, about, words))
+            self._lines.append((at_s, about, description))
 
-    def broke(self, claim: str, words: str, about: str = "") -> None:
+    def broke(self, claim: str, description: str, about: str = "") -> None:
         """Record a broken claim. Only the first counts: later ones may be its consequences."""
         if self.broken is None:
-            self.broken = Broken(claim=claim, words=words, at_s=self.time(), about=about)
+            self.broken = Broken(claim=claim, description=description, at_s=self.time(), about=about)
             self.halt()
 
-    def ask(
-        self, claims: Mapping[str, Callable[[F], bool]], fact: F, words: Callable[[], str], about: str = ""
+    def check(
+        self,
+        claims: Mapping[str, Callable[[F], bool]],
+        fact: F,
+        description: Callable[[], str],
+        about: str = "",
     ) -> None:
-        """Check claims of a fact; `words` describes the first broken one."""
+        """Check claims about a fact, and describe the first broken one."""
         for claim in broken(claims, fact):
-            self.broke(claim, words(), about)
+            self.broke(claim, description(), about)
 
     def story(self, about: str = "") -> list[str]:
         """Return the story: general lines, and those about one job."""
         lines = [line for line in self._lines if not line[1] or not about or line[1] == about]
-        return [f"{clock(at)}  {words}" for at, _, words in lines]
+        return [f"{clock(at)}  {description}" for at, _, description in lines]
 
 
 def clock(at_s: float) -> str:
@@ -385,5 +389,7 @@ class Call:
         else:
             self._answer.set_exception(error)
 
-    def _fail(self, words: str) -> None:
-        self._settle(None, StoreUnavailable(f"{words} Whether it was done is unknown.", todo="Ask again."))
+    def _fail(self, description: str) -> None:
+        self._settle(
+            None, StoreUnavailable(f"{description} Whether it was done is unknown.", todo="Ask again.")
+        )

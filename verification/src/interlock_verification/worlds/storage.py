@@ -134,7 +134,7 @@ class StoreLink:
 
     async def learn(self, kinds: Catalogue) -> None:
         """Register kinds with the shared store."""
-        await self._ask(lambda: self._store.learn(kinds))
+        await self._call(lambda: self._store.learn(kinds))
 
     async def close(self) -> None:
         """Unsubscribe; other connections continue."""
@@ -142,24 +142,24 @@ class StoreLink:
 
     async def now(self) -> datetime:
         """Return the store's time."""
-        return await self._ask(self._store.now)
+        return await self._call(self._store.now)
 
     async def epoch(self) -> int:
         """Return the epoch."""
-        return await self._ask(self._store.epoch)
+        return await self._call(self._store.epoch)
 
     async def raise_epoch(self, above: int = 0) -> int:
         """Start another epoch."""
-        return await self._ask(lambda: self._store.raise_epoch(above))
+        return await self._call(lambda: self._store.raise_epoch(above))
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
         """Load records."""
-        return await self._ask(lambda: self._store.load(keys))
+        return await self._call(lambda: self._store.load(keys))
 
     async def find(self, query: Query) -> Page:
         """Return a page of records."""
         asked_at = self._stage.clock()
-        page = await self._ask(lambda: self._store.find(query))
+        page = await self._call(lambda: self._store.find(query))
         self._looked[query.kind, tuple(query.states)] = asked_at
         return page
 
@@ -169,41 +169,41 @@ class StoreLink:
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
         """Count records."""
-        return await self._ask(lambda: self._store.count(query, cap=cap, within=within))
+        return await self._call(lambda: self._store.count(query, cap=cap, within=within))
 
     async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
         """Commit when the request arrives, even if the process has died."""
-        return await self._ask(lambda: self._store.commit(commits), outlives=True)
+        return await self._call(lambda: self._store.commit(commits), outlives=True)
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """Claim records; the process has to be alive to decide."""
-        return await self._ask(lambda: self._store.claim(claim, decide))
+        return await self._call(lambda: self._store.claim(claim, decide))
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
         """Handle due records; the process has to be alive to decide."""
-        return await self._ask(lambda: self._store.due(kinds, limit, decide))
+        return await self._call(lambda: self._store.due(kinds, limit, decide))
 
     async def recall(self, request_id: str) -> Recorded | None:
         """Return a recorded answer."""
-        return await self._ask(lambda: self._store.recall(request_id))
+        return await self._call(lambda: self._store.recall(request_id))
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
         """Return entries of the journal."""
-        return await self._ask(lambda: self._store.feed(after, limit=limit))
+        return await self._call(lambda: self._store.feed(after, limit=limit))
 
     async def latest(self, *, back: int = 0) -> str:
         """Return the end of the journal, or an earlier place."""
-        return await self._ask(lambda: self._store.latest(back=back))
+        return await self._call(lambda: self._store.latest(back=back))
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
         """Return the journal of one record."""
-        return await self._ask(lambda: self._store.history(key, after_version=after_version, limit=limit))
+        return await self._call(lambda: self._store.history(key, after_version=after_version, limit=limit))
 
     async def prune(
         self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
     ) -> Pruned:
         """Remove old records."""
-        return await self._ask(
+        return await self._call(
             lambda: self._store.prune(kind=kind, states=states, older_than=older_than, limit=limit)
         )
 
@@ -219,7 +219,7 @@ class StoreLink:
         within: int = 5_000,
     ) -> Pruned:
         """Remove old records at the age of their queue."""
-        return await self._ask(
+        return await self._call(
             lambda: self._store.prune_by_queue(
                 kind=kind,
                 state=state,
@@ -233,11 +233,11 @@ class StoreLink:
 
     async def compact(self) -> int | None:
         """Compact the store."""
-        return await self._ask(self._store.compact)
+        return await self._call(self._store.compact)
 
     async def status(self) -> StoreStatus:
         """Return the status of the store."""
-        return await self._ask(self._store.status)
+        return await self._call(self._store.status)
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
         """Subscribe to commits, with a latency; notifications are lost while the store is unreachable."""
@@ -269,7 +269,7 @@ class StoreLink:
             stop()
         self._stop.clear()
 
-    async def _ask(self, request: Callable[[], Coroutine[Any, Any, T]], *, outlives: bool = False) -> T:
+    async def _call(self, request: Callable[[], Coroutine[Any, Any, T]], *, outlives: bool = False) -> T:
         epoch = self._store.fail_overs
 
         def arrive(done: Done) -> None:

@@ -26,9 +26,9 @@ from interlock.systems.runs.reports.report import (
     ENDED,
     REPORT,
     SENDING,
+    STATUSES,
     TOLD,
     WAITING,
-    WORDS,
     DeliveryFailed,
     ReportBody,
     Reporter,
@@ -65,27 +65,29 @@ def with_status(
     before: Record | None,
     run_id: str,
     reporter: str,
-    word: RunStatus,
+    status: RunStatus,
     now: datetime,
     settings: ReportingSettings,
     beside: Sequence[str] = (),
 ) -> Change | None:
     """Return the change for a new status; None if this or a later one is known already."""
-    fresh = ReportBody(word=word, since=now, beside=tuple(beside))
+    fresh = ReportBody(status=status, since=now, beside=tuple(beside))
     if before is None:
         report = _created(report_id(run_id, reporter), fresh, run_id, reporter)
-        return _written(report, settings, ready_at=now, actor="orchestrator", reason=word)
+        return _written(report, settings, ready_at=now, actor="orchestrator", reason=status)
     known = body_of(before)
-    if before.state in ENDED or word.rank <= known.word.rank:
+    if before.state in ENDED or status.rank <= known.status.rank:
         return None
     body = msgspec.structs.replace(fresh, told=known.told, memory=known.memory)
-    return _moved(before, news, body, now, settings, ready_at=now, reason=word)
+    return _moved(before, news, body, now, settings, ready_at=now, reason=status)
 
 
 def redeliver(before: Record, number: int, now: datetime, settings: ReportingSettings) -> Change:
     """Return a new report that retries one that was given up."""
     known = body_of(before)
-    fresh = ReportBody(word=known.word, since=now, told=known.told, memory=known.memory, beside=known.beside)
+    fresh = ReportBody(
+        status=known.status, since=now, told=known.told, memory=known.memory, beside=known.beside
+    )
     name = f"{report_id(before.parent or '', before.queue or '')}.{number}"
     report = _created(name, fresh, before.parent, before.queue)
     reason = f"retried after it was given up: {known.last_error}"[:MAX_ERROR]
@@ -98,29 +100,29 @@ def begin_delivery(record: Record, now: datetime, settings: ReportingSettings) -
 
 
 def delivered(
-    record: Record, word: RunStatus, memory: str, now: datetime, settings: ReportingSettings
+    record: Record, status: RunStatus, memory: str, now: datetime, settings: ReportingSettings
 ) -> Change:
     """Return the change after a delivery; a later status is sent next."""
     known = body_of(record)
-    body = msgspec.structs.replace(known, told=word, memory=memory, tries=0, last_error="")
-    if word.final:
-        return _moved(record, told_outcome, body, now, settings, reason=word)
-    if known.word.rank > word.rank:
+    body = msgspec.structs.replace(known, told=status, memory=memory, tries=0, last_error="")
+    if status.final:
+        return _moved(record, told_outcome, body, now, settings, reason=status)
+    if known.status.rank > status.rank:
         return _moved(record, failed, body, now, settings, ready_at=now, reason="there is a later status")
-    return _moved(record, told, body, now, settings, reason=word)
+    return _moved(record, told, body, now, settings, reason=status)
 
 
 def delivery_failed(
-    record: Record, word: RunStatus, error: DeliveryFailed, now: datetime, settings: ReportingSettings
+    record: Record, status: RunStatus, error: DeliveryFailed, now: datetime, settings: ReportingSettings
 ) -> Change:
     """Return the change after a failed delivery: retry, skip a status that is not final, or give up."""
     known = body_of(record)
-    overtaken = known.word.rank > word.rank
+    overtaken = known.status.rank > status.rank
     tries = 0 if overtaken else known.tries + 1
     body = msgspec.structs.replace(known, tries=tries, last_error=error.sentence[:MAX_ERROR])
     if overtaken:
         return _moved(record, failed, body, now, settings, ready_at=now, reason=body.last_error)
-    if not word.final:
+    if not status.final:
         return _moved(record, missed, body, now, settings, reason=body.last_error)
     if error.never:
         return _moved(record, refused, body, now, settings, reason=body.last_error)
@@ -137,11 +139,11 @@ def overdue(record: Record, now: datetime, settings: ReportingSettings) -> Chang
 
 
 def superseded(
-    record: Record, word: RunStatus, why: str, now: datetime, settings: ReportingSettings
+    record: Record, status: RunStatus, why: str, now: datetime, settings: ReportingSettings
 ) -> Change:
     """Return the change for a report whose place shows a newer run: its outcome is not sent."""
-    if body_of(record).word.rank > word.rank:
-        return delivery_failed(record, word, DeliveryFailed(why), now, settings)
+    if body_of(record).status.rank > status.rank:
+        return delivery_failed(record, status, DeliveryFailed(why), now, settings)
     body = msgspec.structs.replace(body_of(record), last_error=why)
     return _moved(record, drop, body, now, settings, reason=why)
 
@@ -154,7 +156,7 @@ def dropped(record: Record, now: datetime, settings: ReportingSettings) -> Chang
 
 def is_final(record: Record) -> bool:
     """Return whether the latest status of a report is an outcome."""
-    return body_of(record).word.final
+    return body_of(record).status.final
 
 
 def waits_for_run(record: Record) -> bool:
@@ -268,32 +270,34 @@ class ReporterQueue:
     async def _handle(self, record: Record) -> None:
         """Deliver one report; errors do not affect others of the lane, and unrecorded reports are retried."""
         try:
-            word = body_of(record).word
-            settle = await self._deliver_status(record, word)
+            status = body_of(record).status
+            settle = await self._deliver_status(record, status)
             await settled(self._engine, self._runs, record, settle)
         except (InterlockError, OSError) as error:
             log.warning("report %s could not be noted: %s", record.id, error)
 
-    async def _deliver_status(self, record: Record, word: RunStatus) -> DecideDelivery:
+    async def _deliver_status(self, record: Record, status: RunStatus) -> DecideDelivery:
         body, settings = body_of(record), self._settings
         try:
             run = await self._runs.view(record.parent or "")
             if by := await self._replaced_by(run):
-                return _overtaken(word, by, settings)
-            report = RunReport(run=run, word=word, at=_since(run, body.since), url=url_of(settings, run.id))
+                return _overtaken(status, by, settings)
+            report = RunReport(
+                run=run, status=status, at=_since(run, body.since), url=url_of(settings, run.id)
+            )
             memory = await self._delivered(report, body.memory)
         except StoreUnavailable:
             raise
         except InterlockError as error:
-            return _in_vain(word, DeliveryFailed(error.sentence, never=True), settings)
+            return _in_vain(status, DeliveryFailed(error.sentence, never=True), settings)
         except DeliveryFailed as error:
             self._rest(error)
             log.info("%s was not reported by %s: %s", record.id, self.name, error.sentence)
-            return _in_vain(word, error, settings)
-        return lambda current, now: delivered(current, word, memory, now, settings)
+            return _in_vain(status, error, settings)
+        return lambda current, now: delivered(current, status, memory, now, settings)
 
     async def _delivered(self, report: RunReport, memory: str) -> str:
-        if report.run.outcome is not None and not report.word.final:
+        if report.run.outcome is not None and not report.status.final:
             raise DeliveryFailed("there is an outcome by now")
         try:
             async with asyncio.timeout(self._settings.request_s):
@@ -312,8 +316,8 @@ class ReporterQueue:
         A run without a plan does not count: it may turn out to be empty.
         """
         for newer in await self._runs.newer(run):
-            word = WORDS.get(newer.outcome or newer.state)
-            if word and self._reporter.replaces(newer, run) and self._reporter.wants(newer, word):
+            status = STATUSES.get(newer.outcome or newer.state)
+            if status and self._reporter.replaces(newer, run) and self._reporter.wants(newer, status):
                 return newer.id
         return ""
 
@@ -371,15 +375,15 @@ def _still(own: Record, mine: Record) -> bool:
     return same if own.state == SENDING else same and own.version == mine.version
 
 
-def _in_vain(word: RunStatus, error: DeliveryFailed, settings: ReportingSettings) -> DecideDelivery:
-    return lambda record, now: delivery_failed(record, word, error, now, settings)
+def _in_vain(status: RunStatus, error: DeliveryFailed, settings: ReportingSettings) -> DecideDelivery:
+    return lambda record, now: delivery_failed(record, status, error, now, settings)
 
 
-def _overtaken(word: RunStatus, by: str, settings: ReportingSettings) -> DecideDelivery:
+def _overtaken(status: RunStatus, by: str, settings: ReportingSettings) -> DecideDelivery:
     why = f"the receiver shows the newer run {by} of the same commit"
-    if not word.final:
-        return _in_vain(word, DeliveryFailed(why), settings)
-    return lambda record, now: superseded(record, word, why, now, settings)
+    if not status.final:
+        return _in_vain(status, DeliveryFailed(why), settings)
+    return lambda record, now: superseded(record, status, why, now, settings)
 
 
 def _since(run: RunView, known_at: datetime) -> datetime:

@@ -82,7 +82,7 @@ class GithubReporter:
         """Whether there is a token."""
         return self._settings.token is not None
 
-    def wants(self, run: RunView, word: RunStatus) -> bool:  # noqa: ARG002 - every status is a state there
+    def wants(self, run: RunView, status: RunStatus) -> bool:  # noqa: ARG002 - every status is a state there
         """Return whether the run is about a commit on GitHub, and not empty.
 
         A run that needed an approval was reported as pending, so its end is reported in any case.
@@ -100,7 +100,7 @@ class GithubReporter:
         """Return whether both runs share a status of the same commit; a check belongs to one run."""
         one, other = newer.source, run.source
         same = (one.repository, one.sha) == (other.repository, other.sha)
-        own = PartVerdict(word=RunStatus.PENDING, says="")
+        own = PartVerdict(status=RunStatus.PENDING, says="")
         return same and not self._settings.check and self._context(newer, own) == self._context(run, own)
 
     async def deliver(self, report: RunReport, memory: str) -> str:
@@ -131,7 +131,7 @@ class GithubReporter:
 
     def _status(self, report: RunReport, part: PartVerdict) -> dict[str, Any]:
         fields = {
-            "state": STATES[part.word],
+            "state": STATES[part.status],
             "context": self._context(report.run, part),
             "description": shortened(part.says, MAX_DESCRIPTION),
         }
@@ -155,17 +155,21 @@ class GithubReporter:
         return str(mine[0].get("id", "")) if mine else ""
 
     def _check_run(self, report: RunReport, part: PartVerdict) -> dict[str, Any]:
-        run, word = report.run, part.word
+        run, status = report.run, part.status
         fields: dict[str, Any] = {
             "name": self._context(run, part),
             "external_id": run.id,
-            "status": "completed" if word.final else "in_progress" if word is RunStatus.RUNNING else "queued",
+            "status": "completed"
+            if status.final
+            else "in_progress"
+            if status is RunStatus.RUNNING
+            else "queued",
             "output": {"title": shortened(part.says, MAX_DESCRIPTION), "summary": _summary(run)},
         }
         if run.started_at is not None:
             fields["started_at"] = _instant(run.started_at)
-        if word.final:
-            fields["conclusion"] = "skipped" if part.skipped else CONCLUSIONS[word]
+        if status.final:
+            fields["conclusion"] = "skipped" if part.skipped else CONCLUSIONS[status]
             fields["completed_at"] = _instant(run.completed_at or report.at)
         return {**fields, "details_url": report.url} if report.url else fields
 

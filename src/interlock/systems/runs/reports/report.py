@@ -55,7 +55,7 @@ class RunStatus(StrEnum):
 
 
 _ON_THE_WAY = (RunStatus.AWAITING_APPROVAL, RunStatus.PENDING, RunStatus.RUNNING)
-WORDS = {
+STATUSES = {
     "AWAITING_APPROVAL": RunStatus.AWAITING_APPROVAL,
     "QUEUED": RunStatus.PENDING,
     "RUNNING": RunStatus.RUNNING,
@@ -71,7 +71,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a notification."""
 
     run: RunView
-    word: RunStatus
+    status: RunStatus
     at: datetime
     url: str = ""
     """URL of the run for people."""
@@ -79,7 +79,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def id(self) -> str:
         """The id, the same for every repeat."""
-        return f"{self.run.id}.{self.word}"
+        return f"{self.run.id}.{self.status}"
 
 
 class DeliveryFailed(Exception):
@@ -111,7 +111,7 @@ class Reporter(Protocol):
         """Whether it has its credentials; otherwise another process has to send."""
         ...
 
-    def wants(self, run: RunView, word: RunStatus) -> bool:
+    def wants(self, run: RunView, status: RunStatus) -> bool:
         """Return whether it reports this run."""
         ...
 
@@ -198,7 +198,7 @@ REPORT = Machine[ReportState, None](
 class ReportBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The body of a report's record."""
 
-    word: RunStatus
+    status: RunStatus = msgspec.field(name="word")
     """The latest status to send."""
     since: datetime
     """Time at which that status was reached."""

@@ -45,8 +45,8 @@ from interlock.systems.runs.reports.report import (
     GIVEN_UP,
     REPORT,
     SENDING,
+    STATUSES,
     WAITING,
-    WORDS,
     Now,
     Reporter,
     ReportState,
@@ -151,7 +151,7 @@ class ReportService:
         self.settings = settings
         self.reporters = tuple(reporters_of(settings, engine.clock.now) if reporters is None else reporters)
         self.lanes = tuple(ReporterQueue(engine, runs, one, settings) for one in self.reporters if one.able)
-        self._bells = tuple(Debouncer(f"{lane.name} is told", lane.round) for lane in self.lanes)
+        self._debouncers = tuple(Debouncer(f"{lane.name} is notified", lane.round) for lane in self.lanes)
         self._standing: dict[str, None] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = [
             close for one in self.reporters if (close := getattr(one, "close", None)) is not None
@@ -159,8 +159,8 @@ class ReportService:
 
     async def close(self) -> None:
         """Stop delivering, and close all connections."""
-        for bell in self._bells:
-            await bell.close()
+        for debouncer in self._debouncers:
+            await debouncer.close()
         for close in self._closing:
             await close()
 
@@ -172,13 +172,13 @@ class ReportService:
             view = await self._runs.view(run_id)
         except UnknownRun:
             return  # it was pruned, and cannot be reported
-        word = WORDS.get(view.outcome or "")
-        if word is None:
+        status = STATUSES.get(view.outcome or "")
+        if status is None:
             return
-        self._log(view, word)
-        names = [one.name for one in self.reporters if one.wants(view, word)]
+        self._log(view, status)
+        names = [one.name for one in self.reporters if one.wants(view, status)]
         learns = bool(view.source.repository and view.source.sha)
-        await self._spread(run_id, word, names, [*names, *await self._former(run_id, names)], learns=learns)
+        await self._spread(run_id, status, names, [*names, *await self._former(run_id, names)], learns=learns)
 
     def on_its_way(self, run_id: str) -> bool:
         """Remember to report the state of a run, until `mention`; return whether there is a reporter.
@@ -203,8 +203,8 @@ class ReportService:
         """
         if at_once:
             return sum([await lane.round() for lane in self.lanes])
-        for bell in self._bells:
-            bell.ring()
+        for debouncer in self._debouncers:
+            debouncer.trigger()
         return 0
 
     async def sweep(self, *, limit: int = MOST) -> int:
@@ -247,10 +247,10 @@ class ReportService:
             by_reporter.setdefault(record.queue or "", []).append(record)
         for records in by_reporter.values():
             if all(record.state in (GIVEN_UP, DROPPED) for record in records):
-                await self._tell_again(records)
+                await self._report_again(records)
         return await self.reports_of(run_id)
 
-    async def _tell_again(self, records: Sequence[Record]) -> None:
+    async def _report_again(self, records: Sequence[Record]) -> None:
         last, number = records[-1], len(records)
         key = Key(REPORT.name, f"{records[0].id}.{number}")
 
@@ -281,12 +281,12 @@ class ReportService:
             view = await self._runs.view(run_id)
         except UnknownRun:
             return
-        word = WORDS.get(view.state)
-        if word is None or word.final:
+        status = STATUSES.get(view.state)
+        if status is None or status.final:
             return  # an outcome is reported in any case
-        names = [one.name for one in self.reporters if one.wants(view, word)]
+        names = [one.name for one in self.reporters if one.wants(view, status)]
         if names:
-            await self._spread(run_id, word, names, names)
+            await self._spread(run_id, status, names, names)
 
     async def _former(self, run_id: str, names: Sequence[str]) -> list[str]:
         """Return reporters with unfinished reports that are no longer configured."""
@@ -298,7 +298,7 @@ class ReportService:
     async def _spread(
         self,
         run_id: str,
-        word: RunStatus,
+        status: RunStatus,
         names: Sequence[str],
         touched: Sequence[str],
         *,
@@ -309,15 +309,15 @@ class ReportService:
         """
         reports = [Key(REPORT.name, report_id(run_id, name)) for name in touched]
         lesson = [Key(MESSAGE.name, f"{run_id}.learn")] if learns else []
-        ending = await self._runs.ending(run_id) if word.final and not names else ()
-        beside = tuple(names) if word.final else ()
+        ending = await self._runs.ending(run_id) if status.final and not names else ()
+        beside = tuple(names) if status.final else ()
 
         def change_of(name: str, record: Record | None, now: datetime) -> Change | None:
             if name not in names:
                 if record is None or has_ended(record):
                     return None
                 return dropped(record, now, self.settings)
-            return with_status(record, run_id, name, word, now, self.settings, beside)
+            return with_status(record, run_id, name, status, now, self.settings, beside)
 
         def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
             reported, rest = records[: len(reports)], records[len(reports) :]
@@ -332,9 +332,9 @@ class ReportService:
 
         await self._engine.apply([*reports, *lesson, *ending], decide)
 
-    def _log(self, view: RunView, word: RunStatus) -> None:
-        report = RunReport(run=view, word=word, at=view.updated_at, url=url_of(self.settings, view.id))
-        level = logging.INFO if word is RunStatus.SUCCESS else logging.WARNING
+    def _log(self, view: RunView, status: RunStatus) -> None:
+        report = RunReport(run=view, status=status, at=view.updated_at, url=url_of(self.settings, view.id))
+        level = logging.INFO if status is RunStatus.SUCCESS else logging.WARNING
         text = shortened(in_words(report), 300)
         log.log(level, "run %s (%s) of %s: %s", view.id, view.workflow or "-", _what(view), text)
 
@@ -365,7 +365,7 @@ def _view(record: Record) -> ReportView:
     return ReportView(
         reporter=record.queue or "",
         state=record.state,
-        word=body.word,
+        word=body.status,
         told=body.told or "",
         tries=body.tries,
         last_error=body.last_error,

@@ -37,7 +37,7 @@ class PartVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str = ""
     """Below the name of the run: `lint`, `lint/ruff`; empty for the run itself."""
-    word: RunStatus
+    status: RunStatus
     says: str
     skipped: bool = False
     """Whether there was no job to run."""
@@ -46,7 +46,7 @@ class PartVerdict(msgspec.Struct, frozen=True, kw_only=True):
 def parts_of(report: RunReport, wanted: Statuses) -> list[PartVerdict]:
     """Return the verdicts to report for a run, its own last."""
     run = report.run
-    own = PartVerdict(word=report.word, says=in_words(report), skipped=is_empty(run))
+    own = PartVerdict(status=report.status, says=in_words(report), skipped=is_empty(run))
     parts = list(_workflows(report)) if wanted != "run" else []
     if wanted == "job" and len(run.jobs) <= MAX_JOBS:
         parts += [_of_job(report, job) for job in run.jobs]
@@ -64,9 +64,9 @@ def in_words(report: RunReport) -> str:
     if is_empty(run):
         return _with(NOTHING, run.skipped[0].why if run.skipped else "")
     if run.error:
-        return _with(_SAYS[report.word], run.error)
-    why = run.reason if report.word is not RunStatus.SUCCESS else ""
-    return _in_words(report.word, failed_jobs(run), why, sum(run.tally.values()))
+        return _with(_SAYS[report.status], run.error)
+    why = run.reason if report.status is not RunStatus.SUCCESS else ""
+    return _in_words(report.status, failed_jobs(run), why, sum(run.tally.values()))
 
 
 def shortened(text: str, most: int) -> str:
@@ -90,21 +90,21 @@ def _workflows(report: RunReport) -> Iterator[PartVerdict]:
         left_out.setdefault(each.workflow, each)
     for name in filter(None, (*jobs, *(name for name in left_out if name not in jobs))):
         if name in jobs:
-            word = _word_of(jobs[name], report.word)
+            status = _word_of(jobs[name], report.status)
             broken = [job for job in jobs[name] if job.failure is not None]
-            sentence = _in_words(word, broken, run.reason, len(jobs[name]), name)
-            yield PartVerdict(path=name, word=word, says=sentence)
+            sentence = _in_words(status, broken, run.reason, len(jobs[name]), name)
+            yield PartVerdict(path=name, status=status, says=sentence)
         else:
             yield PartVerdict(
-                path=name, word=report.word, says=_with(NOTHING, left_out[name].why), skipped=True
+                path=name, status=report.status, says=_with(NOTHING, left_out[name].why), skipped=True
             )
 
 
 def _of_job(report: RunReport, job: RunJobView) -> PartVerdict:
-    word = RunStatus.FAILED if job.state == JobState.FAILED else _word_of([job], report.word)
+    status = RunStatus.FAILED if job.state == JobState.FAILED else _word_of([job], report.status)
     path = f"{job.workflow}/{_own_name(job, job.workflow)}" if job.workflow else job.name
     why = job.failure.error if job.failure is not None else job.reason.replace("_", " ")
-    return PartVerdict(path=path, word=word, says=_with(_SAYS[word], why))
+    return PartVerdict(path=path, status=status, says=_with(_SAYS[status], why))
 
 
 def _word_of(jobs: Iterable[RunJobView], of_run: RunStatus) -> RunStatus:
@@ -120,14 +120,16 @@ def _word_of(jobs: Iterable[RunJobView], of_run: RunStatus) -> RunStatus:
     return RunStatus.TIMEOUT if of_run is RunStatus.TIMEOUT else RunStatus.CANCELED
 
 
-def _in_words(word: RunStatus, broken: list[RunJobView], reason: str, total: int, workflow: str = "") -> str:
-    if broken and word is not RunStatus.SUCCESS:
+def _in_words(
+    status: RunStatus, broken: list[RunJobView], reason: str, total: int, workflow: str = ""
+) -> str:
+    if broken and status is not RunStatus.SUCCESS:
         names = ", ".join(_own_name(job, workflow) for job in broken[:3])
         more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
-        return _with(_SAYS[word], names + more)
-    if reason and word not in (RunStatus.SUCCESS, RunStatus.TIMEOUT):
-        return _with(_SAYS[word], reason.replace("_", " "))
-    return _with(_SAYS[word], f"{total} job{'s' if total != 1 else ''}" if total else "")
+        return _with(_SAYS[status], names + more)
+    if reason and status not in (RunStatus.SUCCESS, RunStatus.TIMEOUT):
+        return _with(_SAYS[status], reason.replace("_", " "))
+    return _with(_SAYS[status], f"{total} job{'s' if total != 1 else ''}" if total else "")
 
 
 def _own_name(job: RunJobView, workflow: str) -> str:

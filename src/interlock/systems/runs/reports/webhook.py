@@ -95,10 +95,10 @@ class WebhookReporter:
         """Whether there is a key."""
         return bool(self._settings.keys)
 
-    def wants(self, run: RunView, word: RunStatus) -> bool:
+    def wants(self, run: RunView, status: RunStatus) -> bool:
         """Return whether repository and status match the settings."""
         fits = fnmatchcase(run.source.repository.lower(), self._settings.repository.lower())
-        return fits and word in self._settings.words
+        return fits and status in self._settings.words
 
     def replaces(self, newer: RunView, run: RunView) -> bool:  # noqa: ARG002 - each run has messages of its own
         """Return False: each message names its run."""
@@ -125,10 +125,10 @@ class WebhookReporter:
 
 def notice_of(report: RunReport) -> Notice:
     """Return the message for a report."""
-    run, word = report.run, report.word
+    run, status = report.run, report.status
     broken = failed_jobs(run)[:MAX_FAILED]
     return Notice(
-        type=f"run.{word}",
+        type=f"run.{status}",
         timestamp=report.at,
         data=RunNews(
             run_id=run.id,

@@ -114,15 +114,15 @@ async def fleet_on(
 def _plans(fleet: Fleet, folder: Path, *, elsewhere: bool, way: str) -> list[Plan]:
     def server(name: str) -> Plan:
         port = str(fleet.ports[name])
-        words = ("server", "--port", port, "--store", fleet.url, "--log-level", "warning")
-        return Plan(name=name, arguments=words, folder=folder, way=way)
+        arguments = ("server", "--port", port, "--store", fleet.url, "--log-level", "warning")
+        return Plan(name=name, arguments=arguments, folder=folder, way=way)
 
     def worker(name: str, place: str, *, skewed: bool = False) -> Plan:
-        words = ("worker", "start", errands.__name__, "--store", place, "--name", name, "--slots", SLOTS)
+        start = ("worker", "start", errands.__name__, "--store", place, "--name", name, "--slots", SLOTS)
         queues = QUEUES if skewed else (ANYBODY, SLOW)
         arguments = (
-            *words,
-            *(word for queue in queues for word in ("--queue", queue)),
+            *start,
+            *(part for queue in queues for part in ("--queue", queue)),
             "--log-format",
             "json",
         )
@@ -143,5 +143,5 @@ def _write_project(folder: Path) -> None:
     lines = (f"{name} = {seconds}" for name, seconds in msgspec.structs.asdict(DURATIONS).items())
     # Losses here are not the fault of workers, so none is quarantined.
     trusting = ["[quarantine]", "occasions = 1000000"]
-    words = "\n".join([f"losses = {LOSSES}", "[durations]", *lines, *trusting, ""])
-    (folder / project.FILE).write_text(words, encoding="utf-8")
+    text = "\n".join([f"losses = {LOSSES}", "[durations]", *lines, *trusting, ""])
+    (folder / project.FILE).write_text(text, encoding="utf-8")

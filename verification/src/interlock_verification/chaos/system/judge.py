@@ -136,11 +136,11 @@ def _of_job(chronicle: Chronicle, kept: Kept) -> Iterator[str]:
     succeeded = [one for one in chronicle.by_job[kept.id] if one.state == attempt.SUCCEEDED]
     completions = chronicle.completed[kept.id]
     ended = Ended(kept.look, Counter(int(one.shard) for one in succeeded), completions)
-    words = f"{kept.id} has {len(succeeded)} successes, and was completed {completions} times"
-    yield from _broken(END_CLAIMS, ended, words)
+    description = f"{kept.id} has {len(succeeded)} successes, and was completed {completions} times"
+    yield from _broken(END_CLAIMS, ended, description)
     for one in succeeded:
-        words = f"{kept.id} was given to {one.runner_id}, and its success is that of {one.closed_by}"
-        yield from _broken(HEARD_CLAIMS, Accepted(one.runner_id, one.closed_by), words)
+        description = f"{kept.id} was given to {one.runner_id}, and its success is that of {one.closed_by}"
+        yield from _broken(HEARD_CLAIMS, Accepted(one.runner_id, one.closed_by), description)
     if kept.result == bytes(TOO_LATE):
         believed = Reported(late=True, heard=True, journalled=False)
         yield from _broken(REPORT_CLAIMS, believed, f"it is the result of {kept.id}")
@@ -148,13 +148,13 @@ def _of_job(chronicle: Chronicle, kept: Kept) -> Iterator[str]:
 
 def _of_late_report(chronicle: Chronicle, report: Late) -> Iterator[str]:
     refusals = chronicle.refusals.get((report.job_id, report.runner_id), [])
-    journalled = any(words.startswith("complete:") for words in refusals)
+    journalled = any(description.startswith("complete:") for description in refusals)
     answered = Reported(late=True, heard=report.believed, journalled=journalled)
     yield from _broken(REPORT_CLAIMS, answered, f"what {report.runner_id} said about {report.job_id}")
 
 
-def _broken(claims: Mapping[str, Callable[[F], bool]], fact: F, words: str) -> Iterator[str]:
-    return (f"{claim}: {words}" for claim in broken(claims, fact))
+def _broken(claims: Mapping[str, Callable[[F], bool]], fact: F, description: str) -> Iterator[str]:
+    return (f"{claim}: {description}" for claim in broken(claims, fact))
 
 
 def recoveries(

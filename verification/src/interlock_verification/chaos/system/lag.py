@@ -69,7 +69,7 @@ def _when(reading: Reading) -> datetime:
 
 def _waited_s(pid: int) -> float | None:
     try:
-        words = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii")
+        text = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return int(words.split()[1]) / _NANOSECONDS
+    return int(text.split()[1]) / _NANOSECONDS

@@ -62,18 +62,18 @@ class Life:
     @property
     def runner_id(self) -> str:
         """The runner id of a worker, once it is logged; else empty."""
-        found = _RUNNER.search(self.words())
+        found = _RUNNER.search(self.output())
         return found[1] if found else ""
 
     @property
     def is_up(self) -> bool:
         """Return whether it serves or works."""
         if not self._up:
-            words = self.words()
-            self._up = any(sign in words for sign in _SIGNS)
+            output = self.output()
+            self._up = any(sign in output for sign in _SIGNS)
         return self._up
 
-    def words(self) -> str:
+    def output(self) -> str:
         """Return its log."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
@@ -90,7 +90,7 @@ class Life:
     def gone(self) -> None:
         """Wait for its end."""
         if not self.is_gone(GONE_S):
-            raise DoesNotEnd(f"{self.plan.name} has not ended:\n{self.words()[-SHOWN:]}")
+            raise DoesNotEnd(f"{self.plan.name} has not ended:\n{self.output()[-SHOWN:]}")
 
     def is_gone(self, within_s: float) -> bool:
         """Return whether it has ended within the time."""

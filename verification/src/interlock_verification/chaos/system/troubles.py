@@ -142,11 +142,11 @@ class Troublemaker:
         """Check for an ended member: it may give up while the database is away, but not crash."""
         if not member.life.is_gone(0.0):
             return
-        words = member.life.words()[-LAST_WORDS:]
-        if TOLD in words and CRASHED not in words:
+        output = member.life.output()[-LAST_WORDS:]
+        if TOLD in output and CRASHED not in output:
             self.ledger.counts[GAVE_UP] += 1
         else:
-            self.ledger.fallen.append(f"{member.name} had ended by itself, and its last words were: {words}")
+            self.ledger.fallen.append(f"{member.name} had ended by itself, and its last output was: {output}")
 
     async def _next(self) -> Member:
         """Return one of the first in line. Most have come far enough that their death matters, even on a busy

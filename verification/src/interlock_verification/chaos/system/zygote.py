@@ -96,8 +96,8 @@ def _become(order: Order) -> None:
     code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        words = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        for stream, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, words), (2, words)):
+        log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for stream, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, log), (2, log)):
             os.dup2(file, stream)
         os.chdir(order.folder)
         code = run(order.way, order.arguments)

@@ -93,7 +93,7 @@ class DrawnFamily:
             raise
         return self._error
 
-    def ask(self) -> None:
+    def request_stop(self) -> None:
         """Ask it to stop, which some ignore; a starting process is killed, as in production."""
         if not self._life.process.alive:
             return  # both processes are dead

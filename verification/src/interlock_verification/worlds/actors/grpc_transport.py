@@ -110,8 +110,8 @@ class WireServer:
     def crashed(self, name: str, crash: Exception) -> None:
         """Report a crash of a service as a broken claim, unless its process has ended."""
         if self.process.alive:
-            words = f"{self.process.loop.name} {name}: {crash!r}"
-            self.process.stage.watcher.broke("no request crashes", words)
+            reason = f"{self.process.loop.name} {name}: {crash!r}"
+            self.process.stage.watcher.broke("no request crashes", reason)
 
 
 def server_at(process: Process | None) -> WireServer | None:
@@ -318,10 +318,10 @@ class Stream:
         if self._serving is not None and (self._server is None or not self._server.gone):
             self._serving.alone()
 
-    def _break_client(self, words: str) -> None:
+    def _break_client(self, reason: str) -> None:
         if not self._client.gone:
             self._client_goes()
-            self._inbox.append(End(rpc_error(grpc.StatusCode.UNAVAILABLE, words)))
+            self._inbox.append(End(rpc_error(grpc.StatusCode.UNAVAILABLE, reason)))
             self._news.set()
 
     # Network
@@ -355,7 +355,7 @@ class Stream:
         """Repeat the request, as a proxy might."""
         server = server_at(self._stage.places[self._to].process)
         if self._up and server is not None:
-            again = Serving(server, path, payload, _nobody)
+            again = Serving(server, path, payload, _do_nothing)
             self._stage.schedule.call_in(self._stage.trip_s(), again.cut)
 
     # Server side
@@ -468,5 +468,5 @@ class Serving:
             await self._write(End())
 
 
-async def _nobody(_message: bytes | End) -> None:
+async def _do_nothing(_message: bytes | End) -> None:
     """Drop the message."""

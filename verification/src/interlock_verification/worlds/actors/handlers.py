@@ -187,8 +187,10 @@ class Bench:
         for other, attempt, since in others:
             honest = other.alive and not other.was_held_up_since(since)
             if honest and self._judge.was_lost(ctx.job_id, attempt):
-                words = f"{name} begins {ctx.shard}.{ctx.attempt} while {other.loop.name} is at {attempt}"
-                self._watcher.broke(ALONE, words, ctx.job_id)
+                description = (
+                    f"{name} begins {ctx.shard}.{ctx.attempt} while {other.loop.name} is at {attempt}"
+                )
+                self._watcher.broke(ALONE, description, ctx.job_id)
         others.append((process, f"{ctx.shard}.{ctx.attempt}", process.stage.schedule.now))
 
     def leave(self, process: Process, ctx: Context) -> None:

@@ -18,7 +18,7 @@ from interlock.processes import groups
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.jobs import ChildPage, JobSpec
 from interlock.wire.runner import Answer, ClaimRequest, Complete, Failed, Grant, Message
-from interlock.wire.simulations import AnySimulationWord, SimulationOrders
+from interlock.wire.simulations import AnySimulationMessage, SimulationOrders
 from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 from interlock.wire.workloads import WorkloadFact
@@ -55,7 +55,7 @@ class ServedPort:
     async def connect(self) -> None:
         """Check that the server answers."""
         asked_at = self._process.loop.time()
-        self._store_time = (await self._ask(lambda served: served.now()), asked_at)
+        self._store_time = (await self._call(lambda served: served.now()), asked_at)
 
     async def disconnect(self) -> None:
         """Do nothing: there is no connection."""
@@ -65,64 +65,64 @@ class ServedPort:
         named = msgspec.structs.replace(request, claim_id=self._process.host.ids())
         for _ in range(TRIES - 1):
             with suppress(StoreUnavailable):
-                return await self._ask(lambda served: served.claim(named))
-        return await self._ask(lambda served: served.claim(named))
+                return await self._call(lambda served: served.claim(named))
+        return await self._call(lambda served: served.claim(named))
 
     async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Send messages; they may arrive twice."""
         for message in messages:
             self._judge.says(message)
         sent = placeless(messages)
-        return await self._ask(lambda served: served.report(sent), repeats=True)
+        return await self._call(lambda served: served.report(sent), repeats=True)
 
     async def submit_children(
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
     ) -> tuple[str, ...]:
         """Submit children of the job of a handler."""
-        return await self._ask(
+        return await self._call(
             lambda served: served.runtime.trees.submit(token, runner_id, name, specs), repeats=True
         )
 
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
         """Return the children of a job."""
-        return await self._ask(lambda served: served.runtime.trees.children(token, runner_id, cursor))
+        return await self._call(lambda served: served.runtime.trees.children(token, runner_id, cursor))
 
     async def await_signal(self, request: WaitRequest) -> WaitAnswer:
         """Wait for a signal; the request may arrive twice."""
-        return await self._ask(lambda served: served.runtime.waits.ask(request), repeats=True)
+        return await self._call(lambda served: served.runtime.waits.wait(request), repeats=True)
 
-    async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
+    async def simulate(self, token: str, runner_id: str, message: AnySimulationMessage) -> SimulationOrders:
         """Send a message about a simulation; it may arrive twice."""
-        self._judge.simulations.says(token, runner_id, word)
-        return await self._ask(
-            lambda served: served.runtime.simulations.receive(token, runner_id, word), repeats=True
+        self._judge.simulations.says(token, runner_id, message)
+        return await self._call(
+            lambda served: served.runtime.simulations.receive(token, runner_id, message), repeats=True
         )
 
     async def report_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Report events of agents; they may arrive twice."""
-        await self._ask(
+        await self._call(
             lambda served: served.runtime.workloads.apply_under(token, runner_id, facts), repeats=True
         )
 
     async def register(self, spec: WorkerSpec) -> str:
         """Register the worker with the supervisor."""
         named = as_in_this_world(self._process, spec)
-        return (await self._ask(lambda served: served.runtime.workers.register(named))).id
+        return (await self._call(lambda served: served.runtime.workers.register(named))).id
 
     async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
         """Send a heartbeat and return the orders; it may arrive twice."""
-        return await self._ask(lambda served: served.runtime.workers.beat(worker_id, beat), repeats=True)
+        return await self._call(lambda served: served.runtime.workers.beat(worker_id, beat), repeats=True)
 
     async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
         """Return the orders, as soon as there are newer ones."""
-        return await self._ask(
+        return await self._call(
             lambda served: served.runtime.workers.orders(worker_id, after=after, wait_s=wait_s),
             within_s=TIMEOUT_S + wait_s,
         )
 
     async def leave(self, worker_id: str, reason: str) -> None:
         """Report that the worker leaves."""
-        await self._ask(lambda served: served.runtime.workers.leave(worker_id, reason=reason))
+        await self._call(lambda served: served.runtime.workers.leave(worker_id, reason=reason))
 
     async def recover(self) -> int:
         """Do nothing: the servers sweep the store."""
@@ -163,7 +163,7 @@ class ServedPort:
         self._process.at_end.append(stop)
         return stop
 
-    async def _ask(
+    async def _call(
         self,
         request: Callable[[Served], Coroutine[Any, Any, T]],
         *,
@@ -218,10 +218,10 @@ class EmbeddedPort(EmbeddedOrchestrator):
             self._judge.says(message)
         return await Watched(self.here, self._judge).report(placeless(messages))
 
-    async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
+    async def simulate(self, token: str, runner_id: str, message: AnySimulationMessage) -> SimulationOrders:
         """Process a message about a simulation."""
-        self._judge.simulations.says(token, runner_id, word)
-        return await super().simulate(token, runner_id, word)
+        self._judge.simulations.says(token, runner_id, message)
+        return await super().simulate(token, runner_id, message)
 
     async def register(self, spec: WorkerSpec) -> str:
         """Register the worker with the supervisor."""
