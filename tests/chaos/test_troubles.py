@@ -35,7 +35,7 @@ class Standing:
     def is_gone(self, _: float) -> bool:
         return self.fell
 
-    def words(self) -> str:
+    def output(self) -> str:
         return self.said
 
     def kill(self) -> None:
@@ -83,7 +83,7 @@ async def test_a_process_that_ends_without_being_killed_is_noticed() -> None:
     assert trouble.ledger.fallen == []
     standing["dora"].fell = True
     await trouble.is_over()
-    assert trouble.ledger.fallen == ["dora had ended by itself, and its last words were: It is dark here."]
+    assert trouble.ledger.fallen == ["dora had ended by itself, and its last output was: It is dark here."]
     while not standing["dora"].deaths:
         await trouble.kill()
     assert len(trouble.ledger.fallen) == 2
