@@ -198,9 +198,19 @@ def _real(base: Path, path: Path) -> Path | None:
     """Return the path without links; None if it is outside of the folder, or circular."""
     try:
         real = path.resolve()
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError):  # RuntimeError is a circle before Python 3.13
         return None
-    return real if real.is_relative_to(base) and not real.is_symlink() else None
+    fits = real.is_relative_to(base) and not real.is_symlink() and not _is_circular(real)
+    return real if fits else None
+
+
+def _is_circular(path: Path) -> bool:
+    """Return whether links on the way lead back to themselves; since Python 3.13 `resolve` leaves them."""
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def copy(base: Path, path: Path, target: Path) -> None:
