@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from interlock.errors import InvalidArguments, NotJson
+from interlock.wire.json_values import MOST_LEVELS, json_fault
 from interlock.worker.codec import decode, decoder_of, decoding_error, encode, encode_result
 
 
@@ -266,6 +267,15 @@ def test_what_is_nested_too_deeply_is_refused_without_following_it_for_ever() ->
     with pytest.raises(NotJson, match=r"is nested too deeply") as caught:
         encode(deep())
     assert len(caught.value.sentence) < 200
+
+
+def test_nesting_is_refused_at_the_same_depth_as_by_the_store() -> None:
+    value: object = 1
+    for _ in range(MOST_LEVELS):
+        value = [value, "[[" * MOST_LEVELS]
+    assert json_fault(encode(value)) == ""
+    with pytest.raises(NotJson, match=f"^arguments is nested too deeply: more than {MOST_LEVELS} arrays"):
+        encode([value], "arguments")
 
 
 def test_a_result_is_called_a_result() -> None:

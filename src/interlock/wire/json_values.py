@@ -76,8 +76,7 @@ def _fault(raw: bytes) -> str:
         return "is not one value of JSON"
     if not raw.isascii() and not _is_utf8(raw):
         return "is not UTF-8"
-    deep = len(raw) > 2 * MOST_LEVELS and len(raw.translate(None, _NOT_BRACKETS)) > 2 * MOST_LEVELS
-    large = _has_large_numbers(raw)
+    deep, large = _may_be_deep(raw), _has_large_numbers(raw)
     return _fault_outside_strings(raw, deep, large) if deep or large else ""
 
 
@@ -88,11 +87,24 @@ def _fault_outside_strings(raw: bytes, deep: bool, large: bool) -> str:
     """Repeat the scan without strings, which contain most of the bytes that look like numbers and
     brackets.
     """
-    plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in raw else raw
-    outside = b'"'.join(plain.split(b'"')[::2])
+    outside = _outside_strings(raw)
     if deep and _is_deep(outside):
         return _too_deep()
     return _number_fault(raw) if large and _has_large_numbers(outside) else ""
+
+
+def is_too_deep(raw: bytes) -> bool:
+    """Return whether valid JSON has more than `MOST_LEVELS` arrays and objects inside each other."""
+    return _may_be_deep(raw) and _is_deep(_outside_strings(raw))
+
+
+def _may_be_deep(raw: bytes) -> bool:
+    return len(raw) > 2 * MOST_LEVELS and len(raw.translate(None, _NOT_BRACKETS)) > 2 * MOST_LEVELS
+
+
+def _outside_strings(raw: bytes) -> bytes:
+    plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in raw else raw
+    return b'"'.join(plain.split(b'"')[::2])
 
 
 def _too_deep() -> str:
