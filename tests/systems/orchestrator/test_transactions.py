@@ -207,14 +207,20 @@ async def test_a_connection_without_a_transaction_is_refused(url: str, tmp_path:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True) as pg:
             with pytest.raises(InvalidArguments, match="in no transaction"):
                 await il.within(pg).submit("t")
-        with pytest.raises(InvalidArguments, match=r"takes a connection of asyncpg or psycopg 3"):
-            await il.within(sqlite3.connect(":memory:")).submit("t")
+        with (
+            contextlib.closing(sqlite3.connect(":memory:")) as other,
+            pytest.raises(InvalidArguments, match=r"takes a connection of asyncpg or psycopg 3"),
+        ):
+            await il.within(other).submit("t")
     async with Interlock(f"sqlite:///{tmp_path}/jobs.db") as il:
         bare = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
         with contextlib.closing(bare), pytest.raises(InvalidArguments, match="in no transaction"):
             await il.within(bare).submit("t")
-        with pytest.raises(InvalidArguments, match="leads to memory"):
-            await il.within(sqlite3.connect(":memory:")).submit("t")
+        with (
+            contextlib.closing(sqlite3.connect(":memory:")) as other,
+            pytest.raises(InvalidArguments, match="leads to memory"),
+        ):
+            await il.within(other).submit("t")
     async with Interlock("memory:") as il:
         with pytest.raises(InvalidArguments, match="only with a store on PostgreSQL or SQLite"):
             await il.within(object()).submit("t")
