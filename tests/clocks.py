@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 
 from interlock.store.contract import Store
@@ -18,14 +19,26 @@ from interlock.testing.servers import PostgresServer, RedisServer
 _CLOCK = "clock"
 
 
+class AskingClock:
+    """The store's time, asked for each time: a clock that jumps cannot be guessed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def now(self) -> datetime:
+        """Return the time of the store."""
+        return await self._store.now()
+
+    def observe(self, store_time: datetime) -> None:
+        """Do nothing: it asks anyway."""
+
+
 def movable(folder: Path) -> Mapping[str, str]:
     """Return the environment of a server whose clock can be moved: its parameter `around`."""
     # The unprivileged user of a server may not be able to read our virtual environment.
     library = Path(shutil.copy(skewed_clock.library(), folder))
     library.chmod(0o755)
-    found = skewed_clock.settable(folder / _CLOCK)
-    _let_read(folder)
-    return {**found, "LD_PRELOAD": str(library)}
+    return {**skewed_clock.settable(folder / _CLOCK), "LD_PRELOAD": str(library)}
 
 
 def move_server(server: PostgresServer | RedisServer, seconds: float) -> None:
@@ -33,7 +46,6 @@ def move_server(server: PostgresServer | RedisServer, seconds: float) -> None:
     clock, ahead_s = server.folder / _CLOCK, round(seconds)
     began_s = _redis_s(server) if isinstance(server, RedisServer) else 0.0
     skewed_clock.set_clock(clock, int(clock.read_text(encoding="ascii")) + ahead_s)
-    _let_read(server.folder)
     # Valkey reads the time of day now and then, and between by the counter of the processor: a script that
     # is run within a millisecond may still see the clock as it was.
     while isinstance(server, RedisServer) and _redis_s(server) < began_s + ahead_s:
@@ -53,7 +65,3 @@ def _redis_s(server: RedisServer) -> float:
     assert isinstance(told, list)
     seconds, microseconds = map(int, map(str, told))
     return seconds + microseconds / 1_000_000
-
-
-def _let_read(folder: Path) -> None:
-    (folder / _CLOCK).chmod(0o644)  # it was replaced, so its mode is that of a new file

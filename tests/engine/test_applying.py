@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.clocks import AskingClock
 
 from interlock.engine.committer import DirectCommitter, GroupCommit
 from interlock.engine.recovery import commit_with_recovery, find_outcome
@@ -36,7 +37,7 @@ P = Key("parcel", "p")
 
 
 def engine_on(store: MemoryStore, **options: Any) -> Engine:
-    return Engine(store, DirectCommitter(store), store, **options)
+    return Engine(store, DirectCommitter(store), AskingClock(store), **options)
 
 
 async def no_sleep(_: float) -> None:
@@ -109,7 +110,7 @@ async def test_a_hundred_racers_on_one_record_all_get_through(
     store: MemoryStore, make_change: MakeChange
 ) -> None:
     await store.commit([Commit(changes=(make_change("p", 0, "packed"),))])
-    engine = Engine(store, GroupCommit(store), store, max_tries=200)
+    engine = Engine(store, GroupCommit(store), AskingClock(store), max_tries=200)
 
     def touch(records: Sequence[Record | None], _: datetime) -> Decision[None]:
         assert records[0] is not None

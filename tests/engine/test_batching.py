@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from tests.clocks import AskingClock
 from tests.waiting import PATIENCE_S
 
 from interlock.engine.bulk import Item, apply_all
@@ -42,19 +43,9 @@ MakeCommit = Callable[..., Commit]
 MakeChange = Callable[..., Change]
 
 
-class Asking:
-    """The store's time, each time."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-
-    async def now(self) -> datetime:
-        return await self._store.now()
-
-
 @pytest.fixture
 def engine(store: MemoryStore) -> Engine:
-    return Engine(store, GroupCommit(store), Asking(store))
+    return Engine(store, GroupCommit(store), AskingClock(store))
 
 
 def key(name: str) -> Key:
@@ -239,7 +230,7 @@ async def test_what_is_to_be_new_and_is_there_already_is_decided_on_what_is_ther
 async def test_whoever_is_overtaken_every_time_is_told_so(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
-    engine = Engine(store, DirectCommitter(store), Asking(store), max_tries=3)
+    engine = Engine(store, DirectCommitter(store), AskingClock(store), max_tries=3)
 
     def behind(record: Record | None, now: datetime, mark: str) -> Decision[str]:
         return Decision("never", make_commit("p", 7, "sent"))
@@ -279,7 +270,7 @@ async def test_a_lost_answer_is_resolved_and_nothing_is_done_twice(
 async def test_a_store_that_stays_away_is_told_to_each(
     store: Any, make_commit: MakeCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(store, GroupCommit(store), Asking(store))
+    engine = Engine(store, GroupCommit(store), AskingClock(store))
     monkeypatch.setattr("interlock.engine.recovery.FIRST_PAUSE_S", 0.0)
     monkeypatch.setattr("interlock.engine.recovery.LONGEST_PAUSE_S", 0.0)
     store.losses = ["before"] * 1_000

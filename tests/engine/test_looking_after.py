@@ -7,15 +7,19 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
+from tests.clocks import AskingClock
 from tests.waiting import PATIENCE_S
 
 from interlock.engine.clock import StoreClock
+from interlock.engine.committer import DirectCommitter
 from interlock.engine.loops import Loop, run_loops
 from interlock.engine.retention import Retention, sweep_ended
+from interlock.engine.unit_of_work import Engine
 from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
-from interlock.store.records import Change, Commit, Key
+from interlock.store.records import Change, Claim, Commit, Key
 
 MakeChange = Callable[..., Change]
 
@@ -45,7 +49,7 @@ async def test_a_loop_continues_at_once_while_there_is_a_full_round_of_work(stor
         return next(found)
 
     sleeper = Sleeper(2)
-    loop = Loop("sweep", body, store, every_s=5, full=500, sleep=sleeper)
+    loop = Loop("sweep", body, AskingClock(store), every_s=5, full=500, sleep=sleeper)
     await run_until_cancelled(loop)
     assert sleeper.pauses == [5, 5]
     assert loop.health().done == 1003
@@ -62,7 +66,7 @@ async def test_a_loop_that_fails_goes_on_with_growing_pauses_and_says_so(store: 
         return int(outcome)
 
     sleeper = Sleeper(4)
-    loop = Loop("sweep", body, store, every_s=1, sleep=sleeper)
+    loop = Loop("sweep", body, AskingClock(store), every_s=1, sleep=sleeper)
     for failures in (1, 2, 3):
         sleeper.pauses.append(await loop.round())
         assert loop.health().failures_in_a_row == failures
@@ -89,7 +93,10 @@ async def test_no_loop_ends_because_another_fails(store: MemoryStore) -> None:
             raise asyncio.CancelledError
         await asyncio.sleep(0)
 
-    loops = [Loop(name, body, store, every_s=0.1, sleep=sleep) for name, body in (("a", fails), ("b", works))]
+    loops = [
+        Loop(name, body, AskingClock(store), every_s=0.1, sleep=sleep)
+        for name, body in (("a", fails), ("b", works))
+    ]
     runner = asyncio.create_task(run_loops(loops))
     await asyncio.wait([runner], timeout=PATIENCE_S)
     assert len(beats) >= 5
@@ -139,6 +146,23 @@ async def test_the_clock_asks_the_store_again_when_the_clock_of_the_host_has_jum
     ticks[0], shown[0] = 2.0, 1_000_002.0 + jump_s
     clock.jump(3_600)
     assert await estimate.now() < beginning + timedelta(seconds=3_602), "it was asked once"
+
+
+async def test_the_clock_asks_the_store_again_when_a_claim_shows_that_its_clock_was_set_ahead(
+    store: MemoryStore, make_change: MakeChange, clock: Any
+) -> None:
+    """A heartbeat in the next seconds would be counted from the old time, and end the lease."""
+    ticks = [0.0]
+    estimate = StoreClock(store, resync_s=5, monotonic=lambda: ticks[0])
+    engine = Engine(store, DirectCommitter(store), estimate)
+    beginning = await estimate.now()
+    ready = msgspec.structs.replace(make_change("p", 0, "packed"), queue="post", ready_at=beginning)
+    await store.commit([Commit(changes=(ready,))])
+    clock.jump(1_800)
+    ticks[0] = 1.0
+    assert await estimate.now() < beginning + timedelta(seconds=2), "nothing has shown it yet"
+    await engine.claim(Claim(kind="parcel", queues=("post",)), lambda *_: [])
+    assert await estimate.now() == beginning + timedelta(seconds=1_800)
 
 
 async def test_the_clock_never_goes_back(store: MemoryStore) -> None:

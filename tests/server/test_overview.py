@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from tests.clocks import AskingClock
 from tests.server.running import FOR_EVER_S, Running, any_port, running
-from tests.systems.orchestrator.house import AskingClock
 from tests.waiting import PATIENCE_S, until
 
 from interlock.errors import StoreUnavailable

@@ -3,7 +3,8 @@
 Deciders need the store's time, and a round trip for each decision would double its cost. This clock asks
 periodically, and in between adds the local monotonic time. It may be late, by a round trip at most, but is
 never ahead: a ready record must not seem to be in the future. That is safe, because time limits are checked
-again by the store itself.
+again by the store itself. Where the store tells its time anyway, as with each claim, the clock compares: if
+the store's clock was set ahead, a lease that is counted from the old time might have ended already.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ class Clock(Protocol):
 
     async def now(self) -> datetime:
         """Return the store's time, approximately."""
+        ...
+
+    def observe(self, store_time: datetime) -> None:
+        """Take note of a time that the store has told."""
         ...
 
 
@@ -62,6 +67,12 @@ class StoreClock:
         passed = timedelta(seconds=(self._monotonic() - self._read_at) * _AT_MOST)
         self._latest = max(self._latest, self._store_time + passed)
         return self._latest
+
+    def observe(self, store_time: datetime) -> None:
+        """Ask the store the next time, if its clock is ahead of the estimate."""
+        passed_s = (self._monotonic() - self._read_at) * _AT_MOST
+        if (store_time - self._store_time).total_seconds() > passed_s + JUMP_S:
+            self._read_at = float("-inf")
 
     async def _read(self) -> None:
         # The answer was true between request and response; by now it is at least that late.

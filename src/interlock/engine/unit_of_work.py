@@ -341,6 +341,7 @@ class Engine:
         """Return a decider whose commits are sealed; batches contain mark and times already."""
 
         def decide_sealed(records: Sequence[Record], now: datetime) -> list[Work]:
+            self.clock.observe(now)
             return [
                 item if isinstance(item, Batch) else self.sealed(item, records)
                 for item in decide(records, now)

@@ -12,7 +12,7 @@ and each store writes it with a few statements.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 import msgspec
@@ -282,6 +282,9 @@ class Guard(msgspec.Struct, frozen=True):
     states: tuple[str, ...]
 
 
+_FORESIGHT = timedelta(seconds=1)
+
+
 class Foresight(msgspec.Struct, frozen=True):
     """The decision of a claimer who expects as many records as it wants, all of one shape.
 
@@ -295,6 +298,11 @@ class Foresight(msgspec.Struct, frozen=True):
     """The change of all of them, without an id."""
     now: datetime
     """The time of the decision."""
+
+    @property
+    def valid_until(self) -> datetime:
+        """The store's time from which on the decision does not count: what it grants might have ended."""
+        return self.now + _FORESIGHT
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,7 @@ def set_clock(clock: Path, skew_s: int) -> None:
     """Set the clock of the processes with this file, atomically."""
     fresh = clock.with_suffix(".new")
     fresh.write_text(f"{skew_s:+d}\n", encoding="ascii")
+    fresh.chmod(0o644)  # the processes may be those of another user
     fresh.replace(clock)
 
 

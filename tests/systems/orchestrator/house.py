@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
+from tests.clocks import AskingClock
 
 from interlock.engine.audit import audit
 from interlock.store.contract import Store
@@ -44,17 +44,6 @@ CANCEL_DEADLINE_S = DEFAULT_SETTINGS.durations.cancel_deadline_s
 RUNNER = "runner#1"
 
 Said = TypeVar("Said", Ack, Heartbeat, Complete, CancelAck, Release)
-
-
-class AskingClock:
-    """The store's time, asked for each time: a clock that jumps cannot be guessed."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def now(self) -> datetime:
-        """As the store says."""
-        return await self._store.now()
 
 
 class House:

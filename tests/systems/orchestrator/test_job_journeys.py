@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.clocks import AskingClock
 from tests.systems.orchestrator.house import (
     ACK_WINDOW_S,
     RUNNER,
     TTL_S,
-    AskingClock,
     House,
     ack,
     beat,

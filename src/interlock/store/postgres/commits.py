@@ -483,6 +483,7 @@ class CommitWriter:
                 list(like.labels) or None,
                 like.priority,
                 [*_shared_values(change, self._ends), None, None],
+                foresight.valid_until,
             ]
 
     def parts(self, work: Sequence[Work], held: Sequence[Record] = ()) -> list[Part]:

@@ -171,6 +171,17 @@ async def test_a_record_of_another_shape_is_decided_about_on_its_own(
     assert after.priority == other.get("priority", 0)
 
 
+async def test_an_old_decision_grants_nothing_that_has_ended_already(store: Store) -> None:
+    records = await waiting(store, *TEN)
+    sender, now = Foreseeing(), await store.now()
+    claim = sender.claim(records[0], now - timedelta(minutes=1))
+    assert len(await store.claim(claim, sender)) == len(TEN)
+    for before in records:
+        deadline_at = (await see(store, before.id)).deadline_at
+        assert deadline_at is not None
+        assert deadline_at >= now + TTL
+
+
 async def test_a_guard_holds_for_foreseen_records(store: Store) -> None:
     records = await waiting(store, *TEN)
     await made(store, creation("gate"))
