@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -96,6 +96,14 @@ class OutboxMessage(msgspec.Struct, frozen=True):
     payload: msgspec.Raw
     tries: int = 0
     last_error: str = ""
+
+
+P = TypeVar("P")
+
+
+def message_in(body: bytes, kind: type[P]) -> P:
+    """Return the payload in the body of a message."""
+    return msgspec.json.decode(msgspec.json.decode(body, type=OutboxMessage).payload, type=kind)
 
 
 _MESSAGES = RecordKind(MESSAGE, OutboxMessage, events=EventRules(sent=(drop,)))

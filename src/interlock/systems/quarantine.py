@@ -14,7 +14,7 @@ from enum import StrEnum
 import msgspec
 
 from interlock.engine.aggregate import Columns, RecordKind
-from interlock.engine.outbox import OutboxMessage, sent, take_all
+from interlock.engine.outbox import message_in, sent, take_all
 from interlock.engine.recovery import commit_with_recovery
 from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import UnknownWorker
@@ -229,7 +229,7 @@ class Quarantine:
         taken = await take_all(self._engine.store, (RUNNER_LOST,), PATIENCE, limit=limit)
         if not taken:
             return 0
-        await self.count(map(_loss_in, taken))
+        await self.count(message_in(record.body, LostWork) for record in taken)
         mark = self._engine.mark()
         arrived = Commit(changes=tuple(sent(record, mark) for record in taken))
         await commit_with_recovery(self._engine.store, self._engine.committer, arrived)
@@ -342,10 +342,6 @@ class Quarantine:
     async def _find(self, runner: str) -> Record | None:
         query = Query(kind=STANDING.name, states=_OPEN, labels=(label_of(runner),), limit=1)
         return next(iter((await self._engine.store.find(query)).records), None)
-
-
-def _loss_in(message: Record) -> LostWork:
-    return msgspec.json.decode(msgspec.json.decode(message.body, type=OutboxMessage).payload, type=LostWork)
 
 
 def body_of(record: Record) -> StandingBody:

@@ -258,12 +258,9 @@ def test_reports_heard_together_do_what_each_would_alone(said: list[str], shards
         if heard is None:
             continue
         records = [record for record, _, _ in some]
-        batch = heard.batch(
-            [record.id for record in records],
-            [record.updated_at for record in records],
-            [result for _, _, result in some],
-        )
-        for (record, message, _), commit in zip(some, batch.commits(), strict=True):
+        seen = [record.updated_at for record in records]
+        work = heard.work(records, seen, [result for _, _, result in some], at)
+        for (record, message, _), commit in zip(some, one_by_one([work]), strict=True):
             assert Decision(heard.answer, commit) == heard_alone(record, message, at)
 
 

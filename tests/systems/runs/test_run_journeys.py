@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
 from tests.systems.orchestrator.house import done
 from tests.systems.runs.site import Site, granted, plan, planned, until
 
-from interlock.engine.outbox import OutboxMessage
+from interlock.engine.outbox import message_in
 from interlock.store.records import Key
 from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.wire.runs import RunSpec
@@ -46,12 +45,6 @@ async def test_words_that_a_slow_keeper_brings_after_another_has_are_not_counted
     await site.later(61)
     after = await site.look(run_id)
     assert after.tally == {"COMPLETED": 2, "PENDING": 1}
-    words = [
-        (
-            msgspec.json.decode(msgspec.json.decode(each.body, type=OutboxMessage).payload, type=JobChanged),
-            each,
-        )
-        for each in taken
-    ]
-    await site.runs.reconciler.bring(words, before)
+    changes = [(message_in(each.body, JobChanged), each) for each in taken]
+    await site.runs.reconciler.bring(changes, before)
     assert (await site.look(run_id)).version == after.version

@@ -15,7 +15,9 @@ from tests.waiting import pause, until
 from interlock.errors import TransitionRefused
 from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
+from interlock.store.records import Key
 from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.orchestrator.body import given_of
 from interlock.wire.jobs import SHELL
 from interlock.wire.runner import Grant
 from interlock.wire.runs import Plan, RunFilter, RunSpec, RunView, Source
@@ -71,9 +73,11 @@ async def crew(site: Site, runner: str, failing: dict[str, str]) -> None:
         given = await site.claim(runner, limit=3)
         for grant in given:
             if grant.job_id not in names:
-                body = await site.body(grant.job_id)
-                assert body.run is not None
-                names[grant.job_id] = (body.run.run_id, body.run.name)
+                (record,) = await site.store.load([Key("job", grant.job_id)])
+                assert record is not None
+                plan = given_of(record).plan
+                assert plan is not None
+                names[grant.job_id] = (record.parent or "", plan.name)
             run_id, name = names[grant.job_id]
             fails = failing.get(run_id) == name or name == "1.1"
             said = failed(grant, "compile", runner_id=runner) if fails else done(grant, runner_id=runner)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from interlock.engine.outbox import DeliveryPolicy, OutboxMessage, sent, take_all, undelivered
+from interlock.engine.outbox import DeliveryPolicy, message_in, sent, take_all, undelivered
 from interlock.engine.recovery import commit_with_recovery
 from interlock.engine.unit_of_work import Engine, contended, failed
 from interlock.lifecycles.job import JOB
@@ -93,8 +93,7 @@ class Admissions:
         messages = await take_all(self._engine.store, (LIMITS,), PATIENCE, limit=limit)
         gone: dict[str, set[str]] = {}
         for record in messages:
-            kept = msgspec.json.decode(record.body, type=OutboxMessage)
-            message = msgspec.json.decode(bytes(kept.payload), type=LimitMessage)
+            message = message_in(record.body, LimitMessage)
             for key in message.keys:
                 gone.setdefault(key, set()).add(message.job_id)
         tickets = await self._due(TICKET.name, limit)

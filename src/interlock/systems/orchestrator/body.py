@@ -194,13 +194,23 @@ class Folded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Number of failures by shard and class: `1.infra`."""
 
 
+class PlanPlace(msgspec.Struct, frozen=True, gc=False):
+    """The place of a job in the plan of its run."""
+
+    place: int
+    name: str
+
+
+ANY_PLACE = -1
+"""The place of a job that represents others."""
+
+
 class RunPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The run data of a job."""
+    """The run data of a job that decisions about it depend on."""
 
     run_id: str
-    place: int
-    """Its place in the plan."""
-    name: str
+    place: int = ANY_PLACE
+    """Only old jobs have it here: those that differ by nothing else are decided once (`JobGiven.plan`)."""
     required: bool = True
     root: bool = False
     """Whether it needs no other job, so that the run may begin with it."""
@@ -311,6 +321,8 @@ class JobGiven(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     trace: dict[str, str] = {}
     metadata: dict[str, str] = {}
     unique: UniquePart | None = None
+    plan: PlanPlace | None = None
+    """Its place in a run."""
 
 
 class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -455,5 +467,13 @@ def given_of(record: Record) -> JobGiven:
     if record.given and b'"input":' in record.body:
         by = _REPLACED_DECODER.decode(record.body)
         if isinstance(by.input, msgspec.Raw):
-            return JobGiven(by.input, by.description, by.trace, by.metadata, given.unique)
+            return JobGiven(by.input, by.description, by.trace, by.metadata, given.unique, given.plan)
     return given
+
+
+def place_in_run(part: RunPart, given: bytes) -> int:
+    """Return the place of a job in the plan of its run."""
+    if part.place != ANY_PLACE or not given:
+        return part.place
+    plan = _GIVEN_DECODER.decode(given).plan
+    return ANY_PLACE if plan is None else plan.place

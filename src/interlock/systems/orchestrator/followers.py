@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from interlock.engine.bulk import Item, apply_all
-from interlock.engine.outbox import DeliveryPolicy, OutboxMessage, sent, take_all, undelivered
+from interlock.engine.outbox import DeliveryPolicy, message_in, sent, take_all, undelivered
 from interlock.engine.unit_of_work import Applied, Decision, Engine, contended
 from interlock.errors import UnknownLease
 from interlock.lifecycles import job
@@ -194,8 +194,7 @@ class Followers:
         followers: dict[str, dict[str, EndMessage]] = {}
         parts: dict[str, dict[str, EndMessage]] = {}
         for record in taken:
-            kept = msgspec.json.decode(record.body, type=OutboxMessage)
-            end = msgspec.json.decode(bytes(kept.payload), type=EndMessage)
+            end = message_in(record.body, EndMessage)
             for name in end.then:
                 (parts if is_part(name) else followers).setdefault(name, {})[end.job_id] = end
         mark = self._engine.mark()

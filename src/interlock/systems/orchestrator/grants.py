@@ -40,7 +40,12 @@ from interlock.systems.orchestrator.body import (
     given_of,
 )
 from interlock.systems.orchestrator.cancellation import commit_of, messages_of, outgrown
-from interlock.systems.orchestrator.notifications import notifications_for
+from interlock.systems.orchestrator.notifications import (
+    JobChanged,
+    change_for_run,
+    change_of_all,
+    notifications_for,
+)
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import (
     Token,
@@ -103,13 +108,13 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     body: JobBody | None = None
     """The decoded body of the change, if it is about one job."""
     messages: tuple[Change, ...] = ()
-    """Messages to the run that begins with it."""
+    """Messages to the run that begins with it: then its jobs are granted all, or none."""
 
     @property
     def work(self) -> Work:
         """The work to commit."""
-        if self.change.id:
-            return Commit(changes=(self.change, *self.messages))
+        if self.change.id or self.messages:
+            return Commit(changes=self.changes)
         ids = tuple([record.id for record in self.before])
         seen = tuple([record.updated_at for record in self.before])
         return Batch(change=self.change, ids=ids, expected_at=seen)
@@ -119,7 +124,8 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
         """Return the changes, for a commit with other changes."""
         if self.change.id:
             return (self.change, *self.messages)
-        return tuple(replace(self.change, id=one.id, expected_at=one.updated_at) for one in self.before)
+        each = [replace(self.change, id=one.id, expected_at=one.updated_at) for one in self.before]
+        return (*each, *self.messages)
 
 
 def offers_of(claiming: Claiming, records: Sequence[Record], now: datetime) -> list[Offer]:
@@ -160,15 +166,21 @@ def _offer_together(claiming: Claiming, records: Sequence[Record], now: datetime
     common = _common_grant(claiming, records[0], now)
     if common is None:
         return None
-    change, grant = common
+    change, grant, begun = common
     grants = tuple([_for_job(grant, record, claiming.secret) for record in records])
-    return Offer(change, tuple(records), grants)
+    # The run begins with any of them, so that one is enough.
+    messages = () if begun is None else (change_of_all(begun, records[:1]).message(records[0].id, now),)
+    return Offer(change, tuple(records), grants, messages=messages)
 
 
-def _common_grant(claiming: Claiming, like: Record, now: datetime) -> tuple[Change, Grant] | None:
-    """Return the change and the grant of all jobs of one shape; None if they depend on the job."""
+def _common_grant(
+    claiming: Claiming, like: Record, now: datetime
+) -> tuple[Change, Grant, JobChanged | None] | None:
+    """Return the change and the grant of all jobs of one shape, and what it means to their run; None if they
+    depend on the job.
+    """
     if claiming.foreseen is not None and _is_foreseen(claiming, like, now):
-        return claiming.foreseen.change, claiming.foreseen.grant
+        return claiming.foreseen.change, claiming.foreseen.grant, None
     if has_expired(like, now):
         return None
     draft = JobAggregate.of(any_job(like, now), now, claiming.settings)
@@ -177,9 +189,11 @@ def _common_grant(claiming: Claiming, like: Record, now: datetime) -> tuple[Chan
         return None
     change = _granted(claiming, draft, one)
     common = replace(change, id="", expected_at=None)
-    if len(change.body) > claiming.max_body_bytes or notifications_for(draft) or is_about_one(common):
+    begun = change_for_run(draft)
+    told = begun is None and notifications_for(draft)
+    if len(change.body) > claiming.max_body_bytes or told or is_about_one(common):
         return None
-    return common, _grant_in(claiming, draft, one, JobGiven())
+    return common, _grant_in(claiming, draft, one, JobGiven()), begun
 
 
 def _is_foreseen(claiming: Claiming, like: Record, now: datetime) -> bool:
@@ -195,7 +209,9 @@ def foresee(claiming: Claiming, like: Record, now: datetime) -> ForeseenGrant | 
     if like.deadline_at is not None or like.result:
         return None
     common = _common_grant(claiming, like, now)
-    return None if common is None else ForeseenGrant(like, now, *common)
+    if common is None or common[2] is not None:
+        return None
+    return ForeseenGrant(like, now, *common[:2])
 
 
 class _LastClaim(msgspec.Struct, frozen=True, gc=False):
@@ -299,6 +315,14 @@ def any_job(like: Record, now: datetime) -> Record:
 def is_about_one(change: Change) -> bool:
     """Return whether a change names the representative job, so that it cannot hold for all."""
     return _ANY_JOB_BYTES in change.body or _ANY_JOB_BYTES in _encode(replace(change, body=b""))
+
+
+def common_change(commit: Commit) -> Change | None:
+    """Return the change of all jobs that a job represents; None if it is about one, or not about it alone."""
+    if len(commit.changes) > 1 or commit.refusals:
+        return None
+    common = replace(commit.changes[0], id="", expected_at=None)
+    return None if is_about_one(common) else common
 
 
 def _granted(claiming: Claiming, draft: JobAggregate, one: AttemptBody) -> Change:

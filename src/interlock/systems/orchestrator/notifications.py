@@ -10,19 +10,23 @@ the attempt, so that it is ignored by a later execution.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 
 from interlock.engine.outbox import outgoing
 from interlock.lifecycles import attempt, job
 from interlock.lifecycles.couplings import Recipient
-from interlock.store.records import Change, Commit, Outcome
+from interlock.store.records import Change, Commit, Outcome, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.body import JobBody, given_of
+from interlock.systems.orchestrator.body import ANY_PLACE, JobBody, RunPart, given_of, place_in_run
 from interlock.wire.jobs import DeadLetter
 
 RUN_JOBS = "run.jobs"
-"""The topic of messages to runs about their jobs."""
+"""The topic of messages to runs about one of their jobs."""
+
+RUN_JOBS_TOGETHER = "run.jobs.together"
+"""The topic of messages to runs about several of their jobs, which were decided together."""
 
 TO_SIMULATION = "simulation.lost"
 """The topic of messages to simulations that have lost their execution."""
@@ -43,6 +47,34 @@ class JobChanged(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     target: str
     unconfirmed: bool = False
     """Whether stopped processes are not confirmed to have ended."""
+
+    @property
+    def each(self) -> Sequence[JobChanged]:
+        """The change of each job that it is about."""
+        return (self,)
+
+    def message(self, job_id: str, now: datetime) -> Change:
+        """Return the message to the run, to be committed with the step; it is named after the job."""
+        return outgoing(f"{job_id}.{self.target}", RUN_JOBS, _ENCODER.encode(self), now)
+
+
+class JobsChanged(msgspec.Struct, frozen=True, gc=False):
+    """Jobs of a run have taken the same step, in one commit."""
+
+    run_id: str
+    places: tuple[int, ...]
+    event: str
+    source: str
+    target: str
+
+    @property
+    def each(self) -> Sequence[JobChanged]:
+        """The change of each job that it is about."""
+        return [JobChanged(self.run_id, place, self.event, self.source, self.target) for place in self.places]
+
+    def message(self, job_id: str, now: datetime) -> Change:
+        """Return the message to the run, to be committed with the steps; it is named after the first job."""
+        return outgoing(f"{job_id}.{self.target}", RUN_JOBS_TOGETHER, _ENCODER.encode(self), now)
 
 
 class ExecutionLost(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -74,16 +106,37 @@ class JobsSwept(msgspec.Struct, frozen=True):
 
 def notifications_for(draft: JobAggregate) -> tuple[Change, ...]:
     """Return the message about the newest step that concerns the run, if there is one."""
+    if draft.body.run is None:
+        return _to_simulation(draft)
+    change = change_for_run(draft)
+    return () if change is None else (change.message(draft.id, draft.now),)
+
+
+def change_for_run(draft: JobAggregate) -> JobChanged | None:
+    """Return the newest step that concerns the run; None if there is none."""
     part = draft.body.run
     if part is None:
-        return _to_simulation(draft)
+        return None
     steps = [step for coupling, step in draft.outward if coupling.to is Recipient.ITS_RUN]
     if not steps or not _concerns_run(steps[-1].target, part.root):
-        return ()
+        return None
     last = steps[-1]
     unconfirmed = any(one.confirmed_dead is False for one in draft.body.attempts)
-    message = JobChanged(part.run_id, part.place, last.event, last.source, last.target, unconfirmed)
-    return (outgoing(f"{draft.id}.{last.target}", RUN_JOBS, _ENCODER.encode(message), draft.now),)
+    given = draft.given if draft.record is None else draft.record.given
+    place = place_in_run(part, given or b"")
+    return JobChanged(part.run_id, place, last.event, last.source, last.target, unconfirmed)
+
+
+def change_of_all(one: JobChanged, records: Sequence[Record]) -> JobChanged | JobsChanged:
+    """Return the change of all these jobs of the run, from that of a job that represents them."""
+    if one.place != ANY_PLACE:
+        return one  # an old job, which is like no other
+    part = RunPart(run_id=one.run_id)
+    places = [place_in_run(part, record.given) for record in records]
+    assert ANY_PLACE not in places, "each job of a run has a place in its plan"
+    if len(places) == 1:
+        return msgspec.structs.replace(one, place=places[0])
+    return JobsChanged(one.run_id, tuple(places), one.event, one.source, one.target)
 
 
 def _to_simulation(draft: JobAggregate) -> tuple[Change, ...]:

@@ -23,7 +23,6 @@ from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles import job, lease
 from interlock.lifecycles.job import JOB
 from interlock.store.records import (
-    Batch,
     Change,
     Claim,
     Commit,
@@ -364,9 +363,9 @@ class Orchestrator:
         return msgspec.structs.replace(offer, messages=()) if known else offer
 
     def _note_begun(self, offer: Offer) -> None:
-        (record,) = offer.before
-        if record.parent is not None and record.parent not in self._begun:
-            self._begun[record.parent] = None
+        run_id = offer.before[0].parent
+        if run_id is not None and run_id not in self._begun:
+            self._begun[run_id] = None
             if len(self._begun) > MAX_HELD:
                 self._begun.popitem(last=False)
             self.engine.bus.publish(RunsNotified())
@@ -445,22 +444,26 @@ class Orchestrator:
         if not (grouped := self._grouped(messages)):
             return
         now, mark = await self.engine.clock.now(), self.engine.mark()
-        places: list[tuple[int, Answer]] = []
-        batches: list[Batch] = []
+        decisions: list[tuple[Answer, list[_Success]]] = []
+        work: list[Work] = []
         for report, some in grouped.items():
             first = some[0].held
             token = read_token(first.token)
             assert token is not None, "it was made by this process"
             decided = decide_completions(report, token, first.record, now, mark, self.settings)
             if decided is not None:
-                ids = [held.before.id for _, held, _ in some]
+                before = [held.before for _, held, _ in some]
                 seen = [held.at for _, held, _ in some if held.at is not None]
-                batches.append(decided.batch(ids, seen, [result for _, _, result in some]))
-                places += [(place, decided.answer) for place, _, _ in some]
-        outcomes = await self.engine.committer.commit_all(batches)
-        for (place, answer), outcome in zip(places, outcomes, strict=True):
-            if isinstance(outcome, Committed):
-                answers[place] = answer
+                work.append(decided.work(before, seen, [result for _, _, result in some], now))
+                decisions.append((decided.answer, some))
+        outcomes = iter(await self.engine.committer.commit_all(work))
+        for item, (answer, some) in zip(work, decisions, strict=True):
+            shared = next(outcomes) if isinstance(item, Commit) else None
+            self._has_run_messages |= isinstance(shared, Committed)
+            for place, _, _ in some:
+                outcome = next(outcomes) if shared is None else shared
+                if isinstance(outcome, Committed):
+                    answers[place] = answer
 
     def _grouped(self, messages: Sequence[Message]) -> dict[Report, list[_Success]]:
         """Return the messages that can be processed together, by their common report."""

@@ -14,6 +14,7 @@ from typing import NamedTuple, assert_never
 import msgspec
 from msgspec.structs import replace
 
+from interlock.engine.outbox import message_in
 from interlock.engine.unit_of_work import Decision, journalled_once
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.job import JOB
@@ -37,6 +38,7 @@ from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody,
 from interlock.systems.orchestrator.cancellation import commit_of, messages_of
 from interlock.systems.orchestrator.failures import Failure, FailureClass, classify
 from interlock.systems.orchestrator.grants import ANY_JOB, any_job, is_about_one
+from interlock.systems.orchestrator.notifications import RUN_JOBS, JobChanged, change_of_all
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import MAX_DELAY_S
 from interlock.systems.orchestrator.texts import (
@@ -481,16 +483,28 @@ class HeardTogether(msgspec.Struct, frozen=True):
     answer: Answer
     change: records.Change
     not_after: datetime | None
+    to_run: JobChanged | None = None
+    """The message to the run of all of them, about one of them."""
 
-    def batch(self, ids: Sequence[str], seen: Sequence[datetime], results: Sequence[bytes]) -> records.Batch:
-        """Return the batch of these jobs, with when each was last written and its result."""
-        return records.Batch(
+    def work(
+        self, before: Sequence[Record], seen: Sequence[datetime], results: Sequence[bytes], now: datetime
+    ) -> records.Work:
+        """Return the work for these jobs, with when each was last written and its result.
+
+        Jobs of a run send it one message, so that they are committed all, or none.
+        """
+        batch = records.Batch(
             change=self.change,
-            ids=tuple(ids),
+            ids=tuple([record.id for record in before]),
             expected_at=tuple(seen),
             result=tuple(results),
             not_after=self.not_after,
         )
+        if self.to_run is None:
+            return batch
+        changes = [change for commit in batch.commits() for change in commit.changes]
+        message = change_of_all(self.to_run, before).message(before[0].id, now)
+        return Commit(changes=(*changes, message), not_after=self.not_after)
 
 
 def result_in(message: Complete, token: str, settings: OrchestratorSettings) -> bytes | None:
@@ -517,9 +531,11 @@ def decide_completions(
     )
     decision = decide_message(stands_for_all, token, completion, now, mark, settings)
     commit = decision.commit
-    if commit is None or len(commit.changes) != 1 or commit.refusals:
+    if commit is None or not commit.changes or commit.refusals:
         return None
-    (change,) = commit.changes
+    change, *messages = commit.changes
+    if any(message.queue != RUN_JOBS for message in messages):
+        return None
     common = replace(change, id="", expected_at=None, result=None)
     # The next attempt may depend on the id of the job, like its pause.
     if (
@@ -529,7 +545,8 @@ def decide_completions(
         or is_about_one(common)
     ):
         return None
-    return HeardTogether(decision.answer, common, commit.not_after)
+    to_run = message_in(messages[0].body, JobChanged) if messages else None
+    return HeardTogether(decision.answer, common, commit.not_after, to_run)
 
 
 def _cleaned(message: Message) -> Message:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import get_args
+from typing import TypeVar, get_args
 
 import msgspec
 
@@ -24,6 +24,7 @@ from interlock.systems.orchestrator.body import (
     JobGiven,
     LimitPart,
     Place,
+    PlanPlace,
     Provenance,
     RunPart,
     SimulationPart,
@@ -52,6 +53,7 @@ MAX_METADATA_NAME = 100
 MAX_SECRETS = 50
 MAX_KEY = 200
 """Maximum length of a unique key; a longer one that is made of arguments is cut."""
+T = TypeVar("T")
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _NO_INPUT = msgspec.Raw(b"null")
 MOST_KINDS = 8
@@ -69,6 +71,7 @@ def new_job(
     origin_job_id: str | None = None,
     origin: Provenance | None = None,
     run: RunPart | None = None,
+    plan: PlanPlace | None = None,
     simulation: SimulationPart | None = None,
     tree: TreePart | None = None,
     unique: UniquePart | None = None,
@@ -102,7 +105,7 @@ def new_job(
     )
     parent = run.run_id if run is not None else spec.parent_job_id
     place = Place(spec.queue, tuple(sorted(set(spec.labels))), spec.priority, parent)
-    given = _given(spec, unique)
+    given = given_by(spec, unique, plan)
     draft = JobAggregate(job_id, JOB.initial, body, place, now, settings, given=given)
     draft.send(job.Validate(at=now))
     if not held and after is None:
@@ -190,7 +193,7 @@ class NewJobs(msgspec.Struct, frozen=True):
 def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJobs]:
     """Return the specs in groups of equal ones; raise for the first invalid one."""
     return [
-        NewJobs(like, places, [_given(specs[place]) for place in places])
+        NewJobs(like, places, [given_by(specs[place]) for place in places])
         for like, places in _checked(specs, settings)
     ]
 
@@ -202,24 +205,36 @@ def check_specs(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> Non
 
 def _checked(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[tuple[JobSpec, list[int]]]:
     """Return what equal specs have in common, and their places; raise for the first invalid one."""
-    groups: list[tuple[JobSpec, list[int]]] = []
+    groups = grouped([without_given(spec) for spec in specs])
+    firsts = {places[0] for _, places in groups}
     for place, spec in enumerate(specs):
-        like = msgspec.structs.replace(spec, input=_NO_INPUT, description="", trace={}, metadata={})
-        for common, places in reversed(groups[-MOST_KINDS:]):
-            if like == common:
-                _check_given(spec, settings)
-                places.append(place)
-                break
-        else:
-            check_spec(spec, settings)
-            groups.append((like, [place]))
+        (check_spec if place in firsts else _check_given)(spec, settings)
     return groups
 
 
-def _given(spec: JobSpec, unique: UniquePart | None = None) -> bytes:
+def without_given(spec: JobSpec) -> JobSpec:
+    """Return the spec without what no decision depends on."""
+    return msgspec.structs.replace(spec, input=_NO_INPUT, description="", trace={}, metadata={})
+
+
+def grouped(values: Iterable[T]) -> list[tuple[T, list[int]]]:
+    """Return each value with the places of those that are equal to it, compared with the last few only."""
+    groups: list[tuple[T, list[int]]] = []
+    for place, value in enumerate(values):
+        for common, places in reversed(groups[-MOST_KINDS:]):
+            if value == common:
+                places.append(place)
+                break
+        else:
+            groups.append((value, [place]))
+    return groups
+
+
+def given_by(spec: JobSpec, unique: UniquePart | None = None, plan: PlanPlace | None = None) -> bytes:
+    """Return what a job is given that no decision depends on."""
     if unique is None and spec.unique is not None:
         unique = unique_part(spec)
-    return encode_given(JobGiven(spec.input, spec.description, spec.trace, spec.metadata, unique))
+    return encode_given(JobGiven(spec.input, spec.description, spec.trace, spec.metadata, unique, plan))
 
 
 def without_context(spec: JobSpec) -> JobSpec:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from interlock.engine.bulk import Item, apply_all
 from interlock.engine.loops import gather_all
-from interlock.engine.outbox import DeliveryPolicy, OutboxMessage, sent, take_all, undelivered
+from interlock.engine.outbox import DeliveryPolicy, message_in, sent, take_all, undelivered
 from interlock.engine.recovery import commit_with_recovery
 from interlock.engine.unit_of_work import Decision, Engine, contended, failed
 from interlock.errors import (
@@ -405,7 +405,7 @@ class Trees:
         by_root: dict[str, list[tuple[TreeMessage, Record]]] = {}
         for record in taken:
             if record.queue != CANCEL_CHILDREN:
-                message = msgspec.json.decode(_payload(record), type=TreeMessage)
+                message = message_in(record.body, TreeMessage)
                 by_root.setdefault(message.root_id, []).append((message, record))
         await gather_all(self._done([record], self._stop_below(record)) for record in orders)
         await gather_all(
@@ -468,7 +468,7 @@ class Trees:
     # Stop
 
     async def _stop_below(self, record: Record) -> None:
-        request = msgspec.json.decode(_payload(record), type=CancelChildren)
+        request = message_in(record.body, CancelChildren)
         await self.stop_children(request.job_id, "parent", f"its parent {request.job_id} was stopped")
 
     async def stop_children(self, parent_id: str, why: str, reason: str) -> None:
@@ -528,7 +528,3 @@ def raise_for_retry(results: Iterable[object]) -> None:
             raise result
         if isinstance(result, InterlockError) and result.code == "contended":
             raise result
-
-
-def _payload(record: Record) -> bytes:
-    return bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload)

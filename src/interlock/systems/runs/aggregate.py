@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from interlock.engine.aggregate import Aggregate, Columns
@@ -18,7 +19,7 @@ from interlock.lifecycles.couplings import COUPLINGS, Recipient
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.run import RUN, Run, RunState
-from interlock.machine import Event, Step
+from interlock.machine import Event, Machine, Step
 from interlock.machine.cascade import EventRules, Refusal, Root, Wiring, create, order, to
 from interlock.store.records import Record
 from interlock.systems.orchestrator.notifications import JobChanged
@@ -275,8 +276,8 @@ class RunAggregate(Aggregate):
 
     def _apply_job(self, change: JobChanged) -> bool:
         """Apply the change of a job; return whether the job has ended."""
-        step = _step_of_job(change.event, change.source, change.target)
-        before = self._state_of(change.place) if change.place < len(self._states) else ""
+        step = _step_of_job(JOB, change.event, change.source, change.target)
+        before = self._state_of(change.place) if 0 <= change.place < len(self._states) else ""
         after = letters.HEARD.get(change.target, "")
         if self.graph is None or step is None or not before or before in letters.ENDED:
             return False
@@ -286,9 +287,8 @@ class RunAggregate(Aggregate):
         if has_ended:
             self._count(change, after)
             if step.source is job.RUNNING and before != letters.RUNNING:
-                begins = next(each for each in JOB.steps_from(job.PENDING) if each.target is job.RUNNING)
                 # Its start was not reported, or the message is still on its way.
-                self.follow_step(JOB, begins, change)
+                self.follow_step(JOB, _begins(JOB), change)
         self.follow_step(JOB, step, change)
         return has_ended
 
@@ -347,10 +347,19 @@ class RunAggregate(Aggregate):
         return True
 
 
-def _step_of_job(event: str, source: str, target: str) -> Step[JobState] | None:
-    """Return the step of a job, from its table."""
-    steps = (step for state in JOB.states if state == source for step in JOB.steps_at(state))
+@lru_cache(maxsize=1_024)
+def _step_of_job(
+    table: Machine[JobState, Any], event: str, source: str, target: str
+) -> Step[JobState] | None:
+    """Return the step of a job, from its table; None for a step that is not in it."""
+    steps = (step for state in table.states if state == source for step in table.steps_at(state))
     return next((step for step in steps if step.event == event and step.target == target), None)
+
+
+@lru_cache(maxsize=8)
+def _begins(table: Machine[JobState, Any]) -> Step[JobState]:
+    """Return the step with which a job begins."""
+    return next(each for each in table.steps_from(job.PENDING) if each.target is job.RUNNING)
 
 
 def _run(record: RunAggregate, _: JobChanged | None) -> Any:

@@ -19,12 +19,13 @@ from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
 from itertools import groupby
+from typing import TypeAlias
 
 import msgspec
 
-from interlock.engine.bulk import Item, apply_all
+from interlock.engine.bulk import Item, apply_all, commit_all_with_recovery
 from interlock.engine.loops import gather_all
-from interlock.engine.outbox import OutboxMessage, outgoing, returned, sent, take_all
+from interlock.engine.outbox import message_in, outgoing, returned, sent, take_all
 from interlock.engine.recovery import commit_with_recovery
 from interlock.engine.unit_of_work import Applied, Decision, Engine, contended, failed
 from interlock.errors import InterlockError
@@ -32,6 +33,7 @@ from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.store.records import (
+    Batch,
     Change,
     Commit,
     Committed,
@@ -44,23 +46,26 @@ from interlock.store.records import (
     record_after,
 )
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.body import RunPart
+from interlock.systems.orchestrator.body import PlanPlace, Provenance, RunPart
 from interlock.systems.orchestrator.cancellation import commit_of
+from interlock.systems.orchestrator.grants import ANY_JOB, Shape, any_job, common_change, shape_of
 from interlock.systems.orchestrator.ids import JobIds
-from interlock.systems.orchestrator.notifications import RUN_JOBS, JobChanged
+from interlock.systems.orchestrator.notifications import RUN_JOBS, RUN_JOBS_TOGETHER, JobChanged, JobsChanged
 from interlock.systems.orchestrator.planned_approvals import open_gate
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.submission import new_job, release
+from interlock.systems.orchestrator.submission import given_by, grouped, new_job, release, without_given
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.plan_validation import confined, origin_of, spec_of
 from interlock.systems.runs.plans import PIECE, PlanGraph, PlanPiece, Plans, piece_key, renamed_piece
+from interlock.wire.jobs import JobSpec
 
 ORDERS = "run.orders"
 """The topic of orders from runs to their jobs."""
 PATIENCE_S = 60.0
 """Time for the committing process to carry out its orders, before others do."""
 
+Changes: TypeAlias = JobChanged | JobsChanged
 HOLD, RELEASE, STOP = "hold", "release", "stop"
 
 
@@ -171,6 +176,9 @@ class Orders:
         self, order: JobOrder, graph: PlanGraph, places: Sequence[int], making: JobSource | None
     ) -> dict[int, JobMatch]:
         """Apply the order to each job; return the lookup result by place."""
+        done = await self._apply_together(order, graph, places, making)
+        answers = dict.fromkeys(done, JobMatch.OURS)
+        places = [place for place in places if place not in answers]
         items = [
             Item(
                 Key(JOB.name, graph.ids[place]),
@@ -179,12 +187,32 @@ class Orders:
             )
             for place in places
         ]
-        answers = {}
         for place, result in zip(places, await apply_all(self._engine, items), strict=True):
             if isinstance(result, InterlockError):
                 raise result
             answers[place] = result.answer if isinstance(result, Applied) else JobMatch.OURS
         return answers
+
+    async def _apply_together(
+        self, order: JobOrder, graph: PlanGraph, places: Sequence[int], making: JobSource | None
+    ) -> list[int]:
+        """Apply the order to jobs that are alike, by one decision; return the places where that was done."""
+        if len(places) < 2 or order.what == STOP:
+            return []
+        now, mark = await self._engine.clock.now(), self._engine.mark()
+        if order.new:
+            new = [self._new(order, place, making) for place in places]
+            batches = created_together([each for each in new if each], now, mark, self._settings)
+        elif order.what == RELEASE:
+            found = await self._engine.load([Key(JOB.name, graph.ids[place]) for place in places])
+            ours = [record for record in found if record is not None and record.parent == order.run_id]
+            batches = released_together(ours, order, now, mark, self._settings)
+        else:
+            return []
+        outcomes = await commit_all_with_recovery(self._engine, batches)
+        ids = [name for batch in batches for name in batch.ids]
+        done = {name for name, each in zip(ids, outcomes, strict=True) if isinstance(each, Committed)}
+        return [place for place in places if graph.ids[place] in done]
 
     def _decide(
         self,
@@ -197,12 +225,11 @@ class Orders:
     ) -> Decision[JobMatch]:
         if record is not None and record.parent != order.run_id:
             return Decision(JobMatch.FOREIGN)
-        draft = (
-            JobAggregate.of(record, now, self._settings)
-            if record is not None
-            else self._made(order, place, making, now)
-        )
-        if draft is None:
+        if record is not None:
+            draft = JobAggregate.of(record, now, self._settings)
+        elif (new := self._new(order, place, making)) is not None:
+            draft = new.draft(now, self._settings)
+        else:
             return Decision(JobMatch.MISSING)
         gate = decide_order(order, draft, mark)
         if not draft.taken and not gate:
@@ -228,26 +255,95 @@ class Orders:
             await self._engine.apply([key], decide)
         self._plans.forget(run_id)
 
-    def _made(
-        self, order: JobOrder, place: int, making: JobSource | None, now: datetime
-    ) -> JobAggregate | None:
+    def _new(self, order: JobOrder, place: int, making: JobSource | None) -> NewRunJob | None:
         piece = making.pieces.get(making.graph.piece_of(place)) if making is not None else None
         if making is None or piece is None:
             return None
         body, spec = making.body, making.body.spec
         planned = confined(piece.jobs[place - piece.first], body)
-        part = RunPart(
-            run_id=order.run_id,
-            place=place,
-            name=planned.name,
-            required=planned.required,
-            root=making.graph.carried.issuperset(making.graph.needs[place]),
-            approval=planned.approval,
+        return NewRunJob(
+            id=making.graph.ids[place],
+            spec=spec_of(planned, priority=spec.priority, trace=spec.trace, from_fork=spec.source.from_fork),
+            plan=PlanPlace(place, planned.name),
+            part=RunPart(
+                run_id=order.run_id,
+                required=planned.required,
+                root=making.graph.carried.issuperset(making.graph.needs[place]),
+                approval=planned.approval,
+            ),
+            origin=origin_of(body, planned),
+            held=order.what != RELEASE or planned.approval is not None,
         )
-        job_id = making.graph.ids[place]
-        job_spec = spec_of(planned, priority=spec.priority, trace=spec.trace, from_fork=spec.source.from_fork)
-        held, origin = order.what != RELEASE or planned.approval is not None, origin_of(body, planned)
-        return new_job(job_spec, job_id, now, self._settings, run=part, origin=origin, held=held)
+
+
+class NewRunJob(msgspec.Struct, frozen=True):
+    """A job of a run that is to be created."""
+
+    id: str
+    spec: JobSpec
+    plan: PlanPlace
+    part: RunPart
+    origin: Provenance | None
+    held: bool
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """All that decisions about it depend on."""
+        return without_given(self.spec), self.part, self.origin, self.held
+
+    def draft(self, now: datetime, settings: OrchestratorSettings, job_id: str = "") -> JobAggregate:
+        """Return the new job, or under another id."""
+        return new_job(
+            self.spec,
+            job_id or self.id,
+            now,
+            settings,
+            run=self.part,
+            plan=self.plan,
+            origin=self.origin,
+            held=self.held,
+        )
+
+
+def created_together(
+    new: Sequence[NewRunJob], now: datetime, mark: str, settings: OrchestratorSettings
+) -> list[Batch]:
+    """Return the jobs that are alike as batches, decided once; the others are decided one by one. Pure."""
+    batches = []
+    for _, places in grouped(each.shape for each in new):
+        some = [new[place] for place in places]
+        if len(some) == 1 or some[0].part.approval is not None:
+            continue
+        commit = commit_of(some[0].draft(now, settings, ANY_JOB), mark=mark, actor="orchestrator")
+        if (common := common_change(commit)) is not None:
+            batches.append(
+                Batch(
+                    change=msgspec.structs.replace(common, given=None),
+                    ids=tuple([each.id for each in some]),
+                    given=tuple([given_by(each.spec, plan=each.plan) for each in some]),
+                )
+            )
+    return batches
+
+
+def released_together(
+    held: Sequence[Record], order: JobOrder, now: datetime, mark: str, settings: OrchestratorSettings
+) -> list[Batch]:
+    """Return the release of jobs that are alike as batches, decided once. Pure."""
+    shapes: dict[Shape, list[Record]] = {}
+    for record in held:
+        shapes.setdefault(shape_of(record), []).append(record)
+    batches = []
+    for some in shapes.values():
+        draft = JobAggregate.of(any_job(some[0], now), now, settings)
+        if len(some) == 1 or decide_order(order, draft, mark) or not draft.taken:
+            continue
+        common = common_change(commit_of(draft, mark=mark, actor="orchestrator", reason=order.why))
+        if common is not None:
+            ids = tuple([record.id for record in some])
+            seen = tuple([record.updated_at for record in some])
+            batches.append(Batch(change=common, ids=ids, expected_at=seen))
+    return batches
 
 
 def decide_order(order: JobOrder, draft: JobAggregate, mark: str = "") -> tuple[Change, ...]:
@@ -351,17 +447,22 @@ class RunReconciler:
 
     async def apply_changes(self, *, limit: int = MANY) -> int:
         """Apply reported job changes to their runs; return their number."""
-        taken = await take_all(self._engine.store, (RUN_JOBS,), timedelta(seconds=PATIENCE_S), limit=limit)
-        by_run: dict[str, list[tuple[JobChanged, Record]]] = {}
+        topics = (RUN_JOBS, RUN_JOBS_TOGETHER)
+        taken = await take_all(self._engine.store, topics, timedelta(seconds=PATIENCE_S), limit=limit)
+        by_run: dict[str, list[tuple[Changes, Record]]] = {}
         for record in taken:
-            change = msgspec.json.decode(_payload(record), type=JobChanged)
+            change: Changes = (
+                message_in(record.body, JobsChanged)
+                if record.queue == RUN_JOBS_TOGETHER
+                else message_in(record.body, JobChanged)
+            )
             by_run.setdefault(change.run_id, []).append((change, record))
         found = await self._engine.store.load([Key(RUN.name, run_id) for run_id in by_run])
         pairs = zip(by_run.values(), found, strict=True)
         await gather_all(self.bring(changes, known) for changes, known in pairs)
         return len(taken)
 
-    async def bring(self, changes: Sequence[tuple[JobChanged, Record]], known: Record | None) -> None:
+    async def bring(self, changes: Sequence[tuple[Changes, Record]], known: Record | None) -> None:
         """Commit all changes reported to one run."""
         conflict: Conflict | None = None
         for _ in range(self._engine.max_tries):
@@ -378,8 +479,8 @@ class RunReconciler:
         raise contended([Key(RUN.name, changes[0][0].run_id)], conflict, self._engine.max_tries)
 
     async def _again(
-        self, changes: Sequence[tuple[JobChanged, Record]]
-    ) -> tuple[Record | None, list[tuple[JobChanged, Record]]]:
+        self, changes: Sequence[tuple[Changes, Record]]
+    ) -> tuple[Record | None, list[tuple[Changes, Record]]]:
         """Return the current run, and the changes that no other process has applied meanwhile."""
         run_key = Key(RUN.name, changes[0][0].run_id)
         known, *messages = await self._engine.store.load([run_key, *(record.key for _, record in changes)])
@@ -390,15 +491,13 @@ class RunReconciler:
         ]
         return known, ours
 
-    async def _commit_of(
-        self, changes: Sequence[tuple[JobChanged, Record]], known: Record | None
-    ) -> RunCommit:
+    async def _commit_of(self, changes: Sequence[tuple[Changes, Record]], known: Record | None) -> RunCommit:
         mark = self._engine.mark()
         messages = [sent(record, mark) for _, record in changes]
         draft = await self._draft(known)
         if draft is None:
             return RunCommit(Commit(changes=tuple(messages)))  # the run was pruned
-        apply_job_changes(draft, [change for change, _ in changes])
+        apply_job_changes(draft, [each for change, _ in changes for each in change.each])
         return run_commit_of(draft, mark=mark, actor="orchestrator", more=messages)
 
     async def _draft(self, record: Record | None) -> RunAggregate | None:
@@ -424,7 +523,7 @@ class RunReconciler:
         """Carry out pending orders; return their number."""
         taken = await take_all(self._engine.store, (ORDERS,), timedelta(seconds=PATIENCE_S), limit=limit)
         for record in taken:
-            await self._follow(msgspec.json.decode(_payload(record), type=JobOrder), record)
+            await self._follow(message_in(record.body, JobOrder), record)
         return len(taken)
 
     async def carry_out(self, prepared: RunCommit, at: datetime) -> None:
@@ -479,7 +578,3 @@ def fire_deadlines(record: Record, now: datetime, mark: str, settings: Orchestra
     unattended = draft.state is run.CREATED or draft.is_planned_already
     more = (run_message(draft, PLANS, f"plan.{record.version}", mark),) if unattended else ()
     return run_commit_of(draft, mark=mark, actor="clock", more=more, taken=False).commit
-
-
-def _payload(record: Record) -> bytes:
-    return bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload)

@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from interlock.engine.outbox import MESSAGE, OutboxMessage
+from interlock.engine.outbox import MESSAGE, message_in
 from interlock.errors import TransitionRefused
 from interlock.lifecycles import lease
 from interlock.lifecycles.job import JOB
 from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
 from interlock.store.records import (
-    Change,
     Commit,
     Committed,
     Outcome,
@@ -32,6 +31,7 @@ from interlock.store.records import (
 )
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import LOG
+from interlock.systems.orchestrator.body import JobGiven, encode_given
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of, swept
 from interlock.systems.orchestrator.grants import Claiming, foresee, offers_of
 from interlock.systems.orchestrator.notifications import RUN_JOBS, JobChanged
@@ -43,7 +43,15 @@ from interlock.systems.orchestrator.runner_messages import (
 )
 from interlock.systems.orchestrator.submission import alike, new_job
 from interlock.systems.orchestrator.tokens import Token, token_for
-from interlock.systems.runs.reconciler import RELEASE, STOP, JobOrder, decide_order
+from interlock.systems.runs.reconciler import (
+    RELEASE,
+    STOP,
+    JobOrder,
+    NewRunJob,
+    created_together,
+    decide_order,
+    released_together,
+)
 from interlock.testing.model_checker import bit
 from interlock.wire.runner import (
     Ack,
@@ -214,7 +222,7 @@ class Deciding:
     def submit(self, number: int) -> Entry:
         """Return the submitted job."""
         commit = commit_of(self._new(number), mark=MARK, actor="user")
-        if self.plan.part(number) is not None:  # jobs of a run are created one by one
+        if self.plan.part(number) is not None:  # jobs of a run are created by its orders
             return self._committed(ABSENT, commit, number, cause="orchestrator")
         names = (*OTHERS, JOB_ID)
         (group,) = alike([self.plan.spec(number)] * len(names), self._settings)
@@ -304,17 +312,15 @@ class Deciding:
         result = result_in(message, str(token), self._settings)
         if result is None:
             return None
-        records = [*_like(record), record]
         report = Report(1, message.runner_id, message.cost)
-        decided = decide_completions(report, token, records[0], NOW, MARK, self._settings)
+        decided = decide_completions(report, token, _like(record)[0], NOW, MARK, self._settings)
         if decided is None:
             return None
-        ids, seen = [each.id for each in records], [each.updated_at for each in records]
-        return decided.batch(ids, seen, [result] * len(records)).commits()[-1]
+        return one_by_one([decided.work([record], [record.updated_at], [result], NOW)])[-1]
 
     def _claim(self, value: int, worker: int) -> Entry | None:
         record = self._record(value)
-        alone, together = (self._offered(worker, [*others, record]) for others in ((), _like(record)))
+        alone, together = (self._offered(worker, [record, *others]) for others in ((), _like(record)))
         if alone is None or together is None:
             return None
         (single, _), (commit, grant) = alone, together
@@ -323,18 +329,18 @@ class Deciding:
         return entry
 
     def _offered(self, worker: int, records: Sequence[Record]) -> tuple[Commit, Grant] | None:
-        """Return the grant of the last of these jobs, in one claim for all of them."""
+        """Return the grant of the first of these jobs, in one claim for all of them."""
         request = ClaimRequest(
             runner_id=runner_of(worker), acknowledge=self.plan.acknowledge, limit=len(records)
         )
         token = token_for(request.runner_id.encode(), JOB_ID, 1, 1)
         claiming = Claiming(request, token.secret, token.digest, 1, MARK, self._settings, MAX_BODY)
         for offer in offers_of(claiming, records, NOW):
-            if records[-1] in offer.before and offer.grants:
-                foresight = None if offer.change.id else foresee(claiming, records[0], NOW)
+            if records[0] in offer.before and offer.grants:
+                foresight = None if offer.change.id else foresee(claiming, records[-1], NOW)
                 if foresight is not None:  # what a store may have committed before it asked
                     offer = msgspec.structs.replace(offer, change=foresight.change)  # noqa: PLW2901
-                return one_by_one([offer.work])[-1], offer.grants[-1]
+                return Commit(changes=(offer.changes[0], *offer.messages)), offer.grants[0]
         return None
 
     def _sweep(self, value: int) -> Entry:
@@ -357,11 +363,29 @@ class Deciding:
         )
         decide_order(order, draft)
         commit = commit_of(draft, mark=MARK, actor="orchestrator") if draft.taken else None
-        return self._committed(value, commit, number, cause="user")
+        together = self._follow_together(value, number, order)
+        if together is None:
+            return self._committed(value, commit, number, cause="user")
+        return self._alike(commit, together, value, number, cause="user")
+
+    def _follow_together(self, value: int, number: int, order: JobOrder) -> Commit | None:
+        """Return the effect of a run's order on one of several jobs that are alike; None if it has none."""
+        part, place = self.plan.part(number), self.plan.place(number)
+        if part is None or place is None or order.what != RELEASE:
+            return None
+        if value == ABSENT:
+            spec, held = self.plan.spec(number), False
+            new = [NewRunJob(name, spec, place, part, None, held) for name in (*OTHERS, JOB_ID)]
+            batches = created_together(new, NOW, MARK, self._settings)
+        else:
+            record = self._record(value)
+            batches = released_together([*_like(record), record], order, NOW, MARK, self._settings)
+        return batches[0].commits()[-1] if batches else None
 
     def _new(self, number: int, *, held: bool = False) -> JobAggregate:
         plan = self.plan
-        return new_job(plan.spec(number), JOB_ID, NOW, self._settings, run=plan.part(number), held=held)
+        part, place = plan.part(number), plan.place(number)
+        return new_job(plan.spec(number), JOB_ID, NOW, self._settings, run=part, plan=place, held=held)
 
     # Commits
 
@@ -425,7 +449,9 @@ class Deciding:
     def _record(self, value: int) -> Record:
         found = self.values[value]
         assert found is not None
-        return found.record()
+        place = self.plan.place(self._job_of[value])
+        given = b"" if place is None else encode_given(JobGiven(plan=place))
+        return msgspec.structs.replace(found.record(), given=given)
 
     def _moved(self, value: int, **changes: Any) -> int:
         return self._intern(self._job_of[value], normal(self._record(value), **changes))
@@ -439,7 +465,11 @@ class Deciding:
         return known
 
     def _kind_of(self, number: int) -> int:
-        """Return the number shared by jobs with equal plans, so that they are symmetric."""
+        """Return the number shared by jobs with equal plans, so that they are symmetric; a run tells its own
+        jobs apart.
+        """
+        if self.plan.part(number) is not None:
+            return number
         return self.plan.jobs.index(self.plan.jobs[number])
 
     def _learn(self, number: int, value: Value) -> None:
@@ -476,12 +506,7 @@ class Deciding:
 def _message_in(commit: Commit) -> JobChanged | None:
     """Return the message of the job to its run in a commit."""
     messages = [each for each in commit.changes if each.kind == MESSAGE.name and each.queue == RUN_JOBS]
-    return message_in(messages[0], JobChanged) if messages else None
-
-
-def message_in(change: Change, kind: type[T]) -> T:
-    """Return the message in a commit."""
-    return msgspec.json.decode(msgspec.json.decode(change.body, type=OutboxMessage).payload, type=kind)
+    return message_in(messages[0].body, JobChanged) if messages else None
 
 
 def finished(coroutine: Coroutine[Any, Any, T]) -> T:

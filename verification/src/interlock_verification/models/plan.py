@@ -7,7 +7,7 @@ from functools import cached_property
 import msgspec
 
 from interlock.lifecycles.durations import Durations
-from interlock.systems.orchestrator.body import RunPart
+from interlock.systems.orchestrator.body import PlanPlace, RunPart
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.runs.plans import PlanGraph
 from interlock.systems.settings import Settings
@@ -85,6 +85,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the run data of this job; None outside of a run."""
         return None
 
+    def place(self, number: int) -> PlanPlace | None:  # noqa: ARG002 - used by plans with a run
+        """Return the place of this job in its run; None outside of a run."""
+        return None
+
     def spec(self, number: int) -> JobSpec:
         """Return the spec of this job."""
         job = self.jobs[number]
@@ -145,5 +149,8 @@ class RunPlan(Plan, frozen=True, kw_only=True, dict=True):
 
     def part(self, number: int) -> RunPart:
         """Return the run data of this job."""
-        name, required = self.graph.names[number], self.required[number]
-        return RunPart(run_id=RUN_ID, place=number, name=name, required=required, root=True)
+        return RunPart(run_id=RUN_ID, required=self.required[number], root=True)
+
+    def place(self, number: int) -> PlanPlace:
+        """Return the place of this job in the run."""
+        return PlanPlace(number, self.graph.names[number])

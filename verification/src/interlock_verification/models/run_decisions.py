@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import NamedTuple
 
-from interlock.engine.outbox import MESSAGE
+from interlock.engine.outbox import MESSAGE, message_in
 from interlock.errors import TransitionRefused
 from interlock.lifecycles import run
 from interlock.lifecycles.run import RUN, Run, RunState
@@ -33,7 +33,7 @@ from interlock.systems.runs.reconciler import (
 from interlock.testing.model_checker import bit
 from interlock.wire.runs import AwaitedApproval, Plan, RunSpec, Source
 from interlock_verification import claims
-from interlock_verification.models.job_decisions import MARK, Shelf, finished, message_in
+from interlock_verification.models.job_decisions import MARK, Shelf, finished
 from interlock_verification.models.job_values import FAR_S, NOW
 from interlock_verification.models.plan import RUN_ID, RunPlan
 
@@ -305,5 +305,5 @@ def _commit(draft: RunAggregate) -> Commit:
 def _orders(commit: Commit) -> list[tuple[int, str, str]]:
     """Return the orders of the run to its jobs."""
     letters = [change for change in commit.changes if change.kind == MESSAGE.name and change.queue == ORDERS]
-    orders = [message_in(letter, JobOrder) for letter in letters]
+    orders = [message_in(letter.body, JobOrder) for letter in letters]
     return [(place, order.what, order.why) for order in orders for place in order.places]

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from interlock.engine.outbox import MESSAGE, SENT, OutboxMessage
+from interlock.engine.outbox import MESSAGE, SENT, message_in
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.job import JOB
@@ -17,7 +17,7 @@ from interlock.lifecycles.worker import WORKER
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Key, Note, Record
 from interlock.systems.fleet.spec import TASK
-from interlock.systems.orchestrator.body import AttemptBody, given_of
+from interlock.systems.orchestrator.body import AttemptBody, given_of, place_in_run
 from interlock.systems.orchestrator.cancellation import CancelChildren
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.tokens import read_token
@@ -138,8 +138,7 @@ class TreeJudge:
         if record.queue != CANCEL_CHILDREN or record.state != SENT:
             return
         self._watcher.saw("a subtree is stopped")
-        payload = bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload)
-        parent = msgspec.json.decode(payload, type=CancelChildren).job_id
+        parent = message_in(record.body, CancelChildren).job_id
         for child, born_at in sorted(self._children.get(parent, {}).items()):
             look = self._look_of(child)
             if (
@@ -487,7 +486,8 @@ class Judge:
         if look.body.origin_job_id is not None or look.body.simulation is not None:
             return  # it was requested as a retry, or executes a requested run or simulation
         if look.body.run is not None:
-            self.runs.made(job_id, look.body)
+            assert isinstance(look.value, Record)
+            self.runs.made(job_id, look.body.run, place_in_run(look.body.run, look.value.given))
             return
         if look.body.task == TASK:
             self.fleet.made(job_id, _input_of(look))

@@ -13,7 +13,7 @@ import msgspec
 from interlock.lifecycles import job, run
 from interlock.lifecycles.run import RUN, RunState
 from interlock.store.records import Record
-from interlock.systems.orchestrator.body import JobBody
+from interlock.systems.orchestrator.body import JobBody, RunPart
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.plans import PLAN, PlanPiece
 from interlock_verification.claims import ASKED_FOR, SUBMISSION_CLAIMS, Submission
@@ -136,14 +136,12 @@ class RunJudge:
 
     # Jobs
 
-    def made(self, job_id: str, body: JobBody) -> None:
+    def made(self, job_id: str, part: RunPart, place: int) -> None:
         """Check the creation of a job of a run."""
-        part = body.run
-        assert part is not None
         planned = self._runs.get(part.run_id)
         if planned is None:
             return
-        other = planned.made.setdefault(part.place, job_id)
+        other = planned.made.setdefault(place, job_id)
         if part.run_id in self.shaken:
             return
         pieces = self._pieces.get(part.run_id, {}).values()
@@ -151,7 +149,7 @@ class RunJudge:
         if guarded and not planned.body.approvals:
             self._broke(APPROVED_FIRST, f"{job_id} is made, without an approval of {part.run_id}", job_id)
         if other != job_id:
-            self._broke(MADE_ONCE, f"place {part.place} of {part.run_id} is {other} and {job_id}", job_id)
+            self._broke(MADE_ONCE, f"place {place} of {part.run_id} is {other} and {job_id}", job_id)
 
     def begun(self, job_id: str, body: JobBody) -> None:
         """Check the first grant of a job of a run."""

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from interlock.engine.outbox import SENT, OutboxMessage
+from interlock.engine.outbox import SENT, message_in
 from interlock.lifecycles import job, lease, worker
 from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.records import Record
@@ -125,8 +125,7 @@ class WorkerJudge:
         """Handle a changed message; a sent one has had its effect."""
         if record.queue != LET_GO or record.state != SENT:
             return
-        payload = bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload)
-        order = msgspec.json.decode(payload, type=ReleaseLeases)
+        order = message_in(record.body, ReleaseLeases)
         life = self._lives.get(order.worker_id)
         if life is None or life.held_since is None:
             return
