@@ -18,7 +18,7 @@ from interlock.lifecycles.couplings import Recipient
 from interlock.machine.cascade import order
 from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs.aggregate import RunAggregate
-from interlock.wire.runner import Grant
+from interlock.wire.runner import Grant, Heard
 from interlock.wire.runs import PlannedJob
 
 
@@ -95,9 +95,13 @@ async def live(case: Case) -> None:
             await site.runs.cancel(run_id)
             is_canceled = True
         pick = case.order[steps % len(case.order)] if case.order else 0
-        name = sorted(active)[pick % len(active)]
-        grant = active.pop(name)
-        await site.heard(failed(grant, "compile") if name in case.failing else done(grant))
+        some = sorted(active)[pick % len(active) :][: 1 + pick % 4]
+        grants = {name: active.pop(name) for name in some}
+        reports = [
+            failed(grant, "compile") if name in case.failing else done(grant)
+            for name, grant in grants.items()
+        ]
+        assert all(isinstance(answer, Heard) for answer in await site.port.report(reports))
         keepers: list[Any] = [site, neighbour] if pick % 2 else [neighbour, site]
         await asyncio.gather(*(keeper.recover() for keeper in keepers))
         steps += 1
