@@ -13,6 +13,7 @@ import interlock
 import interlock.testing
 
 ROOT = Path(__file__).parents[2]
+SYSTEMS = ROOT / "src/interlock/systems"
 VARIABLE = re.compile(r"INTERLOCK_[A-Z][A-Z_]*[A-Z]\b")
 
 
@@ -65,3 +66,15 @@ def test_every_variable_of_the_source_is_described_or_known_to_be_internal() -> 
     }
     described = set(references.TEXTS["environment"]) | set(references.TEXTS["internal"]["variables"])
     assert read - described == set()
+
+
+def test_the_deciders_that_the_page_on_reliability_names_are_those_of_production() -> None:
+    paragraph = (ROOT / "docs/reliability.md").read_text().partition("calls the production code:")[2]
+    named = re.findall(r"`([a-z_]+)\.([a-z_]+)`", paragraph.partition("`interlock.lifecycles`")[0])
+    assert len(named) > 5
+    missing = [
+        f"{module}.{name}"
+        for module, name in named
+        if not any(f"def {name}(" in path.read_text() for path in SYSTEMS.rglob(f"{module}.py"))
+    ]
+    assert missing == []

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from interlock.engine.aggregate import Aggregate, Columns
@@ -304,8 +305,13 @@ class RunAggregate(Aggregate):
         graph = self.graph
         if graph is None:
             return
-        for place in dict.fromkeys(each for one in ended for each in graph.dependents[one]):
-            if self._state_of(place) == letters.WAITING and all(map(self._is_met, graph.needs[place])):
+        following = dict.fromkeys(chain.from_iterable(graph.dependents[one] for one in ended))
+        waiting = [place for place in following if self._state_of(place) == letters.WAITING]
+        # Each is looked at once: in a plan of layers, all jobs of a layer need all of the one before.
+        needed = set(chain.from_iterable(graph.needs[place] for place in waiting))
+        missing = {place for place in needed if not self._is_met(place)}
+        for place in waiting:
+            if missing.isdisjoint(graph.needs[place]):
                 self._states[place] = ord(letters.RELEASED)
                 self.release.append(place)
 
