@@ -522,8 +522,7 @@ class RunReconciler:
     async def follow_orders(self, *, limit: int = FEW) -> int:
         """Carry out pending orders; return their number."""
         taken = await take_all(self._engine.store, (ORDERS,), timedelta(seconds=PATIENCE_S), limit=limit)
-        for record in taken:
-            await self._follow(message_in(record.body, JobOrder), record)
+        await gather_all(self._follow(message_in(record.body, JobOrder), record) for record in taken)
         return len(taken)
 
     async def carry_out(self, prepared: RunCommit, at: datetime) -> None:
@@ -532,8 +531,9 @@ class RunReconciler:
             self._engine.bus.publish(RunProgressed(prepared.mentioned))
         if prepared.decided:
             self._engine.bus.publish(RunDecided())
-        for order, change in prepared.orders:
-            await self._follow(order, record_after(change, None, at))
+        await gather_all(
+            self._follow(order, record_after(change, None, at)) for order, change in prepared.orders
+        )
 
     async def _follow(self, order: JobOrder, record: Record) -> None:
         try:
