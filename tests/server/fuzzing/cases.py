@@ -49,6 +49,11 @@ AS_MADE = [*ALWAYS, checks.negative_data_rejection, checks.unsupported_method]
 """What was put right in a request may make it a good one, so this is for those that were left alone."""
 
 
+REFUSALS = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429]
+"""Answers to what the document does not allow; 413 to a token that is longer than a request may be."""
+CONFIG = {"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}}
+
+
 def schema_of(more: Sequence[Route] = (), *, tokens: bool = False) -> BaseSchema:
     """The document of a server, as a fuzzer reads it."""
     return _read(more, tokens) if more else _own(tokens)
@@ -61,7 +66,7 @@ def _own(tokens: bool) -> BaseSchema:
 
 def _read(more: Sequence[Route], tokens: bool) -> BaseSchema:
     document = json.loads(json.dumps(document_of(every_route(more), tokens_required=tokens)))
-    return schemathesis.openapi.from_dict(document, config=SchemathesisConfig())
+    return schemathesis.openapi.from_dict(document, config=SchemathesisConfig.from_dict(CONFIG))
 
 
 def operations(schema: BaseSchema) -> dict[str, Operation]:
