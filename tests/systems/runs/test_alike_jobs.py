@@ -43,6 +43,7 @@ from interlock.systems.orchestrator.runner_messages import (
 )
 from interlock.systems.orchestrator.tokens import digest_of, read_token
 from interlock.systems.runs import reconciler
+from interlock.systems.runs.body import RunBody
 from interlock.systems.runs.reconciler import (
     RELEASE,
     JobOrder,
@@ -79,7 +80,7 @@ ORIGINS = st.sampled_from([None, Provenance(ref="main")])
 
 
 @st.composite
-def new_jobs(draw: st.DrawFn, **common: Any) -> list[NewRunJob]:
+def new_jobs(draw: st.DrawFn, /, **common: Any) -> list[NewRunJob]:
     """Up to nine jobs of a plan, of up to three kinds, with something in common."""
     kinds = draw(st.lists(st.tuples(SPECS, PARTS, ORIGINS, st.booleans()), min_size=1, max_size=3))
     drawn = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=9))
@@ -254,12 +255,12 @@ async def test_a_job_of_a_layer_whose_id_is_taken_gets_another_one(
     original = reconciler.Orders.carry_out
     squatted: list[str] = []
 
-    async def squat_first(self: reconciler.Orders, order: JobOrder) -> None:
+    async def squat_first(self: reconciler.Orders, order: JobOrder, body: RunBody | None = None) -> None:
         graph = await self._plans.graph(order.run_id, order.pieces)
         if graph is not None and not squatted:
             squatted.append(graph.ids[order.places[3]])
             await site.squat(squatted[0])
-        await original(self, order)
+        await original(self, order, body)
 
     monkeypatch.setattr(reconciler.Orders, "carry_out", squat_first)
     run_id = await site.begin(*(planned(f"a{n}") for n in range(6)))

@@ -8,6 +8,7 @@ import pytest
 from tests.systems.runs.site import Site, planned
 
 from interlock.engine.debounce import Debouncer
+from interlock.systems.runs.body import RunBody
 from interlock.systems.runs.reconciler import JobOrder, Orders
 from interlock.wire.runs import Plan, RunSpec
 
@@ -17,7 +18,7 @@ async def test_an_order_is_followed_at_once_by_others_when_its_process_ends(
 ) -> None:
     begun = asyncio.Event()
 
-    async def for_ever(_: Orders, __: JobOrder) -> None:
+    async def for_ever(_: Orders, __: JobOrder, ___: RunBody | None = None) -> None:
         begun.set()
         await asyncio.Event().wait()
 

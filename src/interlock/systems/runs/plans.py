@@ -26,6 +26,8 @@ PIECE_BYTES = 400_000
 SKIPPED_PIECE = 2_000
 KEPT_GRAPHS = 256
 KEPT_JOBS = 200_000
+KEPT_PIECES = 64
+"""Number of pieces that are kept after they were stored: the same process probably carries the plan out."""
 
 
 class PlanState(StrEnum):
@@ -188,9 +190,10 @@ class Plans:
         self._store = store
         self._graphs: OrderedDict[str, PlanGraph] = OrderedDict()
         self._jobs = 0
+        self._stored: OrderedDict[Key, PlanPiece] = OrderedDict()
 
     async def pieces(self, run_id: str, number: int) -> list[PlanPiece] | None:
-        """Return all pieces of a plan; None if some are missing."""
+        """Return all pieces of a plan as they are stored; None if some are missing."""
         records = await self.records(run_id, number)
         return [_DECODER.decode(each.body) for each in records] if len(records) == number else None
 
@@ -201,12 +204,24 @@ class Plans:
         found = await self._store().load([piece_key(run_id, each) for each in range(number)])
         return [each for each in found if each is not None]
 
+    def keep(self, run_id: str, pieces: Sequence[PlanPiece]) -> None:
+        """Keep the pieces of a plan that was just stored."""
+        for number, piece in enumerate(pieces[:KEPT_PIECES]):
+            self._stored[piece_key(run_id, number)] = piece
+        while len(self._stored) > KEPT_PIECES:
+            self._stored.popitem(last=False)
+
     async def some(self, run_id: str, numbers: Sequence[int]) -> dict[int, PlanPiece]:
-        """Return some pieces, by number."""
-        found = await self._store().load([piece_key(run_id, number) for number in numbers])
-        return {
+        """Return some pieces, by number. Ids of jobs may have been replaced since: the graph has them."""
+        keys = {number: piece_key(run_id, number) for number in numbers}
+        known = {number: self._stored[key] for number, key in keys.items() if key in self._stored}
+        missing = [number for number in numbers if number not in known]
+        if not missing:
+            return known
+        found = await self._store().load([keys[number] for number in missing])
+        return known | {
             number: _DECODER.decode(each.body)
-            for number, each in zip(numbers, found, strict=True)
+            for number, each in zip(missing, found, strict=True)
             if each is not None
         }
 

@@ -31,7 +31,7 @@ from interlock.errors import (
 from interlock.lifecycles import run
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.run import RUN, RunState
-from interlock.store.records import Change, Commit, Key, Record
+from interlock.store.records import Change, Commit, Key, Record, record_after
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -199,9 +199,10 @@ class RunPreparation:
 
     async def _take_up(self, run_id: str, body: RunBody) -> None:
         """Continue with the stored plan: submitted with the run, taken over, or held."""
-        pieces = await self._plans.pieces(run_id, body.pieces)
-        if pieces is None:
+        stored = await self._plans.some(run_id, range(body.pieces))
+        if len(stored) < body.pieces:
             return
+        pieces = [stored[number] for number in range(body.pieces)]
         jobs = [
             job
             for piece in pieces
@@ -251,18 +252,22 @@ class RunPreparation:
     async def _begin(self, run_id: str) -> Record | None:
         """Start planning, or wait for an approval; return the run, None if there is none."""
 
+        before: Record | None = None
+
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
-            draft = decide_planning(found[0], now, self._settings.durations)
+            nonlocal before
+            (before,) = found
+            draft = decide_planning(before, now, self._settings.durations)
             if draft is None:
                 return Decision(None)
             prepared = run_commit_of(draft, mark=self._engine.mark(), actor="orchestrator")
             return Decision(prepared, prepared.commit)
 
         applied = await self._engine.apply([Key(RUN.name, run_id)], decide)
-        if isinstance(applied, Applied) and applied.answer is not None:
-            await self._reconciler.carry_out(applied.answer, applied.at)
-        (record,) = await self._engine.store.load([Key(RUN.name, run_id)])
-        return record
+        if not isinstance(applied, Applied) or applied.answer is None:
+            return before
+        await self._reconciler.carry_out(applied.answer, applied.at)
+        return record_after(applied.answer.commit.changes[0], before, applied.at)
 
     async def _accept_plan(self, run_id: str, plan: Plan, awaits: AwaitedApproval | None) -> None:
         now = await self._engine.clock.now()
@@ -299,6 +304,7 @@ class RunPreparation:
         applied = await self._engine.apply([Key(RUN.name, run_id)], decide)
         if isinstance(applied, Applied) and applied.answer is not None:
             self._plans.remember(run_id, graph)
+            self._plans.keep(run_id, pieces)
             await self._reconciler.carry_out(applied.answer, applied.at)
 
     async def _fail(self, run_id: str, error: str, reason: str) -> None:

@@ -149,28 +149,31 @@ class Orders:
         self._plans = plans
         self._settings = settings
 
-    async def carry_out(self, order: JobOrder) -> None:
-        """Carry out an order; idempotent."""
+    async def carry_out(self, order: JobOrder, body: RunBody | None = None) -> None:
+        """Carry out an order; idempotent. `body` is that of the run, if it is known."""
         graph = await self._plans.graph(order.run_id, order.pieces)
         if graph is None:
             return  # the run was pruned, and its plan with it
-        making = await self._making(order, graph, order.places) if order.new else None
+        making = await self._making(order, graph, order.places, body) if order.new else None
         answers = await self._apply(order, graph, order.places, making)
         if missing := _those(answers, JobMatch.MISSING):
-            making = await self._making(order, graph, missing)
+            making = await self._making(order, graph, missing, body)
             answers |= await self._apply(order, graph, missing, making)
         if taken := _those(answers, JobMatch.FOREIGN):
             await self._rename(order.run_id, graph, taken)
             again = msgspec.structs.replace(order, places=tuple(taken), new=False)
             await self.carry_out(again)
 
-    async def _making(self, order: JobOrder, graph: PlanGraph, places: Sequence[int]) -> JobSource | None:
-        (record,) = await self._engine.store.load([Key(RUN.name, order.run_id)])
-        if record is None:
-            return None
+    async def _making(
+        self, order: JobOrder, graph: PlanGraph, places: Sequence[int], body: RunBody | None
+    ) -> JobSource | None:
+        if body is None:
+            (record,) = await self._engine.store.load([Key(RUN.name, order.run_id)])
+            if record is None:
+                return None
+            body = decode_run(record.body)
         numbers = sorted({graph.piece_of(place) for place in places})
-        pieces = await self._plans.some(order.run_id, numbers)
-        return JobSource(decode_run(record.body), graph, pieces)
+        return JobSource(body, graph, await self._plans.some(order.run_id, numbers))
 
     async def _apply(
         self, order: JobOrder, graph: PlanGraph, places: Sequence[int], making: JobSource | None
@@ -383,6 +386,8 @@ class RunCommit(msgspec.Struct, frozen=True):
     """The id of the run, if its state is reported."""
     decided: bool = False
     """Whether its outcome is decided."""
+    body: RunBody | None = None
+    """The run, for its orders."""
 
 
 def run_commit_of(
@@ -408,7 +413,7 @@ def run_commit_of(
     lines = draft.lines
     on_its_way = lines and lines[-1].target in (run.AWAITING_APPROVAL, *run.PLANNED)
     mentioned = draft.id if on_its_way else ""
-    return RunCommit(commit, tuple(orders) if taken else (), mentioned, draft.is_decided)
+    return RunCommit(commit, tuple(orders) if taken else (), mentioned, draft.is_decided, draft.body)
 
 
 def run_message(draft: RunAggregate, topic: str, change: str, mark: str) -> Change:
@@ -522,7 +527,7 @@ class RunReconciler:
     async def follow_orders(self, *, limit: int = FEW) -> int:
         """Carry out pending orders; return their number."""
         taken = await take_all(self._engine.store, (ORDERS,), timedelta(seconds=PATIENCE_S), limit=limit)
-        await gather_all(self._follow(message_in(record.body, JobOrder), record) for record in taken)
+        await self._follow([(message_in(record.body, JobOrder), record) for record in taken])
         return len(taken)
 
     async def carry_out(self, prepared: RunCommit, at: datetime) -> None:
@@ -531,25 +536,28 @@ class RunReconciler:
             self._engine.bus.publish(RunProgressed(prepared.mentioned))
         if prepared.decided:
             self._engine.bus.publish(RunDecided())
-        await gather_all(
-            self._follow(order, record_after(change, None, at)) for order, change in prepared.orders
-        )
+        orders = [(order, record_after(change, None, at)) for order, change in prepared.orders]
+        await self._follow(orders, prepared.body)
 
-    async def _follow(self, order: JobOrder, record: Record) -> None:
+    async def _follow(self, orders: Sequence[tuple[JobOrder, Record]], body: RunBody | None = None) -> None:
+        """Carry out orders at the same time; `body` is that of their run, if they are of one."""
+        if not orders:
+            return
         try:
-            await self._orders.carry_out(order)
+            await gather_all(self._orders.carry_out(order, body) for order, _ in orders)
         except asyncio.CancelledError:
-            await self._give_back(record)
+            await self._give_back([record for _, record in orders])
             raise
-        done = Commit(changes=(sent(record, self._engine.mark()),))
+        mark = self._engine.mark()
+        done = Commit(changes=tuple(sent(record, mark) for _, record in orders))
         await commit_with_recovery(self._engine.store, self._engine.committer, done)
 
-    async def _give_back(self, record: Record) -> None:
-        """Give an order back, so that another process can carry it out before the timeout."""
+    async def _give_back(self, records: Sequence[Record]) -> None:
+        """Give orders back, so that another process can carry them out before the timeout."""
         with contextlib.suppress(TimeoutError, InterlockError):
             async with asyncio.timeout(GIVE_BACK_S):
-                now = await self._engine.clock.now()
-                back = Commit(changes=(returned(record, now, self._engine.mark()),))
+                now, mark = await self._engine.clock.now(), self._engine.mark()
+                back = Commit(changes=tuple(returned(record, now, mark) for record in records))
                 await commit_with_recovery(self._engine.store, self._engine.committer, back)
 
     # Deadlines

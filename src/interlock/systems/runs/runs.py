@@ -20,7 +20,7 @@ from interlock.engine.unit_of_work import Decision, Engine, IdempotencyKey
 from interlock.lifecycles import run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
-from interlock.store.records import Commit, Entry, Key, Record, Repeated
+from interlock.store.records import Change, Commit, Entry, Key, Record, Repeated, record_after
 from interlock.systems.orchestrator.explanation import Blocker, find_blockers
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.limits import Limits
@@ -276,9 +276,10 @@ class RunService:
         actor: str,
         again: RunOrigin,
     ) -> RunView:
-        def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
+        pieces: list[PlanPiece] = []
+
+        def decide(_: Sequence[Record | None], now: datetime) -> Decision[Change]:
             run_id, mark = self._ids.draw(now), self.engine.mark()
-            pieces: list[PlanPiece] = []
             body = RunBody(
                 spec=msgspec.structs.replace(spec, plan=None),
                 group=group_of(spec),
@@ -290,7 +291,7 @@ class RunService:
             )
             if plan is not None:
                 ids = [again.carried.get(place) or self._job_ids.draw(now) for place in range(len(plan.jobs))]
-                pieces = pieces_of(plan, ids, frozenset(again.carried))
+                pieces[:] = pieces_of(plan, ids, frozenset(again.carried))
                 body.pieces = len(pieces)
                 body.fail_fast, body.timeout_s = plan.fail_fast, plan.timeout_s
                 body.approvals_s = seconds_for_approvals(plan.jobs, self.settings.durations)
@@ -302,13 +303,16 @@ class RunService:
             ]
             request = idempotency_key.answered(msgspec.json.encode(run_id)) if idempotency_key else None
             changes = (change, *more, run_message(draft, PLANS, "plan", mark))
-            return Decision(run_id, Commit(changes=changes, request=request))
+            return Decision(change, Commit(changes=changes, request=request))
 
         applied = await self.engine.apply_once(idempotency_key, [], decide)
         if isinstance(applied, Repeated):
             return await self.view(msgspec.json.decode(applied.recorded.answer.body, type=str))
+        record = record_after(applied.answer, None, applied.at)
+        self._plans.keep(record.id, pieces)
         self.sweeper.run_submitted()
-        return await self.view(applied.answer)
+        carried = await self._jobs_named(list(again.carried.values()))
+        return _view_with(record, pieces, carried)
 
     # Cancel
 
@@ -448,8 +452,9 @@ class RunService:
         """Return the run with its jobs."""
         record = await self._load(run_id)
         pieces = await self._plans.pieces(run_id, decode_run(record.body).pieces) or []
-        jobs = await self._job_views(record, pieces)
-        return view_of(record, jobs=jobs, skipped=[each for piece in pieces for each in piece.skipped])
+        return _view_with(
+            record, pieces, await self._jobs_named([name for piece in pieces for name in piece.ids])
+        )
 
     async def outline(self, run_id: str) -> RunView:
         """Return the run without its jobs, which is cheap."""
@@ -477,7 +482,8 @@ class RunService:
             piece for piece in pieces if piece.first < wanted.stop and piece.first + len(piece.jobs) > first
         ]
         skip = first - some[0].first if some else 0
-        return (await self._job_views(record, some))[skip : skip + limit]
+        found = await self._jobs_named([name for piece in some for name in piece.ids])
+        return job_views(decode_run(record.body), some, found)[skip : skip + limit]
 
     async def history(self, run_id: str) -> list[Entry]:
         """Return the history of the run, oldest first; its jobs have separate histories."""
@@ -505,10 +511,6 @@ class RunService:
             return {}
         held = {one.id: await self._limits.explain(one, now, names=False) for one in jobs}
         return {job_id: blocker for job_id, blocker in held.items() if blocker is not None}
-
-    async def _job_views(self, record: Record, pieces: Sequence[PlanPiece]) -> list[RunJobView]:
-        found = await self._jobs_named([name for piece in pieces for name in piece.ids])
-        return job_views(decode_run(record.body), pieces, found)
 
     async def _jobs_named(self, names: Sequence[str]) -> dict[str, Record]:
         found: dict[str, Record] = {}
@@ -568,3 +570,9 @@ class RunService:
         """Stop handling events."""
         await self.sweeper.close()
         await self.reporting.close()
+
+
+def _view_with(record: Record, pieces: Sequence[PlanPiece], found: Mapping[str, Record]) -> RunView:
+    """Return the run with the jobs of its plan, of which these exist."""
+    jobs = job_views(decode_run(record.body), pieces, found)
+    return view_of(record, jobs=jobs, skipped=[each for piece in pieces for each in piece.skipped])
