@@ -80,8 +80,9 @@ OUTCOMES: dict[str, dict[str, Any]] = {
 
 
 def queued(spec: JobSpec, job_id: str, at: datetime = NOW) -> Record:
-    draft = new_job(spec, job_id, at - timedelta(seconds=9), DEFAULT_SETTINGS)
-    return record_after(draft.change(mark="m", actor="a"), None, at)
+    submitted_at = at - timedelta(seconds=9)
+    draft = new_job(spec, job_id, submitted_at, DEFAULT_SETTINGS)
+    return record_after(draft.change(mark="m", actor="a"), None, submitted_at)
 
 
 def claiming(*, runner: str = "r#1", acknowledge: bool = True) -> Claiming:
@@ -242,6 +243,12 @@ def heard_alone(record: Record, message: Complete, at: datetime) -> Decision[Ans
 def test_reports_heard_together_do_what_each_would_alone(said: list[str], shards: int, late: bool) -> None:
     spec = JobSpec(task="a", worker_count=shards, retries=1)
     records = [queued(spec, f"j_{place}") for place in range(len(said))]
+    if (
+        shards > 1
+    ):  # while another worker is wanted, a job keeps the place in the queue that it has by its age
+        firsts = offers_of(claiming(runner="r#2"), records, NOW)
+        records = [record_after(offer.change, offer.before[0], NOW) for offer in firsts]
+        assert [record.ready_at for record in records] == [record.created_at for record in records]
     at = NOW + timedelta(seconds=500 if late else 1)
     (offer,) = offers_of(claiming(), records, NOW)
     groups: dict[Report, list[tuple[Record, Complete, bytes]]] = {}
@@ -319,6 +326,17 @@ async def test_one_job_of_a_claim_may_be_cancelled_while_the_others_are_complete
     assert [view.result for view in views if view.state == "COMPLETED"] == [
         msgspec.Raw(b"%d" % place) for place in (0, 1, 3, 4, 5)
     ]
+
+
+async def test_jobs_for_several_workers_keep_their_place_in_the_queue_when_one_is_given(house: House) -> None:
+    """They were put behind younger jobs where two of them were claimed at once."""
+    old = [await house.submit(worker_count=2) for _ in range(2)]
+    house.clock.jump(1)
+    young = await house.submit()
+    house.clock.jump(1)
+    first, second = await house.claim(limit=2), await house.claim(limit=3)
+    assert [grant.job_id for grant in first] == old
+    assert [grant.job_id for grant in second] == [*old, young]
 
 
 async def test_a_report_that_comes_twice_in_one_call_is_accepted_once(house: House) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 import msgspec
@@ -64,7 +64,9 @@ MAX_CLAIMERS = 64
 _ENOUGH_TIMES = 2
 ANY_JOB = "~any~job~"
 """The id of a job that represents all of its shape. No id has this character."""
-_ANY_JOB_BYTES = ANY_JOB.encode()
+_ANY_TIME = datetime(1, 1, 1, tzinfo=UTC)
+"""The time of its creation, before that of any job."""
+_OF_ONE = (ANY_JOB.encode(), msgspec.json.encode(_ANY_TIME))
 _encode = msgspec.json.Encoder().encode
 
 
@@ -309,12 +311,15 @@ def shape_of(record: Record) -> Shape:
 
 def any_job(like: Record, now: datetime) -> Record:
     """Return a job that represents all of this shape, without individual data."""
-    return replace(like, id=ANY_JOB, given=b"", created_at=now, updated_at=now, ready_at=None)
+    return replace(like, id=ANY_JOB, given=b"", created_at=_ANY_TIME, updated_at=now, ready_at=None)
 
 
 def is_about_one(change: Change) -> bool:
-    """Return whether a change names the representative job, so that it cannot hold for all."""
-    return _ANY_JOB_BYTES in change.body or _ANY_JOB_BYTES in _encode(replace(change, body=b""))
+    """Return whether a change has the id or the time of creation of the representative job, so that it cannot
+    hold for all.
+    """
+    columns = _encode(replace(change, body=b""))
+    return any(each in change.body or each in columns for each in _OF_ONE)
 
 
 def common_change(commit: Commit) -> Change | None:
