@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from interlock.errors import UnknownKind
+from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Decide
 from interlock.store.memory import MemoryStore
 from interlock.store.records import (
@@ -21,6 +23,7 @@ from interlock.store.records import (
     Conflict,
     Count,
     Feed,
+    Illegal,
     Key,
     Outcome,
     Page,
@@ -336,6 +339,25 @@ class RefusalsUnwritten(MemoryStore):
         return super()._commit_one(msgspec.structs.replace(commit, refusals=()))
 
 
+class LearnsNamesOnly(MemoryStore):
+    """The tables of what it has learned are not enforced."""
+
+    async def learn(self, kinds: Catalogue) -> None:
+        self._lax = set(kinds) - set(self._catalogue)
+        await super().learn(kinds)
+
+    def _why_not(self, commit: Commit, now: datetime) -> Outcome | None:
+        found = super()._why_not(commit, now)
+        return None if isinstance(found, Illegal) and found.key.kind in self._lax else found
+
+
+class ForgetsWhatItKnew(MemoryStore):
+    """What it learns replaces what it knew."""
+
+    async def learn(self, kinds: Catalogue) -> None:
+        self._catalogue = dict(kinds)
+
+
 CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     NoVersionCheck: (
         "test_a_late_write_under_an_old_version_is_refused",
@@ -406,6 +428,11 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     CountsWhatItHasSeen: ("test_a_count_that_looks_at_so_many_only_never_says_that_there_are_no_more",),
     OwnClock: ("test_a_created_record_is_as_it_was_said",),
     Deaf: ("test_a_subscriber_may_stop_while_others_go_on",),
+    LearnsNamesOnly: (
+        "test_the_table_of_a_learned_kind_is_enforced",
+        "test_records_of_both_kinds_are_one_commit",
+    ),
+    ForgetsWhatItKnew: ("test_what_was_known_before_is_as_it_was",),
     RefusalsUnwritten: ("test_a_refusal_is_journalled_and_changes_nothing",),
 }
 CASES = [(broken, name) for broken, names in CAUGHT_BY.items() for name in names]
@@ -420,7 +447,7 @@ async def run(name: str, opener: MemoryOpener) -> None:
 
 @pytest.mark.parametrize(("broken", "name"), CASES, ids=[f"{b.__name__}-{n}" for b, n in CASES])
 async def test_a_broken_rule_is_noticed(broken: type[MemoryStore], name: str) -> None:
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, UnknownKind)):
         await run(name, MemoryOpener(broken))
 
 

@@ -142,6 +142,7 @@ SUBJECTS = (
     "queries",
     "durability",
     "queue_retention",
+    "learning",
     "validation",
     "concurrency",
     "model",
