@@ -142,7 +142,7 @@ SUBJECTS = (
     "queries",
     "durability",
     "queue_retention",
-    "learning",
+    "new_kinds",
     "validation",
     "concurrency",
     "model",

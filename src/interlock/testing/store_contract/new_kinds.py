@@ -35,7 +35,7 @@ from interlock.testing.store_contract.builders import (
 from interlock.testing.store_contract.suite import StoreOpener, needs
 
 
-class Door(StrEnum):
+class DoorState(StrEnum):
     """States of a door."""
 
     SHUT = "shut"
@@ -44,14 +44,14 @@ class Door(StrEnum):
     BURNT = "burnt"
 
 
-SHUT, AJAR, GONE = Door.SHUT, Door.AJAR, Door.GONE
+SHUT, AJAR, GONE = DoorState.SHUT, DoorState.AJAR, DoorState.GONE
 push = command("push", "Open it.", by="guest")
 remove = command("remove", "Take it away.", by="carpenter")
 burn = command("burn", "Set it on fire.", by="fate")
 
 DOORS: Catalogue = catalogue_of(
     [
-        Machine[Door, None](
+        Machine[DoorState, None](
             name="door",
             doc="Something to go through.",
             initial=SHUT,
@@ -59,12 +59,12 @@ DOORS: Catalogue = catalogue_of(
                 state(SHUT, "Closed.", turn="guest"),
                 state(AJAR, "Open.", turn="carpenter"),
                 end(GONE, "No longer here."),
-                end(Door.BURNT, "Ashes."),
+                end(DoorState.BURNT, "Ashes."),
             ],
             rows=[
                 on(push, SHUT, AJAR, owner="guest", why="A guest comes."),
                 on(remove, AJAR, GONE, owner="carpenter", why="It is replaced."),
-                on(burn, (SHUT, AJAR), Door.BURNT, owner="fate", why="Fire."),
+                on(burn, (SHUT, AJAR), DoorState.BURNT, owner="fate", why="Fire."),
             ],
             stop=[burn],
         )
