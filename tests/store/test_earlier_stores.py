@@ -30,10 +30,12 @@ from interlock.store.records import Query
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.settings import Settings
+from interlock.systems.runtime import Runtime
+from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.testing.at_work import QUICK
 from interlock.testing.binaries import environment, postgres_programs
 from interlock.testing.servers import PostgresServer, RedisServer
+from interlock.wire.runner import ClaimRequest, Complete, Succeeded
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import DEFAULT
@@ -45,6 +47,8 @@ REFUSED = [name for name in RESTORED if name.startswith("development") and name.
 OPENED = [name for name in RESTORED if name not in REFUSED]
 SCHEMA_7 = "13ed4bb"
 """The commit whose code made the stores of schema 7."""
+PLACES_IN_BODIES = "c62b56f3"
+"""The last commit whose jobs of runs have their place in the body."""
 ENDED = {"CANCELED": 1, "COMPLETED": 4, "FAILED": 1}
 TIMED_OUT = {"CANCELED": 2, "COMPLETED": 3, "FAILED": 1}
 """The same in a store that is older than a day: its running job has used up its time."""
@@ -170,25 +174,23 @@ async def _write_hashes(url: str) -> None:
                 client.xadd(journal, {**fields, b"chain": b"c0ffee"}, cursor)
 
 
-@pytest.fixture(scope="session")
-def old_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The code that made the stores of schema 7."""
-    folder = tmp_path_factory.mktemp("old")
-    words = [
-        "git",
-        "-C",
-        str(STORES.parents[2]),
-        "archive",
-        "--output",
-        str(folder / "old.tar"),
-        f"{SCHEMA_7}:src",
-    ]
-    found = subprocess.run(words, capture_output=True, text=True, timeout=PROGRAM_S, check=False)
+def source_of(commit: str, folder: Path) -> Path:
+    """Return the code of an earlier commit."""
+    words = ["git", "-C", str(STORES.parents[2]), "archive", "--output", str(folder / "old.tar")]
+    found = subprocess.run(
+        [*words, f"{commit}:src"], capture_output=True, text=True, timeout=PROGRAM_S, check=False
+    )
     if found.returncode:
         pytest.xfail(f"This copy has no history to take the old version from: {found.stderr.strip()}")
     with tarfile.open(folder / "old.tar") as archive:
         archive.extractall(folder / "src", filter="data")
     return folder / "src"
+
+
+@pytest.fixture(scope="session")
+def old_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The code that made the stores of schema 7."""
+    return source_of(SCHEMA_7, tmp_path_factory.mktemp("old"))
 
 
 async def test_a_worker_of_the_old_version_finds_nothing_in_a_store_of_another_layout(
@@ -277,3 +279,58 @@ async def test_a_schema_that_was_changed_in_place_is_refused_with_what_happened(
     with pytest.raises(SchemaMismatch, match=r"development version.*changed in place.*Nothing was changed"):
         async with opened(url):
             pass
+
+
+OLD_RUN = """
+import asyncio, os
+import msgspec
+from interlock.store.urls import store_for
+from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.runtime import Runtime
+from interlock.systems.settings import DEFAULT_SETTINGS
+from interlock.wire.runner import ClaimRequest, Complete, Succeeded
+from interlock.wire.runs import Plan, PlannedJob, RunSpec
+
+def layer(name, *needs):
+    return [PlannedJob(name=f"{name}{n}", task="noop", needs=needs) for n in range(3)]
+
+async def main():
+    store = store_for(os.environ["INTERLOCK_URL"], CATALOGUE)
+    await store.open()
+    here = Runtime(store, DEFAULT_SETTINGS)
+    here.runs.prompt = False
+    jobs = [*layer("a"), *layer("b", "a0", "a1", "a2")]
+    run = await here.runs.submit(RunSpec(plan=Plan(jobs=tuple(jobs))))
+    while await here.runs.keep():
+        pass
+    grants = await here.orchestrator.claim(ClaimRequest(runner_id="r", limit=3))
+    ends = [Complete(token=grant.token, runner_id="r", outcome=Succeeded()) for grant in grants]
+    await here.orchestrator.report(ends[:2])
+    await here.close()
+    print(run.id, ends[2].token)
+
+asyncio.run(main())
+"""
+"""Leaves a run of which two jobs have ended, one runs and three wait; the run has not heard of the ends."""
+
+
+async def test_a_run_that_was_under_way_in_the_old_version_continues(tmp_path: Path) -> None:
+    """Its jobs have their place in the body, and its messages name one job each."""
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    old = {**os.environ, "PYTHONPATH": str(source_of(PLACES_IN_BODIES, tmp_path)), "INTERLOCK_URL": url}
+    words = [sys.executable, "-c", OLD_RUN]
+    left = subprocess.run(words, env=old, check=True, stdout=subprocess.PIPE, text=True, timeout=PROGRAM_S)
+    run_id, token = left.stdout.split()
+    async with opened(url) as store:
+        here = Runtime(store, DEFAULT_SETTINGS)
+        here.runs.prompt = False
+        ends, run = [Complete(token=token, runner_id="r", outcome=Succeeded())], await here.runs.view(run_id)
+        while run.outcome is None:  # a lease that has ended meanwhile is given again
+            await here.orchestrator.report(ends)
+            await here.orchestrator.sweep()
+            await here.runs.keep()
+            grants = await here.orchestrator.claim(ClaimRequest(runner_id="r", limit=10))
+            ends = [Complete(token=grant.token, runner_id="r", outcome=Succeeded()) for grant in grants]
+            run = await here.runs.view(run_id)
+        assert (run.outcome, run.tally) == ("SUCCESS", {"COMPLETED": 6})
+        assert (await audit(store, JOURNALLED, ["job", "run"])).faults == []
