@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 from msgspec.structs import replace
 
@@ -78,7 +79,8 @@ def plan_faults(plan: Plan, settings: OrchestratorSettings) -> Iterator[str]:
     for planned in plan.jobs:
         yield from _job_faults(planned, settings)
         yield from _needs_faults(planned, counts, skipped)
-    if cycle := _cycle({each.name: each.needs for each in plan.jobs}):
+    others = {each.name: [name for name in each.needs if name != each.name] for each in plan.jobs}
+    if cycle := cycle_in(others):
         yield "these jobs wait for each other: " + " → ".join(cycle)
 
 
@@ -120,37 +122,16 @@ def _needs_faults(planned: PlannedJob, known: Mapping[str, int], skipped: set[st
             yield f"{planned.name} needs {name!r}, which {what}"
 
 
-def _cycle(needs: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return some jobs that wait for each other, in order and closed; empty if there are none.
-
-    Jobs without open needs are removed repeatedly; the remaining ones are in or behind a cycle.
-    """
-    waiting = {
-        name: {each for each in set(of) if each in needs and each != name} for name, of in needs.items()
-    }
-    dependents: dict[str, list[str]] = {name: [] for name in waiting}
-    for name, of in waiting.items():
-        for each in of:
-            dependents[each].append(name)
-    free = [name for name, of in waiting.items() if not of]
-    while free:
-        name = free.pop()
-        del waiting[name]
-        for following in dependents[name]:
-            waiting[following].discard(name)
-            if not waiting[following]:
-                free.append(following)
-    return _closed_walk(waiting)
-
-
-def _closed_walk(waiting: Mapping[str, set[str]]) -> list[str]:
-    """Follow needs until a job repeats, and return the cycle."""
-    if not waiting:
-        return []
-    walk = [min(waiting)]
-    while (following := min(waiting[walk[-1]])) not in walk:
-        walk.append(following)
-    return [*walk[walk.index(following) :], following]
+def cycle_in(needs: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return some jobs that wait for each other, from one back to itself; empty if there are none."""
+    order = TopologicalSorter({name: [each for each in of if each in needs] for name, of in needs.items()})
+    try:
+        order.prepare()
+    except CycleError as error:
+        cycle: list[str] = error.args[1][:0:-1]  # from each job to one that it needs, not yet closed
+        first = cycle.index(min(cycle))
+        return [*cycle[first:], *cycle[: first + 1]]
+    return []
 
 
 def spec_of(

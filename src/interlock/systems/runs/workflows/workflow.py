@@ -26,6 +26,7 @@ import msgspec
 from yaml.nodes import Node
 
 from interlock.errors import PlanRefused
+from interlock.systems.runs.plan_validation import cycle_in
 from interlock.systems.runs.workflows import PlanRequest
 from interlock.systems.runs.workflows.field_types import PlacedTemplate, inside
 from interlock.systems.runs.workflows.git import FOLDER, Mirror, Repositories, WorkflowText
@@ -121,25 +122,10 @@ def _holes(*texts: PlacedTemplate | None) -> Iterator[tuple[str, Node, int]]:
 
 
 def _check_cycles(jobs: Mapping[str, WorkflowJob], faults: FileFaults) -> None:
-    """Remove jobs without open needs repeatedly; report the rest as a cycle."""
-    left = {name: {need.name for need in job.waits_for if need.name in jobs} for name, job in jobs.items()}
-    while free := [name for name, needs in left.items() if not needs & left.keys()]:
-        for name in free:
-            del left[name]
-    if left:
-        circle = _circle(left)
-        last = next(need for need in jobs[circle[0]].waits_for if need.name == circle[1])
-        faults.add(last.place, f"jobs wait for each other: {' → '.join(circle)}")
-
-
-def _circle(left: Mapping[str, set[str]]) -> list[str]:
-    """Return one cycle, from a job back to itself."""
-    path = [next(iter(left))]
-    while True:
-        following = min(left[path[-1]] & left.keys())
-        if following in path:
-            return [*path[path.index(following) :], following]
-        path.append(following)
+    """Report jobs that wait for each other."""
+    if cycle := cycle_in({name: [need.name for need in job.waits_for] for name, job in jobs.items()}):
+        last = next(need for need in jobs[cycle[0]].waits_for if need.name == cycle[1])
+        faults.add(last.place, f"jobs wait for each other: {' → '.join(cycle)}")
 
 
 def read_workflow(text: str, file: str = "workflow.yml") -> WorkflowFile:
