@@ -11,26 +11,25 @@ from pathlib import Path
 from tests.waiting import PROGRAM_S
 
 
-def unpacked(name: str, *packages: str) -> Path:
-    """Return a folder with the contents of these packages, which are fetched once for all test processes.
+def unpacked(package: str) -> Path:
+    """Return a folder with the contents of a package and of all that it needs and that is not installed here.
 
-    It is empty where they cannot be fetched.
+    They are fetched once for all test processes. There is no folder where they cannot be fetched.
     """
-    folder = folder_of(name)
+    folder = folder_of(package)
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # there are several test processes
         if not folder.exists():
-            _fetch(folder, packages)
+            _fetch(folder, _with_dependencies(package))
     return folder
 
 
-def folder_of(name: str) -> Path:
-    """Return where something is, or would be, unpacked."""
-    return Path(tempfile.gettempdir()) / f"interlock-tests-{name}-{os.geteuid()}"
+def folder_of(package: str) -> Path:
+    """Return where a package is, or would be, unpacked."""
+    return Path(tempfile.gettempdir()) / f"interlock-tests-{package}-{os.geteuid()}"
 
 
-def with_dependencies(package: str) -> tuple[str, ...]:
-    """Return the names of a package and of everything that it needs and that is not installed here."""
+def _with_dependencies(package: str) -> tuple[str, ...]:
     found = _would_be_installed(package)
     if not found and os.geteuid() == 0:
         _apt(tempfile.gettempdir(), "update")

@@ -105,7 +105,7 @@ def path_with_bubblewrap() -> str:
     to fail, and say so.
     """
     path = os.environ.get("PATH", os.defpath)
-    program = Path(shutil.which("bwrap") or unpacked("bubblewrap", "bubblewrap") / "usr" / "bin" / "bwrap")
+    program = Path(shutil.which("bwrap") or unpacked("bubblewrap") / "usr" / "bin" / "bwrap")
     if not program.exists():
         pytest.xfail("There is no bwrap, and no package of it can be fetched: apt install bubblewrap")
     prefix = AS_NOBODY if ROOT else ()

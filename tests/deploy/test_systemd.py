@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.debian import unpacked, with_dependencies
+from tests.debian import unpacked
 from tests.deploy.files import DEPLOY, MARGIN_S, STOPS_S, parsed, variables
 from tests.waiting import PROGRAM_S
 
@@ -118,7 +118,7 @@ def systemd_analyze() -> tuple[str, dict[str, str]]:
     installed = shutil.which("systemd-analyze")
     if installed:
         return installed, dict(os.environ)
-    root = unpacked("systemd", *with_dependencies("systemd"))
+    root = unpacked("systemd")
     program = root / "usr" / "bin" / "systemd-analyze"
     assert program.exists(), "systemd-analyze cannot be had: apt-get install systemd"
     libraries = sorted({str(path.parent) for path in root.rglob("*.so*")})

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.debian import folder_of, unpacked, with_dependencies
+from tests.debian import folder_of, unpacked
 from tests.waiting import PROGRAM_S
 
 INSTALLED = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -71,7 +71,7 @@ def _fetched(of_playwright: str) -> Chromium | None:
         )
     if path := shutil.which(of_playwright):
         return Chromium(path, {})
-    return _unpacked(unpacked("chromium", *with_dependencies("chromium")))
+    return _unpacked(unpacked("chromium"))
 
 
 def _unpacked(folder: Path) -> Chromium | None:

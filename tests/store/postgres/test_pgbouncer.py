@@ -36,8 +36,8 @@ class PgBouncer(Server):
     """A pool of three connections for each database."""
 
     def __init__(self, behind: PostgresServer) -> None:
-        super().__init__(tcp=False)
         self._program, self._libraries = program()
+        super().__init__(tcp=False)
         self._behind = behind
         settings = SETTINGS.format(host=behind.folder, folder=self.folder, port=PORT)
         (self.folder / "pgbouncer.ini").write_text(settings, encoding="utf-8")
@@ -63,7 +63,7 @@ def program() -> tuple[Path, str]:
     """Return pgbouncer, and where its libraries are; it is fetched from Debian where there is none."""
     if installed := shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin"):
         return Path(installed), ""
-    folder = unpacked("pgbouncer", "pgbouncer", "libc-ares2", "libevent-2.1-7")
+    folder = unpacked("pgbouncer")
     found = folder / "usr" / "sbin" / "pgbouncer"
     if not found.exists():
         pytest.fail("There is no pgbouncer, and its package cannot be fetched: apt install pgbouncer")

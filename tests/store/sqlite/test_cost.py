@@ -26,6 +26,11 @@ class Steps:
 
 
 async def steps_of_a_claim(store: SqliteStore) -> int:
+    """Count them three times: the first claim after a write takes more steps with newer versions of SQLite."""
+    return min([await _steps_of_a_claim(store) for _ in range(3)])
+
+
+async def _steps_of_a_claim(store: SqliteStore) -> int:
     steps = Steps()
     await store._writer.do(lambda ledger: ledger.connection.set_progress_handler(steps.count, 1))
     await store.claim(take(10, labels=("red",), handlers=("van", "bike")), leave)
