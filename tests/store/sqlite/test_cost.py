@@ -26,7 +26,7 @@ class Steps:
 
 
 async def steps_of_a_claim(store: SqliteStore) -> int:
-    """Count them three times: the first claim after a write takes more steps with newer versions of SQLite."""
+    """Count them three times: with newer versions of SQLite the first claim after a write takes more."""
     return min([await _steps_of_a_claim(store) for _ in range(3)])
 
 
