@@ -10,9 +10,10 @@ from pathlib import Path
 from tests.waiting import PROGRAM_S
 
 WALK = Path(__file__).parents[2] / "tools" / "walk.py"
-MOST_FILES, MOST_FUNCTIONS = 65, 420
+MOST_FILES, MOST_FUNCTIONS = 65, 430
 """What every job may meet from submit to done. There is some slack: on a slow machine a job takes so long
-that the epoch is read for each of them. Lower it when the way becomes shorter."""
+that the epoch is read for each of them, and with Python 3.13 some 20 functions more are seen. Lower it when
+the way becomes shorter."""
 
 
 def test_the_way_of_one_job_is_counted_from_the_client_to_the_table_and_back() -> None:

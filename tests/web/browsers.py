@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from tests.debian import folder_of, unpacked
 from tests.waiting import PROGRAM_S
+from tools.dashboard import find_node
 
 INSTALLED = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS = (
@@ -25,6 +26,23 @@ ARGUMENTS = (
     "--no-proxy-server",
 )
 """A browser that talks to nothing but the pages that it is told to open."""
+
+
+# Playwright's own node needs libatomic, which a small system does not have; the one that builds the dashboard
+# needs nothing.
+if (_node := find_node()) is not None:
+    os.environ.setdefault("PLAYWRIGHT_NODEJS_PATH", str(Path(_node.folder) / "node"))
+
+
+FONTS = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+<dir>/usr/share/fonts</dir>
+<dir>{folder}/usr/share/fonts</dir>
+<cachedir>{folder}/fonts.cache</cachedir>
+</fontconfig>
+"""
+"""Where Chromium finds the fonts that were unpacked with it; without any it crashes."""
 
 
 class NoBrowser(Exception):
@@ -80,4 +98,8 @@ def _unpacked(folder: Path) -> Chromium | None:
     if not program.is_file():
         return None
     libraries = sorted({str(path.parent) for path in (folder / "usr/lib").glob("*-linux-gnu/**/*.so*")})
-    return Chromium(str(program), {"LD_LIBRARY_PATH": os.pathsep.join(libraries)})
+    fonts = folder / "fonts.conf"
+    if not fonts.exists():
+        fonts.write_text(FONTS.format(folder=folder), encoding="utf-8")
+    added = {"LD_LIBRARY_PATH": os.pathsep.join(libraries), "FONTCONFIG_FILE": str(fonts)}
+    return Chromium(str(program), added)

@@ -31,14 +31,16 @@ def test_a_browser_that_is_installed_is_used_as_it_is(bare: Path, name: str) -> 
     assert browsers.chromium(str(bare / "of-playwright")) == browsers.Chromium(str(bare / name), {})
 
 
-def test_an_unpacked_browser_finds_the_libraries_beside_it(bare: Path) -> None:
+def test_an_unpacked_browser_finds_the_libraries_and_the_fonts_beside_it(bare: Path) -> None:
     for name in ("chromium/chromium", "x86_64-linux-gnu/libogg.so.0", "x86_64-linux-gnu/pulse/libp.so"):
         path = bare / "chromium/usr/lib" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o755)
     found = browsers.chromium(str(bare / "of-playwright"))
     lib = bare / "chromium/usr/lib/x86_64-linux-gnu"
-    assert found.environment == {"LD_LIBRARY_PATH": f"{lib}:{lib / 'pulse'}"}
+    assert found.environment["LD_LIBRARY_PATH"] == f"{lib}:{lib / 'pulse'}"
+    fonts = Path(found.environment["FONTCONFIG_FILE"]).read_text(encoding="utf-8")
+    assert f"<dir>{bare / 'chromium'}/usr/share/fonts</dir>" in fonts, "without a font it crashes"
 
 
 @pytest.mark.asyncio(loop_scope="session")
