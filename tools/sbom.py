@@ -115,7 +115,7 @@ def _component(name: str, scope: ComponentScope) -> Component:
         version=found.version,
         type=ComponentType.APPLICATION if name == PROJECT else ComponentType.LIBRARY,
         scope=scope,
-        description=found.metadata["Summary"] if "Summary" in found.metadata else None,
+        description=next(iter(found.metadata.get_all("Summary") or ()), None),
         purl=purl,
         bom_ref=str(purl),
         licenses=[licence_of(found)],
