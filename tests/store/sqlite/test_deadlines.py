@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE_S, until
 
 from interlock.errors import StoreUnavailable
 from interlock.store.records import Key
-from interlock.store.sqlite import SqliteStore
+from interlock.store.sqlite import SqliteStore, database, threads
 from interlock.store.sqlite.threads import ThreadCall
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.builders import creation, each, look, made, see
@@ -158,3 +158,25 @@ async def test_a_read_whose_transaction_sqlite_has_ended_reports_its_own_error(s
     with pytest.raises((sqlite3.DatabaseError, StoreUnavailable), match="the disk is broken"):
         await store._reader.do(fail)
     assert await look(store, "a") is None, "the connection can be used"
+
+
+async def test_a_store_is_opened_while_another_process_recovers_the_log(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection that reads did not wait: of fifty that were opened at once, one was told of a lock."""
+    tries: list[Path] = []
+
+    def recovering(path: Path) -> sqlite3.Connection:
+        tries.append(path)
+        if len(tries) < 3:
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY_RECOVERY
+            raise error
+        return database.connect(path)
+
+    monkeypatch.setattr(threads, "connect", recovering)
+    store = SqliteStore(str(path), CATALOGUE, timeout_s=PATIENCE_S)
+    await store.open()
+    assert len(tries) == 3
+    assert await look(store, "a") is None
+    await store.close()

@@ -22,7 +22,7 @@ from tests.systems.simulations.worker import (
     simulations,
     taken,
 )
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 from interlock.errors import AlreadyThere, InterlockError, TransitionRefused, VersionChanged
 from interlock.lifecycles.durations import Durations
@@ -226,7 +226,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def test_one_transition_has_one_winner_of_fifty_threads(url: str) -> None:
     """Each thread with a loop and a connection of its own, all at one moment."""
-    ready, outcomes = threading.Barrier(50), list[str]()
+    ready, outcomes = threading.Barrier(50, timeout=PATIENCE_S), list[str]()
 
     async def create() -> str:
         async with _household(url) as here:
@@ -344,7 +344,7 @@ class _household:  # noqa: N801 - read as a function
     """A connection of its own, as long as it is entered."""
 
     def __init__(self, url: str) -> None:
-        self._store = store_for(url, CATALOGUE)
+        self._store = store_for(url, CATALOGUE, timeout_s=PATIENCE_S)  # fifty are opened at once
 
     async def __aenter__(self) -> Runtime:
         await self._store.open()

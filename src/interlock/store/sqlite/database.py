@@ -225,7 +225,7 @@ def open_database(
             raise
         return connection
 
-    return _patiently(attempt, path, timeout_s)
+    return patiently(attempt, path, timeout_s)
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -330,7 +330,7 @@ def schema_of(connection: sqlite3.Connection) -> str:
     return "".join(f"{sql};\n" for (sql,) in rows)
 
 
-def _patiently(attempt: Callable[[], T], path: Path, timeout_s: float) -> T:
+def patiently(attempt: Callable[[], T], path: Path, timeout_s: float) -> T:
     """Retry while the file is busy: many processes may open it at once, and SQLite cannot wait for the switch
     to a log.
     """

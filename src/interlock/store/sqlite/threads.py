@@ -39,6 +39,7 @@ from interlock.store.sqlite.database import (
     leave_mark,
     load_kinds,
     open_database,
+    patiently,
     places_of,
 )
 from interlock.store.sqlite.failures import (
@@ -314,7 +315,8 @@ class Reader(DatabaseThread):
             self._connection.interrupt()
 
     def _open(self) -> None:
-        self._connection = connect(self._path)
+        # Another process may be recovering the log, or removing it after it was the last to use it.
+        self._connection = patiently(lambda: connect(self._path), self._path, self.timeout_s)
         self._connection.execute("PRAGMA query_only = ON")
 
     def _close(self) -> None:
