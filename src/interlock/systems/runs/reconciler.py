@@ -338,8 +338,10 @@ def released_together(
         shapes.setdefault(shape_of(record), []).append(record)
     batches = []
     for some in shapes.values():
+        if len(some) == 1:
+            continue
         draft = JobAggregate.of(any_job(some[0], now), now, settings)
-        if len(some) == 1 or decide_order(order, draft, mark) or not draft.taken:
+        if decide_order(order, draft, mark) or not draft.taken:
             continue
         common = common_change(commit_of(draft, mark=mark, actor="orchestrator", reason=order.why))
         if common is not None:
