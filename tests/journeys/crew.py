@@ -164,9 +164,10 @@ class Worker:
         """Wait until it has come to a state."""
         await self._crew.until(lambda: state in self.states, f"{self.name} is {state}")
 
-    def kill(self) -> None:
-        """`kill -9`."""
+    async def kill(self) -> None:
+        """`kill -9`, and wait for its end: a process that is yet to die may be given jobs by its server."""
         os.kill(self.pid, signal.SIGKILL)
+        await self._process.ended()
 
     async def freeze(self) -> None:
         """As a laptop that is closed, or a host that swaps."""

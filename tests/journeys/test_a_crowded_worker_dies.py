@@ -31,7 +31,7 @@ async def test_the_work_of_a_crowded_worker_is_done_again_without_a_storm(crew: 
     others = [await crew.ready(name, "--slots", "50") for name in ("ben", "carl", "dora")]
     before = await conflicts(place)
 
-    anna.kill()
+    await anna.kill()
     await crew.let_leases_run_out()
     await crew.all_completed(HELD)
 

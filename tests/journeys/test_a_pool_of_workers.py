@@ -64,7 +64,7 @@ async def test_workers_do_not_outlive_a_pool_that_was_killed(crew: Crew) -> None
     keeper = await pool(crew, "--workers", "2")
     pids = await spawned(crew, keeper, 2)
     await crew.until(lambda: len(keeper.said("worker_started")) == 2, "both have begun")
-    keeper.kill()
+    await keeper.kill()
     await crew.until(lambda: not any(map(alive, pids)), "they have gone as well")
 
 

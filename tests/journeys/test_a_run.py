@@ -43,7 +43,7 @@ async def test_a_run_outlives_the_worker_that_looks_after_it(crew: Crew) -> None
     await crew.noted("build began")
     await crew.ready("ben")
 
-    anna.kill()
+    await anna.kill()
     await crew.let_leases_run_out()
     crew.open_gate("build.2")
     view = await reported(crew, view.id)

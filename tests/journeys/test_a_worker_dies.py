@@ -29,7 +29,7 @@ async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(crew:
     )
     ben = await crew.ready("ben")
 
-    anna.kill()
+    await anna.kill()
     await crew.let_leases_run_out()
     view = await crew.ended(made.id)
 
@@ -71,7 +71,7 @@ async def test_work_of_a_killed_worker_continues_when_it_is_started_again_under_
     made = await crew.il.submit(errands.held, "work")
     await crew.noted("work began 1")
     await anna.says("worker_registered")  # a thread of its own does that, perhaps later than the first job
-    anna.kill()
+    await anna.kill()
     assert await anna.gone() == -9
     crew.open_gate("work.2")
     again = await crew.start("anna")

@@ -182,7 +182,7 @@ async def test_a_killed_worker_is_written_off_and_its_work_is_done_by_another(cr
     worker, view = await supervised(crew)
     made = await crew.il.submit(errands.held, "interrupted")
     await crew.noted("interrupted")
-    worker.kill()
+    await worker.kill()
     await worker.gone()
     await crew.pass_time(crew.durations.worker_silence_s + 1)
     await crew.ready("berta")

@@ -60,7 +60,7 @@ async def test_a_worker_that_restarts_under_its_old_name_is_not_taken_for_the_on
     first = await crew.start("web-1")
     made = await crew.il.submit(errands.held, "errand")
     await crew.noted("errand began 1")
-    first.kill()
+    await first.kill()
     await first.gone()
     await crew.let_leases_run_out()
     crew.open_gate("errand.2")

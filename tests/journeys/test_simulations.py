@@ -75,7 +75,7 @@ async def test_a_killed_worker_interrupts_it_and_another_continues_to_the_same_a
     flu = await crew.il.simulations.start(courses.counting, run_id="flu", seed=7, hold_at=20)
     await crew.noted("held flu")
 
-    anna.kill()
+    await anna.kill()
     await crew.pass_time(SILENCE_FIRST.simulation_silence_s + 1)
     gone = await is_in(crew, "flu", "interrupted")
     assert (gone.current_step, gone.saved_step, gone.completed_at) == (19, 19, None)

@@ -103,7 +103,7 @@ async def test_of_two_workers_that_look_for_expired_leases_one_requeues_each(cre
         crew.open_gate(f"errand{number}.2")
     await asyncio.gather(crew.ready("ben"), crew.ready("carl"))
 
-    anna.kill()
+    await anna.kill()
     await crew.let_leases_run_out()
 
     await crew.all_completed(held)

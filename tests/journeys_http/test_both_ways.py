@@ -48,7 +48,7 @@ async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(
         "its second step is saved",
     )
 
-    anna.kill()
+    await anna.kill()
     await crew.ready("ben")  # by then the server knows that nobody waits for work on anna's connection
     await crew.let_leases_run_out()
 

@@ -67,7 +67,7 @@ async def test_a_handler_that_runs_again_after_a_crash_finds_its_children_again(
     await crew.noted("submitted 1")
     before = [node.id for node in (await client.tree(made.id)).nodes]
 
-    anna.kill()
+    await anna.kill()
     await crew.let_leases_run_out()
     await crew.start("ben")
 
