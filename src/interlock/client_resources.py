@@ -40,7 +40,6 @@ from interlock.systems.kinds import AT, DeclaredKind
 from interlock.systems.orchestrator.waiters import waker
 from interlock.systems.runs.search import found_runs
 from interlock.systems.runs.workflows.flow import FlowFunction
-from interlock.systems.runs.workflows.workflow import spec_of_file
 from interlock.wire.filters import read_run_filter
 from interlock.wire.records import RecordExplanation, StoredRecord
 from interlock.wire.runs import Plan, RunExplanation, RunJobView, RunSpec, RunView, Source
@@ -182,6 +181,8 @@ def run_spec(work: Evaluation, source: Source | None, workflow: str, inputs: dic
         case FlowFunction():
             spec = work.spec(about, **inputs)
         case Path():
+            from interlock.systems.runs.workflows.workflow import spec_of_file  # noqa: PLC0415 - see `git`
+
             spec = spec_of_file(_text_of(work), work.name, about, {k: str(v) for k, v in inputs.items()})
         case Plan() if not inputs:
             spec = RunSpec(plan=work, source=about)

@@ -20,7 +20,7 @@ from tests.worker.git_server import git_server
 from interlock.systems.orchestrator.vault import SecretPolicy, SecretScope
 from interlock.systems.runs.settings import RunSettings
 from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
-from interlock.systems.runs.workflows.workflow import WorkflowPlanner
+from interlock.systems.runs.workflows.git import WorkflowPlanner
 from interlock.systems.settings import Settings
 from interlock.wire.access import Role
 from interlock.wire.runner import ClaimRequest

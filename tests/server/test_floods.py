@@ -25,7 +25,7 @@ from interlock.systems.access.principals import (
     Principal,
 )
 from interlock.systems.runs.webhook_security import github_signature
-from interlock.systems.runs.workflows.workflow import WorkflowPlanner
+from interlock.systems.runs.workflows.git import WorkflowPlanner
 from interlock.wire.access import Role
 
 CROWD = pick(100, 1_000)

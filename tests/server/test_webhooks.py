@@ -18,7 +18,7 @@ from interlock.server.settings import Rate
 from interlock.systems.runs.settings import RunSettings
 from interlock.systems.runs.trigger_events import Evaluation, Hook, Rule, TriggerSettings
 from interlock.systems.runs.webhook_security import Secret, github_signature, standard_headers
-from interlock.systems.runs.workflows.workflow import WorkflowPlanner
+from interlock.systems.runs.workflows.git import WorkflowPlanner
 from interlock.systems.settings import Settings
 from interlock.wire.runs import Plan, PlannedJob, RunFilter, RunSpec, Source
 

@@ -16,8 +16,7 @@ from tests.worker.test_checkout import Repository
 
 from interlock.errors import InvalidArguments
 from interlock.systems.runs.workflows import PlanRequest
-from interlock.systems.runs.workflows.git import Repositories
-from interlock.systems.runs.workflows.workflow import WorkflowPlanner
+from interlock.systems.runs.workflows.git import Repositories, WorkflowPlanner
 from interlock.wire.credentials import authorization
 from interlock.wire.runs import RunSpec, Source
 from interlock.worker.tasks import Registry

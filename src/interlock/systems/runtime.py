@@ -52,8 +52,7 @@ from interlock.systems.runs.caches import RunCaches
 from interlock.systems.runs.runs import RunService
 from interlock.systems.runs.workflows import Planner
 from interlock.systems.runs.workflows.flow import FlowPlanner
-from interlock.systems.runs.workflows.git import Repositories
-from interlock.systems.runs.workflows.workflow import WorkflowPlanner
+from interlock.systems.runs.workflows.git import Repositories, WorkflowPlanner
 from interlock.systems.schedules.schedules import ScheduleService
 from interlock.systems.settings import Settings
 from interlock.systems.simulations.manager import SimulationManager

@@ -18,7 +18,7 @@ from interlock.engine.clock import StoreClock
 from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
 from interlock.systems.runs.triggers import IdempotentSubmitter, Triggers
 from interlock.systems.runs.webhook_security import Secret, github_signature
-from interlock.systems.runs.workflows.workflow import WorkflowPlanner
+from interlock.systems.runs.workflows.git import WorkflowPlanner
 from interlock.systems.settings import Settings
 from interlock.testing.servers import PostgresServer, RedisServer
 from interlock.wire.runs import Receipt

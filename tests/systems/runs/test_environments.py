@@ -13,7 +13,7 @@ from tests.systems.runs.site import Site, plan, planned
 from interlock.errors import PlanRefused
 from interlock.systems.orchestrator.vault import Environment, SecretPolicy, SecretScope
 from interlock.systems.runs.workflows import PlanRequest
-from interlock.systems.runs.workflows.workflow import WorkflowPlanner
+from interlock.systems.runs.workflows.git import WorkflowPlanner
 from interlock.systems.settings import Settings
 from interlock.wire.jobs import JobSpec, RetryRule
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, Source

@@ -15,7 +15,7 @@ from tests.systems.runs.site import Site, plan, planned
 from interlock.errors import CacheRefused, InvalidJob, InvalidRun, TransitionRefused
 from interlock.systems.blobs import BlobSettings
 from interlock.systems.orchestrator.vault import SecretPolicy, SecretScope
-from interlock.systems.runs.workflows.workflow import WorkflowPlanner
+from interlock.systems.runs.workflows.git import WorkflowPlanner
 from interlock.systems.settings import Settings
 from interlock.wire.jobs import SHELL, JobSpec
 from interlock.wire.runner import Grant

@@ -11,7 +11,7 @@ from tests.systems.orchestrator.signals import faults
 from interlock.errors import NotAllowed, PlanRefused, TerminalState
 from interlock.systems.runs.graph import run_graph
 from interlock.systems.runs.workflows import PlanRequest
-from interlock.systems.runs.workflows.workflow import WorkflowPlanner
+from interlock.systems.runs.workflows.git import WorkflowPlanner
 from interlock.wire.access import Role
 from interlock.wire.runs import Plan, PlannedApproval, PlannedJob, RunSpec, RunView
 

@@ -8,7 +8,7 @@ from tests.systems.runs.site import Site, plan, planned
 from interlock.errors import PlanRefused
 from interlock.systems.runs.workflows import PlanRequest
 from interlock.systems.runs.workflows.flow import Flow, FlowFunction
-from interlock.systems.runs.workflows.workflow import WorkflowPlanner
+from interlock.systems.runs.workflows.git import WorkflowPlanner
 from interlock.wire.jobs import JobSpec
 from interlock.wire.limits import LimitSpec
 from interlock.wire.runs import RunSpec, Source

@@ -18,8 +18,7 @@ from interlock.systems.runs.body import ChangeTime
 from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
 from interlock.systems.runs.triggers import IdempotentSubmitter, Triggers
 from interlock.systems.runs.webhook_security import Secret, github_signature
-from interlock.systems.runs.workflows.git import Repositories
-from interlock.systems.runs.workflows.workflow import WorkflowPlanner
+from interlock.systems.runs.workflows.git import Repositories, WorkflowPlanner
 from interlock.wire.runs import RunSpec, RunView, Source
 
 SECRET = Secret(b"the secret of github")

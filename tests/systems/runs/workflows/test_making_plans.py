@@ -9,8 +9,9 @@ import pytest
 
 from interlock.errors import PlanRefused
 from interlock.systems.runs.workflows import PlanRequest
+from interlock.systems.runs.workflows.git import WorkflowPlanner
 from interlock.systems.runs.workflows.planner import group_of, plan_of
-from interlock.systems.runs.workflows.workflow import WorkflowPlanner, read_workflow, spec_of_file
+from interlock.systems.runs.workflows.workflow import read_workflow, spec_of_file
 from interlock.wire.jobs import RetryRule
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, Source
 

@@ -14,8 +14,7 @@ import pytest
 
 from interlock.errors import InvalidSettings, PlanRefused
 from interlock.systems.runs.workflows import PlanRequest, git
-from interlock.systems.runs.workflows.git import Repositories, check_address
-from interlock.systems.runs.workflows.workflow import WorkflowPlanner
+from interlock.systems.runs.workflows.git import Repositories, WorkflowPlanner, check_address
 from interlock.wire.runs import Plan, RunSpec, Source
 
 CI = """\

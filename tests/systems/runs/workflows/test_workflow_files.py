@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.errors import PlanRefused
+from interlock.systems.runs.workflows import MAX_BYTES
 from interlock.systems.runs.workflows.schema import workflow_schema
 from interlock.systems.runs.workflows.workflow import name_of, read_workflow
-from interlock.systems.runs.workflows.yaml_nodes import MAX_BYTES
 
 FINE = """\
 name: ci

@@ -1,8 +1,8 @@
 """Workflow files, flows and planners: from a request to a plan, a graph of jobs with their reasons.
 
-    workflow.py     workflow files, `.interlock/*.yml`: read, checked, and their planner
+    workflow.py     workflow files, `.interlock/*.yml`: read and checked
     flow.py         Python functions decorated with `@flow`, and their planner
-    git.py          workflow files as they are in a git repository at some commit
+    git.py          workflow files as they are in a git repository at some commit, and their planner
     planner.py      from a workflow and a change to a plan
     schema.py       the table of workflow files; `model.py` is what a file becomes
     field_types.py  the types of values in that table; `yaml_nodes.py` reads YAML with lines and columns
@@ -20,6 +20,9 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from interlock.wire.runs import Plan, RunSpec
+
+MAX_BYTES = 1_000_000
+"""Maximum size of a workflow file."""
 
 
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Git for planners: a private mirror, the content of a commit, and its changed paths.
+"""Git for planners: a private mirror, the content of a commit, and its changed paths; and the planner itself.
 
 Repositories and commits are untrusted. Git is started without a shell and without the settings of the
 machine or of a user; it never prompts, runs no hooks, and uses only the protocols named here. Every call has
@@ -17,10 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from interlock.errors import InvalidSettings, PlanRefused
-from interlock.systems.runs.workflows.planner import Clone
-from interlock.systems.runs.workflows.yaml_nodes import MAX_BYTES
+from interlock.systems.runs.workflows import MAX_BYTES, PlanRequest
 from interlock.wire.credentials import as_variables, authorization, check_secret
+from interlock.wire.runs import Plan, RunSpec, Source
 
 PROTOCOLS = ("file", "git", "http", "https", "ssh")
 FOLDER = ".interlock"
@@ -54,6 +56,15 @@ FindSecret = Callable[[str], str]
 def no_secret(name: str) -> str:
     """Refuse every secret, where none are configured."""
     raise PlanRefused(f"There is no secret {name} here.", todo="Plan it where the secrets are.")
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """The address for runners, if it differs from the source."""
+
+    url: str = ""
+    secret: str = ""
+    """The name of the secret used to fetch it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,3 +335,64 @@ def _shown(text: str) -> str:
 def _last_line(text: str) -> str:
     lines = [line for line in _shown(text).splitlines() if line.strip()]
     return lines[-1] if lines else "no reason is known"
+
+
+class WorkflowPlanner:
+    """Makes plans from workflow files. Parsing is slow, so it runs in a thread."""
+
+    def __init__(self, repositories: Repositories | None = None) -> None:
+        self._repositories = repositories
+
+    async def plan(self, request: PlanRequest) -> Plan:
+        """Return the plan of the file in the request, or of all files of its commit."""
+        spec = request.spec
+        if spec.definition.strip():
+            return await asyncio.to_thread(_plan_of_text, spec)
+        if self._repositories is None or not spec.source.repository:
+            raise PlanRefused(
+                "There is no workflow file in the request, and no repository to look for one.",
+                todo="Give its text as `definition`, or name the repository and the commit.",
+                facts={"run_id": request.run_id},
+            )
+        return await self._plan_of_commit(spec, self._repositories.mirror(spec.source.repository))
+
+    async def descends(self, repository: str, sha: str, older: str) -> bool | None:
+        """Return whether a commit has another one in its history; None if unknown here."""
+        try:
+            known = None if self._repositories is None else self._repositories.mirror(repository)
+            return None if known is None else await known.descends(sha, older)
+        except PlanRefused:
+            return None
+
+    async def _plan_of_commit(self, spec: RunSpec, mirror: Mirror) -> Plan:
+        source = spec.source
+        commit = await mirror.fetch(source.sha, source.ref, source.base_sha)
+        texts = await mirror.workflows(commit)
+        if not texts:
+            raise PlanRefused(
+                f"The commit {commit[:12]} of {source.repository} has no workflow file.",
+                todo=f"Add one: {FOLDER}/ci.yml.",
+                facts={"repository": source.repository, "sha": commit},
+            )
+        changed = source.changed_paths
+        if changed is None:
+            changed = await mirror.changed_paths(commit, source.base_sha)
+        known = msgspec.structs.replace(source, sha=commit, changed_paths=changed)
+        return await asyncio.to_thread(_plan_of_files, texts, known, spec.inputs, mirror.clone)
+
+
+# Most processes never see a workflow file, and what reads one is a seventh of all modules of a worker.
+
+
+def _plan_of_text(spec: RunSpec) -> Plan:
+    from interlock.systems.runs.workflows import workflow  # noqa: PLC0415 - see above
+
+    return workflow.plan_of_text(spec)
+
+
+def _plan_of_files(
+    texts: list[WorkflowText], source: Source, inputs: Mapping[str, str], clone: Clone
+) -> Plan:
+    from interlock.systems.runs.workflows import workflow  # noqa: PLC0415 - see above
+
+    return workflow.plan_of_files(texts, source, inputs, clone)

@@ -18,6 +18,7 @@ from interlock.systems.runs.workflows.expressions import (
     tag_of,
 )
 from interlock.systems.runs.workflows.field_types import PlacedTemplate
+from interlock.systems.runs.workflows.git import Clone
 from interlock.systems.runs.workflows.model import (
     Combination,
     Defaults,
@@ -36,15 +37,6 @@ from interlock.text import nearest
 from interlock.wire.access import Role
 from interlock.wire.jobs import SHELL, RetryRule
 from interlock.wire.runs import Plan, PlannedApproval, PlannedJob, SkippedJob, Source
-
-
-@dataclass(frozen=True, slots=True)
-class Clone:
-    """The address for runners, if it differs from the source."""
-
-    url: str = ""
-    secret: str = ""
-    """The name of the secret used to fetch it."""
 
 
 def planned_job(

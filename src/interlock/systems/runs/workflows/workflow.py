@@ -18,7 +18,6 @@ Every fault is reported with line and column, all of them at once.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
@@ -27,11 +26,10 @@ from yaml.nodes import Node
 
 from interlock.errors import PlanRefused
 from interlock.systems.runs.plan_validation import cycle_in
-from interlock.systems.runs.workflows import PlanRequest
 from interlock.systems.runs.workflows.field_types import PlacedTemplate, inside
-from interlock.systems.runs.workflows.git import FOLDER, Mirror, Repositories, WorkflowText
+from interlock.systems.runs.workflows.git import Clone, WorkflowText
 from interlock.systems.runs.workflows.model import WorkflowFile, WorkflowJob, WorkflowStep
-from interlock.systems.runs.workflows.planner import Clone, group_of, plan_of
+from interlock.systems.runs.workflows.planner import group_of, plan_of
 from interlock.systems.runs.workflows.schema import WORKFLOW
 from interlock.systems.runs.workflows.yaml_nodes import FileFaults, FilePosition, compose
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, SkippedJob, Source
@@ -147,50 +145,6 @@ def name_of(workflow: WorkflowFile, file: str) -> str:
     return workflow.name or PurePosixPath(file).stem
 
 
-class WorkflowPlanner:
-    """Makes plans from workflow files. Parsing is slow, so it runs in a thread."""
-
-    def __init__(self, repositories: Repositories | None = None) -> None:
-        self._repositories = repositories
-
-    async def plan(self, request: PlanRequest) -> Plan:
-        """Return the plan of the file in the request, or of all files of its commit."""
-        spec = request.spec
-        if spec.definition.strip():
-            return await asyncio.to_thread(plan_of_text, spec)
-        if self._repositories is None or not spec.source.repository:
-            raise PlanRefused(
-                "There is no workflow file in the request, and no repository to look for one.",
-                todo="Give its text as `definition`, or name the repository and the commit.",
-                facts={"run_id": request.run_id},
-            )
-        return await self._plan_of_commit(spec, self._repositories.mirror(spec.source.repository))
-
-    async def descends(self, repository: str, sha: str, older: str) -> bool | None:
-        """Return whether a commit has another one in its history; None if unknown here."""
-        try:
-            known = None if self._repositories is None else self._repositories.mirror(repository)
-            return None if known is None else await known.descends(sha, older)
-        except PlanRefused:
-            return None
-
-    async def _plan_of_commit(self, spec: RunSpec, mirror: Mirror) -> Plan:
-        source = spec.source
-        commit = await mirror.fetch(source.sha, source.ref, source.base_sha)
-        texts = await mirror.workflows(commit)
-        if not texts:
-            raise PlanRefused(
-                f"The commit {commit[:12]} of {source.repository} has no workflow file.",
-                todo=f"Add one: {FOLDER}/ci.yml.",
-                facts={"repository": source.repository, "sha": commit},
-            )
-        changed = source.changed_paths
-        if changed is None:
-            changed = await mirror.changed_paths(commit, source.base_sha)
-        known = msgspec.structs.replace(source, sha=commit, changed_paths=changed)
-        return await asyncio.to_thread(_plan_of_files, texts, known, spec.inputs, mirror.clone)
-
-
 def spec_of_file(text: str, file: str, source: Source, inputs: Mapping[str, str]) -> RunSpec:
     """Return the run spec of a workflow file; raise its faults now, before the run exists."""
     workflow = read_workflow(text, file)
@@ -211,9 +165,7 @@ def plan_of_text(spec: RunSpec) -> Plan:
     return plan_of(read_workflow(spec.definition, file), spec.source, spec.inputs)
 
 
-def _plan_of_files(
-    texts: list[WorkflowText], source: Source, inputs: Mapping[str, str], clone: Clone
-) -> Plan:
+def plan_of_files(texts: list[WorkflowText], source: Source, inputs: Mapping[str, str], clone: Clone) -> Plan:
     """Return one plan of all files; with several, their names prefix those of their jobs."""
     plans: dict[str, Plan] = {}
     for file in texts:

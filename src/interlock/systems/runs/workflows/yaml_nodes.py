@@ -17,6 +17,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from interlock.errors import InterlockError, PlanRefused
+from interlock.systems.runs.workflows import MAX_BYTES
 from interlock.text import counted, nearest
 
 MOST_TOLD = 50
@@ -107,7 +108,6 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"
 
 
-MAX_BYTES = 1_000_000
 MAX_NODES = 20_000
 MAX_DEPTH = 30
 
