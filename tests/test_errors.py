@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.sources import statements
 
 from interlock import errors
 from interlock.errors import InterlockError, TransitionRefused, UnknownName
@@ -172,7 +173,7 @@ def is_exception(kind: object) -> bool:
 
 def classes_in(tree: ast.Module, module: str) -> Iterator[tuple[str, list[str]]]:
     """Yield each class of a module with its bases, both by their full names."""
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.ClassDef)]
+    nodes = [node for node in statements(tree) if isinstance(node, ast.ImportFrom | ast.ClassDef)]
     imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     known = {alias.asname or alias.name: f"{i.module}.{alias.name}" for i in imports for alias in i.names}
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from tests.sources import statements
 
 from interlock.api import jobs, kinds, runs, workers
 from interlock.api.access import GET_TOKEN
@@ -183,7 +184,7 @@ def test_neither_the_server_nor_the_client_declares_a_message_of_its_own() -> No
         f"{path.relative_to(SOURCE)}: {node.name}"
         for folder in ("remote", "server/api")
         for path in sorted((SOURCE / folder).glob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in statements(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef)
         and not node.name.startswith("_")  # a part of a body that is looked at before it is read
         and any("Struct" in ast.unparse(base) for base in node.bases)

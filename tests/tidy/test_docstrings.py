@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.sources import BLOCKS, statements
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("src", "verification/src")
 MADE = ("_pb2.py", "_pb2_grpc.py")  # by `make proto`
 LONGEST = 110
-BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 
 _OPENINGS = """
 What How Where Who Whoever Whom Whose Which Why When It There They Those
@@ -88,7 +88,7 @@ def docs_of(tree: ast.Module, name: str) -> Iterator[Doc]:
 
 def texts_of(tree: ast.Module, name: str) -> Iterator[Doc]:
     """Yield messages, reasons and help texts: literals of several words that are no docstrings."""
-    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    docs = {id(node.value) for node in statements(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docs:
             continue

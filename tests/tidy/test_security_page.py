@@ -8,6 +8,8 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+from tests.sources import statements
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 
@@ -52,7 +54,7 @@ def defined_in(path: str) -> frozenset[str]:
         return frozenset()
     tree = ast.parse(file.read_text(encoding="utf-8"))
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, functions))
+    return frozenset(node.name for node in statements(tree) if isinstance(node, functions))
 
 
 def missing(page: str) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.sources import statements
 
 import interlock.systems
 from interlock.systems.orchestrator import grants, runner_messages, submission
@@ -67,7 +68,7 @@ def deciders() -> dict[str, tuple[str, int]]:
 
 
 def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return (node for node in statements(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
