@@ -16,6 +16,7 @@ from tests.waiting import PATIENCE_S, until
 
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.durations import Durations
+from interlock.remote.services import RemoteOrchestrator
 from interlock.store.records import Page, Query
 from interlock.systems import overview
 from interlock.systems.figures import figures
@@ -418,3 +419,23 @@ async def test_a_question_that_makes_no_sense_is_refused(server: Running, asked:
     answer = await server.client().get("/api/figures", params=asked)
     assert answer.status_code in (400, 422)
     assert answer.json()["code"]
+
+
+async def test_the_time_of_a_server_that_answered_late_is_not_behind(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that was just submitted would be one of the future, and no worker would be started for it."""
+    passed_s = 0.0
+    port = RemoteOrchestrator(server.url, monotonic=lambda: passed_s)
+    call = port._client.call
+
+    async def call_slowly(*given: Any) -> Any:
+        nonlocal passed_s
+        answer = await call(*given)
+        passed_s += 600.0
+        return answer
+
+    monkeypatch.setattr(port._client, "call", call_slowly)
+    await port.connect()
+    assert await port.now() > await server.parts.runtime.engine.clock.now() + timedelta(seconds=300)
+    await port.disconnect()

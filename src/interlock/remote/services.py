@@ -136,13 +136,14 @@ class RemoteOrchestrator:
     async def connect(self) -> None:
         """Check that the server is ready, and read its time."""
         self._client.open()
+        asked_at = self._monotonic()
         try:
             ready = await self._client.call(READYZ)
         except BaseException:
             if self._services is None:
                 await self._client.close()
             raise
-        self._store_time = (ready.store_at, self._monotonic())
+        self._store_time = (ready.store_at, asked_at)
         if self._services is None:
             self._services = HttpServices(self._client, self.now)
 
@@ -154,7 +155,10 @@ class RemoteOrchestrator:
         await self._client.close()
 
     async def now(self) -> datetime:
-        """Return the time of the store: as the server reported it, plus the time since."""
+        """Return the time of the store: as the server reported it, plus the time since it was asked.
+
+        So it is never behind, and a job that was submitted before is not taken for one of the future.
+        """
         if self._store_time is None:
             raise StoreUnavailable(f"{self.url} has not reported its time yet.", todo="Connect first.")
         at, when = self._store_time
