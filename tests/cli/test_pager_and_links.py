@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.shop import Shop
 from tests.cli.test_looking_at_jobs import at_a_keyboard, on_a_terminal
+from tests.effort import further
 from tests.server.running import program
 
 from interlock.cli import hyperlinks
@@ -46,11 +47,13 @@ def test_a_table_longer_than_the_terminal_goes_through_the_pager(
     [
         (("--no-pager",), {}),
         (("--json",), {}),
-        (("-o", "yaml"), {}),
         ((), {"LINES": "60"}),
-        ((), {"TERM": "dumb"}),
-        ((), {"INTERLOCK_PAGER": ""}),
-        ((), {"INTERLOCK_PAGER": "cat"}),
+        *further(
+            (("-o", "yaml"), {}),
+            ((), {"TERM": "dumb"}),
+            ((), {"INTERLOCK_PAGER": ""}),
+            ((), {"INTERLOCK_PAGER": "cat"}),
+        ),
     ],
 )
 def test_no_pager_is_started_where_none_is_wanted_or_needed(

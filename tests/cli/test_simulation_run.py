@@ -101,6 +101,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
+@pytest.mark.long  # journeys/test_simulations.py kills and resumes
 def test_what_is_stopped_or_killed_is_resumed_and_leaves_nothing_behind(desk: Desk) -> None:
     with desk.start(f"gate={desk.gate}", "--id", "flu") as stopped:
         until_so(lambda: desk.is_at(2, 1), "the third step has begun")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from tests.waiting import PATIENCE_S, PROGRAM_S
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "see-it-all-on-one-machine.md"
@@ -42,6 +43,7 @@ def started(folder: Path, environment: dict[str, str]) -> Iterator[tuple[subproc
         process.communicate(timeout=PATIENCE_S)
 
 
+@pytest.mark.long  # cli/test_dev.py starts and follows it
 def test_what_the_page_says_can_be_typed_while_it_runs(tmp_path: Path) -> None:
     (tmp_path / "kitchen.py").write_text(blocks(r"^```python\n(.*?)^```$")[0], encoding="utf-8")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -48,6 +48,7 @@ def page(project: Path, version: str) -> str:
     return (project / ".site" / version / "index.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_every_minor_version_has_a_folder_with_the_pages_of_its_newest_tag(project: Path) -> None:
     assert site.main(project) == 0
     versions = json.loads((project / ".site" / "versions.json").read_text(encoding="utf-8"))

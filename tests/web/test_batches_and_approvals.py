@@ -95,6 +95,7 @@ async def test_an_approval_comes_in_and_is_answered_with_a_comment(server: Runni
     assert [*await visitor.complaints_midway(), *await visitor.sideways(), *visitor.taken()] == []
 
 
+@pytest.mark.long
 async def test_only_those_who_may_answer_an_approval_see_its_buttons(browser: Browser) -> None:
     async with running() as server:
         for_all = await waiting_approval(server)

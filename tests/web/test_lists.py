@@ -73,6 +73,7 @@ async def test_a_list_that_is_scrolled_keeps_its_rows_where_they_are_and_counts_
     assert visitor.taken() == []
 
 
+@pytest.mark.long
 async def test_a_row_that_is_selected_or_focused_stays_where_it_is(server: Running, visitor: Visitor) -> None:
     page = visitor.page
     job = await server.submit()

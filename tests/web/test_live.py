@@ -92,6 +92,7 @@ async def test_a_hidden_page_asks_for_nothing_and_shows_everything_when_it_is_se
     assert other.taken() == []
 
 
+@pytest.mark.long
 async def test_the_stream_is_closed_while_every_tab_is_hidden_and_continues_where_it_was(
     server: Running, visitor: Visitor
 ) -> None:
@@ -153,6 +154,7 @@ async def test_a_page_that_is_opened_reads_everything_once(server: Running, visi
     assert twice == {}
 
 
+@pytest.mark.long
 async def test_a_stream_that_is_refused_is_not_asked_for_again_and_the_page_tells_why(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -130,6 +130,7 @@ async def test_a_request_that_was_lost_is_sent_again_and_nothing_is_done_twice(
     visitor.taken()
 
 
+@pytest.mark.long
 async def test_columns_are_chosen_and_the_browser_keeps_the_choice(server: Running, visitor: Visitor) -> None:
     page = visitor.page
     await server.submit(labels=("gpu",), priority=7, description="the letter to Ada")
@@ -152,6 +153,7 @@ async def test_columns_are_chosen_and_the_browser_keeps_the_choice(server: Runni
     assert await page.evaluate("() => JSON.stringify(localStorage)") == "{}"
 
 
+@pytest.mark.long
 async def test_a_rare_job_is_found_behind_many_and_what_was_not_looked_at_is_reported(
     server: Running, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

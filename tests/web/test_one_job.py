@@ -64,6 +64,7 @@ async def test_a_part_that_is_refused_says_so_itself_and_the_others_are_shown(
     visitor.taken()
 
 
+@pytest.mark.long
 async def test_the_same_failure_elsewhere_and_the_reason_of_a_cancel_are_shown(
     server: Running, visitor: Visitor
 ) -> None:

@@ -114,6 +114,7 @@ async def test_a_viewer_sees_no_body_and_no_button_and_a_confined_token_is_told_
                 assert await page.get_by_role("heading", name="Body").count() == 0
 
 
+@pytest.mark.long
 async def test_the_journal_is_filtered_by_its_address_and_tells_the_story_of_one_record(
     server: Running, visitor: Visitor
 ) -> None:
@@ -148,6 +149,7 @@ async def test_the_journal_is_filtered_by_its_address_and_tells_the_story_of_one
     visitor.taken()
 
 
+@pytest.mark.long
 async def test_a_record_that_changes_a_thousand_things_is_compared_in_part(
     browser: Browser, tmp_path: Path
 ) -> None:

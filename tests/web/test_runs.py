@@ -79,6 +79,7 @@ async def zoom_of(page: Page) -> int:
     return int((await page.get_by_label("Zoom", exact=True).inner_text()).split()[0])
 
 
+@pytest.mark.long
 async def test_a_matrix_is_folded_and_the_graph_is_zoomed_with_keys_and_on_a_telephone(
     server: Running, visitor: Visitor
 ) -> None:
@@ -293,6 +294,7 @@ async def test_a_viewer_sees_a_run_and_no_button_that_would_be_refused(
     assert await page.get_by_role("button", name=re.compile("Approve|Decline|Cancel")).count() == 0
 
 
+@pytest.mark.long
 async def test_lines_that_come_while_others_are_read_are_shown_too(server: Running, visitor: Visitor) -> None:
     page, client = visitor.page, server.client()
     run_id = await submit(client, {"jobs": [{"name": "pack", "task": "shop.pack"}]})

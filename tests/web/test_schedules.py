@@ -123,6 +123,7 @@ async def backfill(visitor: Visitor) -> None:
     visitor.taken()
 
 
+@pytest.mark.long
 async def test_the_next_fires_are_drawn_to_scale_in_the_zone_of_the_schedule(
     server: Running, browser: Browser
 ) -> None:

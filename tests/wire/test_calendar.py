@@ -8,7 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
-from tests.effort import pick
+from tests.effort import further, pick
 
 from interlock.errors import InvalidSchedule
 from interlock.wire.calendar import Calendar, describe
@@ -182,7 +182,9 @@ def test_start_end_and_exclusions_limit_the_fires(when: dict[str, Any], golden: 
     assert [f"{at:%m-%d}" for at, _ in times] == golden
 
 
-@pytest.mark.parametrize("tz", ["UTC", "Asia/Tokyo", "Pacific/Kiritimati", "Etc/GMT+12", "America/New_York"])
+@pytest.mark.parametrize(
+    "tz", ["UTC", "Pacific/Kiritimati", *further("Asia/Tokyo", "Etc/GMT+12", "America/New_York")]
+)
 @pytest.mark.parametrize("every", [{"every": "366d"}, {"cron": "0 2 * * *"}, {"cron": "30 * * * *"}])
 @pytest.mark.parametrize("time", ["", "T00:00", "T23:59:59", "T00:00+23:59", "T23:59:59-23:59"])
 def test_a_period_can_begin_and_end_with_the_calendar(every: dict[str, str], time: str, tz: str) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.effort import further
 from tests.waiting import PATIENCE_S
 
 from interlock.errors import StoreUnavailable
@@ -94,7 +95,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_done_twice_when_the_serv
         assert len(entries) == min(record.version, 1_000), "One entry for each step, none twice."
 
 
-@pytest.mark.parametrize("verb", ["now", "epoch", "commit", "load", "latest", "status", "open"])
+@pytest.mark.parametrize("verb", ["commit", "load", "open", *further("now", "epoch", "latest", "status")])
 async def test_the_deadline_holds_when_the_server_hangs(
     own_server: StartServer, open_store: OpenStore, verb: str
 ) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from tests.effort import pick
+from tests.effort import further, pick
 from tests.systems.orchestrator.house import TTL_S, House, done, failed, release
 from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 
@@ -122,6 +122,7 @@ def _specs(chance: random.Random) -> list[JobSpec]:
     return specs
 
 
+@pytest.mark.parametrize("open_house", ["sqlite", "postgres", *further("memory", "redis")], indirect=True)
 async def test_limits_are_held_exactly_by_eight_workers_that_crash(open_house: OpenHouse) -> None:
     houses = [await open_house(DEFAULT_SETTINGS) for _ in range(WORKERS)]
     found = await play(open_house, houses)

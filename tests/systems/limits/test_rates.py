@@ -7,7 +7,7 @@ import random
 from datetime import datetime
 
 import pytest
-from tests.effort import pick
+from tests.effort import further, pick
 from tests.systems.limits.test_exact import Worker, journal_of
 from tests.systems.limits.test_slots import given, limits, settle, submit
 from tests.systems.orchestrator.house import TTL_S, House, done, failed, release
@@ -164,7 +164,7 @@ async def play(open_house: OpenHouse, houses: list[House], limit: LimitSpec) -> 
 
 @pytest.mark.parametrize(
     "open_house",
-    ["memory", "sqlite", "redis", pytest.param("postgres", marks=pytest.mark.long)],
+    ["sqlite", *further("memory", "redis", "postgres")],
     indirect=True,
 )
 async def test_rates_are_held_exactly_by_workers_that_crash(open_house: OpenHouse) -> None:
