@@ -16,7 +16,7 @@ from tests.server.running import any_port, running
 from interlock.cli import diagnosis, project
 from interlock.cli.diagnosis import ERROR, OK, WARNING, Diagnosis
 from interlock.processes import credentials
-from interlock.store.contract import ServerConnections, StoreStatus
+from interlock.store.contract import ServerConnections, StoreStatus, Vacuum
 from interlock.wire.access import Role
 from interlock.wire.workers import WorkerSpec, WorkerView
 
@@ -147,20 +147,41 @@ def test_workers_of_other_versions_are_listed_by_version(monkeypatch: pytest.Mon
     assert found.sentence == "2 workers (old, older) run Interlock 1.9, and this is 2.0."
 
 
+SOUND = StoreStatus(
+    url="postgresql://db",
+    server="PostgreSQL 15",
+    schema_version=1,
+    wanted_version=1,
+    records={},
+    entries=0,
+    oldest_entry_at=None,
+    requests=0,
+)
+
+
 @pytest.mark.parametrize(("used", "status"), [(10, OK), (80, WARNING)])
 def test_a_database_server_with_few_connections_left_is_a_warning(used: int, status: str) -> None:
     known = ServerConnections(ours=5, all=used, most=100, at_rest=3, busy=12)
-    store = StoreStatus(
-        url="postgresql://db",
-        server="PostgreSQL 15",
-        schema_version=1,
-        wanted_version=1,
-        records={},
-        entries=0,
-        oldest_entry_at=None,
-        requests=0,
-        connections=known,
-    )
-    (found,) = diagnosis._connections(store)
+    (found,) = diagnosis._connections(msgspec.structs.replace(SOUND, connections=known))
     assert found.status == status
     assert f"{used} of 100 connections" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        (None, []),
+        (Vacuum(automatic=True), []),
+        (Vacuum(automatic=True, oldest_transaction_s=60.0), []),
+        (Vacuum(automatic=True, oldest_transaction_s=7_200.0), ["open for 2 h"]),
+        (Vacuum(automatic=False, oldest_transaction_s=7_200.0), ["Autovacuum is off", "open for 2 h"]),
+    ],
+)
+def test_a_database_that_cannot_reclaim_what_was_removed_is_a_warning(
+    known: Vacuum | None, words: list[str]
+) -> None:
+    found = list(diagnosis._vacuum(msgspec.structs.replace(SOUND, vacuum=known)))
+    assert [each.status for each in found] == [WARNING] * len(words)
+    for each, word in zip(found, words, strict=True):
+        assert word in each.sentence
+        assert each.todo

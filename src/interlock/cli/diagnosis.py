@@ -42,6 +42,8 @@ ROUND_TRIPS = 5
 LOW_DISK = 0.05
 LEAST_FREE_BYTES = 500_000_000
 MANY_CONNECTIONS = 0.8
+LONG_TRANSACTION_S = 900.0
+"""Age of a transaction above which it is reported."""
 WORKERS = 500
 
 _TONES = {OK: COLOURS["good"], WARNING: COLOURS["stopped"], ERROR: COLOURS["bad"]}
@@ -181,7 +183,7 @@ async def _store(reach: Embedded) -> AsyncIterator[Diagnosis]:
             sentence=f"A crash may lose acknowledged jobs: {able.durability}.",
             todo="See docs/guides/choosing-a-store.md for the settings.",
         )
-    for each in _connections(status):
+    for each in (*_connections(status), *_vacuum(status)):
         yield each
 
 
@@ -199,6 +201,29 @@ def _connections(status: StoreStatus) -> Iterator[Diagnosis]:
         sentence=f"{used}, {known.ours} by Interlock. A worker needs {known.at_rest} to {known.busy}.",
         todo="Raise max_connections, close other clients, or connect workers through a server.",
     )
+
+
+def _vacuum(status: StoreStatus) -> Iterator[Diagnosis]:
+    known = status.vacuum
+    if known is None:
+        return
+    if not known.automatic:
+        yield Diagnosis(
+            check="vacuum",
+            status=WARNING,
+            sentence="Autovacuum is off: claims become slower with every job that has ended.",
+            todo="Set autovacuum and track_counts to on, and reload PostgreSQL.",
+        )
+    if (known.oldest_transaction_s or 0.0) > LONG_TRANSACTION_S:
+        age = lasting(known.oldest_transaction_s or 0.0)
+        yield Diagnosis(
+            check="vacuum",
+            status=WARNING,
+            sentence=f"A transaction has been open for {age}: PostgreSQL reclaims nothing that was removed "
+            "since, and claims become slower.",
+            todo="Find it: SELECT pid, usename, state, query FROM pg_stat_activity ORDER BY xact_start "
+            "LIMIT 1. Limit others with idle_in_transaction_session_timeout.",
+        )
 
 
 async def _server(reach: RemoteOrchestrator, url: str) -> AsyncIterator[Diagnosis]:

@@ -77,6 +77,15 @@ class ServerConnections(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum connections of a busy worker."""
 
 
+class Vacuum(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether PostgreSQL can reclaim what claims leave behind; otherwise each claim reads past it."""
+
+    automatic: bool
+    """Autovacuum is on."""
+    oldest_transaction_s: float | None = None
+    """Age of the oldest open transaction in the database, since whose start nothing can be reclaimed."""
+
+
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The output of `interlock db status`."""
 
@@ -95,6 +104,7 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     connections: ServerConnections | None = None
     size_bytes: int | None = None
     """Size of the database; for Redis the memory of the whole server. Null: unknown."""
+    vacuum: Vacuum | None = None
 
 
 class Store(Protocol):

@@ -10,7 +10,7 @@ from itertools import islice
 import asyncpg
 
 from interlock.store.catalogue import Catalogue
-from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
+from interlock.store.contract import Capabilities, Decide, StoreStatus, Vacuum, Wake
 from interlock.store.cursors import write_cursor
 from interlock.store.postgres.claims import Claims
 from interlock.store.postgres.commits import CommitWriter
@@ -299,7 +299,9 @@ class PostgresStore:
     async def status(self) -> StoreStatus:
         """Return the status, with counts up to `CAP`."""
         rows = await self._query("Reading the status", "status", CAP)
-        [[ours, all_, most, size]] = await self._query("Reading the status", "connections", APPLICATION)
+        [[ours, all_, most, size, automatic, oldest_s]] = await self._query(
+            "Reading the status", "connections", APPLICATION
+        )
         return status_of(
             rows,
             url=self._target.shown,
@@ -308,6 +310,7 @@ class PostgresStore:
             cap=CAP,
             connections=self._connections.described(ours, all_, most),
             size_bytes=size,
+            vacuum=Vacuum(automatic=automatic, oldest_transaction_s=oldest_s),
         )
 
     async def _open_schema(self, doing: str, catalogue: Catalogue) -> PostgresFacts | None:
