@@ -50,8 +50,8 @@ async def test_a_workload_goes_from_ready_to_idle(house: Household) -> None:
     house.family.work(3)
     house.family.end()
     said = await everything(outbox)
-    assert [one.said.status for one in said][:1] == [Status.READY]
-    assert (said[-1].said.status, said[-1].totals.operations) == (Status.COMPLETED, 3)
+    assert [one.report.status for one in said][:1] == [Status.READY]
+    assert (said[-1].report.status, said[-1].totals.operations) == (Status.COMPLETED, 3)
     assert house.desk.state is IDLE
 
 
@@ -69,9 +69,9 @@ async def test_an_invalid_request_is_reported_with_all_its_faults_and_the_agent_
     outbox = house.desk.request(house.asked("w", duration_s=-1.0, rate=float("nan"), spec=b"[]"))
     assert house.desk.state is FAILED
     (only,) = await everything(outbox)
-    assert (only.said.status, only.said.completed) == (Status.ERROR, True)
+    assert (only.report.status, only.report.completed) == (Status.ERROR, True)
     for word in ("duration_s", "rate", "with has to be keys"):
-        assert word in (only.said.error or "")
+        assert word in (only.report.error or "")
     assert house.desk.state is IDLE
     assert house.families == []
 
@@ -86,14 +86,14 @@ async def test_an_id_is_not_taken_twice(house: Household) -> None:
     house.desk.request(house.asked("w"))
     house.desk.abort("w")
     (only,) = await everything(house.desk.request(house.asked("w")))
-    assert "before" in (only.said.error or "")
+    assert "before" in (only.report.error or "")
 
 
 @pytest.mark.parametrize("ahead_s", [61, 3_600])
 async def test_a_start_that_is_too_far_ahead_is_refused(house: Household, ahead_s: int) -> None:
     at = house.wall_ns() + ahead_s * 10**9
     (only,) = await everything(house.desk.request(house.asked("w", start_at_unix_ns=at)))
-    assert "at most 60 s ahead" in (only.said.error or "")
+    assert "at most 60 s ahead" in (only.report.error or "")
     house.desk.request(house.asked("w2"))
     with pytest.raises(InvalidWorkload, match="at most 60 s ahead"):
         house.desk.start("w2", house.wall_ns() + ahead_s * 10**9)
@@ -133,7 +133,7 @@ async def test_an_agent_is_ready_until_the_instant_also_while_its_process_prepar
     assert len(house.families) == 1
     house.family.work(1)
     house.family.end()
-    said = [one.said.status for one in await everything(outbox)]
+    said = [one.report.status for one in await everything(outbox)]
     assert (said[0], said[-1]) == (Status.READY, Status.COMPLETED)
 
 
@@ -152,7 +152,7 @@ async def test_an_abort_while_it_prepares_leads_from_ready_to_idle_and_nothing_i
     await house.desk.until_idle(1.0)
     assert house.family.heard == ["kill"]
     assert moves(house) == ["IDLE READY", "READY IDLE"]
-    assert [one.said.status for one in await everything(outbox)] == [Status.READY, Status.ABORTED]
+    assert [one.report.status for one in await everything(outbox)] == [Status.READY, Status.ABORTED]
     await asyncio.sleep(100)
     assert house.desk.state is IDLE
 
@@ -179,8 +179,8 @@ async def test_what_cannot_prepare_is_reported_at_once_and_not_at_the_start(hous
     outbox = await preparing(house)
     house.family.end("no such host")
     said = await everything(outbox)
-    assert [one.said.status for one in said] == [Status.READY, Status.ERROR]
-    assert (said[-1].said.error, house.desk.state) == ("no such host", IDLE)
+    assert [one.report.status for one in said] == [Status.READY, Status.ERROR]
+    assert (said[-1].report.error, house.desk.state) == ("no such host", IDLE)
     assert moves(house) == ["IDLE READY", "READY RUNNING", "RUNNING FAILED", "FAILED IDLE"]
 
 
@@ -197,7 +197,7 @@ async def test_a_start_is_not_moved_while_a_process_prepares_for_it(house: House
 @pytest.mark.parametrize("at_ns", [-(2**63), -1])
 async def test_a_start_before_1970_is_refused_and_not_calculated_with(house: Household, at_ns: int) -> None:
     (only,) = await everything(house.desk.request(house.asked("w", start_at_unix_ns=at_ns)))
-    assert f"start_at_unix_ns is {at_ns} and must be nanoseconds since 1970" in (only.said.error or "")
+    assert f"start_at_unix_ns is {at_ns} and must be nanoseconds since 1970" in (only.report.error or "")
     house.desk.request(house.asked("w2"))
     with pytest.raises(InvalidWorkload, match=r"[Nn]anoseconds since 1970"):
         house.desk.start("w2", at_ns)
@@ -241,8 +241,8 @@ async def test_a_workload_that_is_not_started_is_given_up_after_the_wait(house: 
     began = loop.time()
     outbox = house.desk.request(house.asked("w"))
     said = await everything(outbox)
-    assert [one.said.status for one in said] == [Status.READY, Status.ABORTED]
-    assert said[-1].said.error == "no start was announced"
+    assert [one.report.status for one in said] == [Status.READY, Status.ABORTED]
+    assert said[-1].report.error == "no start was announced"
     assert 59.9 < loop.time() - began < 60.1
     assert house.families == []
 
@@ -305,7 +305,7 @@ async def test_a_workload_that_fails_while_it_is_aborted_was_aborted(house: Hous
     house.desk.abort("w")
     house.family.end("boom")
     said = await everything(outbox)
-    assert said[-1].said.status is Status.ABORTED
+    assert said[-1].report.status is Status.ABORTED
 
 
 async def test_a_workload_that_does_not_end_when_its_time_is_over_has_failed(house: Household) -> None:
@@ -315,8 +315,8 @@ async def test_a_workload_that_does_not_end_when_its_time_is_over_has_failed(hou
     house.family.deaf_to = {"terminate"}
     said = await everything(outbox)
     assert house.family.heard == ["terminate", "kill"]
-    assert (said[-1].said.status, house.desk.state) == (Status.ERROR, IDLE)
-    assert "its duration was over" in (said[-1].said.error or "")
+    assert (said[-1].report.status, house.desk.state) == (Status.ERROR, IDLE)
+    assert "its duration was over" in (said[-1].report.error or "")
 
 
 async def test_an_agent_that_is_stopped_stops_its_workload_first(house: Household) -> None:
@@ -339,7 +339,7 @@ async def test_an_abort_within_a_millisecond_of_the_start_takes_one_of_two_ways(
         ahead_ns = 1_500_000
         loop.call_later((ahead_ns + (trial - trials / 2) * 2_000) / 1e9, house.desk.abort, f"w{trial}")
         house.desk.start(f"w{trial}", house.wall_ns() + ahead_ns)
-        said = [one.said.status for one in await everything(outbox)]
+        said = [one.report.status for one in await everything(outbox)]
         assert house.desk.state is IDLE
         assert (said[0], said[-1]) == (Status.READY, Status.ABORTED)
         assert set(said[1:-1]) <= {Status.RUNNING}

@@ -35,8 +35,8 @@ async def test_what_a_slow_reader_misses_is_merged_and_nothing_is_lost() -> None
     first, last = await outbox.next(), await outbox.next()
     assert first is not None
     assert last is not None
-    assert (first.said, first.since.operations) == (READY, 0)
-    assert (last.said, last.sequence) == (DONE, 2)
+    assert (first.report, first.since.operations) == (READY, 0)
+    assert (last.report, last.sequence) == (DONE, 2)
     assert (last.since.operations, last.since.size, last.since.samples) == (30_000, 100_000, 10_000)
     assert sum(last.since.counts.values()) == 30_000
     assert (last.interval_ns, last.since.errors) == (10_000 * 10**9, 1_000)
@@ -63,7 +63,7 @@ async def test_a_workload_that_says_nothing_is_still_told_to_be_running() -> Non
         outbox, began = Outbox(quiet_s=1.5), loop.time()
         outbox.run()
         heard = [await outbox.next() for _ in range(4)]
-        assert [one.said.status for one in heard if one] == [Status.RUNNING] * 4
+        assert [one.report.status for one in heard if one] == [Status.RUNNING] * 4
         assert 4.4 < loop.time() - began < 4.6
 
 
@@ -78,4 +78,4 @@ async def test_a_ready_workload_says_nothing_until_something_happens() -> None:
         outbox.add_status(DONE)
         last = await waiting
         assert last is not None
-        assert last.said == DONE
+        assert last.report == DONE

@@ -22,7 +22,7 @@ SHARED = {
 """Names of several classes, with why none of them can change."""
 VAGUE = frozenset({"told", "said", "heard", "asked"})
 """Names that say that something was sent or received, and not what it is."""
-VAGUE_LEFT = 82
+VAGUE_LEFT = 13
 """How often variables, parameters and attributes still have such a name. The number may only shrink."""
 
 

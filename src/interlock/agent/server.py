@@ -71,7 +71,7 @@ SIGNIFICANT_DIGITS = 3
 
 def stats_of(workload_id: str, message: Message, at_unix_ns: int) -> wire.WorkloadStats:
     """Return the message for the controller, with the time of the agent's wall clock."""
-    sent, started, totals, since = message.said, message.started, message.totals, message.since
+    sent, started, totals, since = message.report, message.started, message.totals, message.since
     return wire.WorkloadStats(
         workload_id=workload_id,
         sequence=message.sequence,

@@ -68,7 +68,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """A message to the controller: a status, and the measurements since the previous message."""
 
     sequence: int
-    said: SendStatus
+    report: SendStatus
     started: Started | None
     totals: LoadSample
     since: LoadSample
@@ -151,7 +151,7 @@ class Outbox:
         self._sequence += 1
         return Message(
             sequence=self._sequence,
-            said=status,
+            report=status,
             started=self._started,
             totals=msgspec.structs.replace(totals),
             since=since,
@@ -175,7 +175,7 @@ class Present:
     """The present workload of an agent, and its resources."""
 
     def __init__(self, request: RequestedWorkload, checked: Checked | None, outbox: Outbox) -> None:
-        self.asked = request
+        self.request = request
         self.checked = checked
         self.outbox = outbox
         self.start_at_ns: int | None = None
@@ -189,7 +189,7 @@ class Present:
     @property
     def workload_id(self) -> str:
         """The id of the workload."""
-        return self.asked.workload_id
+        return self.request.workload_id
 
 
 class Desk:
@@ -303,7 +303,7 @@ class Desk:
     @property
     def controller(self) -> str:
         """The controller of the present or last workload."""
-        return self.present.asked.controller if self.present is not None else ""
+        return self.present.request.controller if self.present is not None else ""
 
     def _look_at(self, request: RequestedWorkload) -> Checked:
         if request.workload_id in self._used:
@@ -423,7 +423,7 @@ class Desk:
 
     def _begin(self, present: Present) -> None:
         """Start its process, which prepares and waits for the start; its messages go into the outbox."""
-        checked, request = present.checked, present.asked
+        checked, request = present.checked, present.request
         assert checked is not None
         assert present.start_at_ns is not None
         order = Order(

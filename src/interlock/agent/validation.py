@@ -105,7 +105,7 @@ class RequestedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """A valid request."""
 
-    asked: RequestedWorkload
+    request: RequestedWorkload
     home: str
     spec: msgspec.Raw
     duration_s: float
@@ -131,7 +131,7 @@ def look_at(
             facts={"faults": faults, "kinds": list(kinds)},
         )
     return Checked(
-        asked=request,
+        request=request,
         home=offered.home,
         spec=msgspec.Raw(request.spec or b"{}"),
         duration_s=request.duration_s or durations.workload_duration_s,

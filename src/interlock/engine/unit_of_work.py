@@ -78,20 +78,20 @@ REFUSAL_JOURNALLED_EVERY_S = 7 * 86_400.0
 class OwnRequestId(str):
     """The id of a request in the store, if it differs from the client's."""
 
-    __slots__ = ("said",)
-    said: str
+    __slots__ = ("sent",)
+    sent: str
     """The id as the client has sent it."""
 
     def __new__(cls, stored: str, spelled: str) -> Self:
         """Create an id with both forms."""
         made = super().__new__(cls, stored)
-        made.said = spelled
+        made.sent = spelled
         return made
 
 
-def said_of(request_id: str) -> str:
+def id_as_sent(request_id: str) -> str:
     """Return a request id as the client has sent it."""
-    return request_id.said if isinstance(request_id, OwnRequestId) else request_id
+    return request_id.sent if isinstance(request_id, OwnRequestId) else request_id
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
     endpoint: str
     fingerprint: str
     ttl_s: float = REMEMBERED_S
-    said: str = ""
+    sent: str = ""
     """The id as the client has sent it, for the journal."""
 
     @property
@@ -118,7 +118,7 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
             fingerprint=self.fingerprint,
             answer=RequestAnswer(body=body),
             ttl_s=self.ttl_s,
-            said=self.said,
+            said=self.sent,
         )
 
 
@@ -214,7 +214,7 @@ class Engine:
             return None
         fingerprint = hashlib.sha256(msgspec.json.encode((endpoint, content))).hexdigest()[:32]
         lasts_s = self._remembered_s if ttl_s is None else ttl_s
-        return IdempotencyKey(str(request_id), endpoint, fingerprint, lasts_s, said_of(request_id))
+        return IdempotencyKey(str(request_id), endpoint, fingerprint, lasts_s, id_as_sent(request_id))
 
     async def answer_once(
         self,

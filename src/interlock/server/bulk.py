@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from interlock.api.messages import ActionAnswer, Done, Undone
-from interlock.engine.unit_of_work import OwnRequestId, said_of
+from interlock.engine.unit_of_work import OwnRequestId, id_as_sent
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.server.routes import Call
 
@@ -51,7 +51,7 @@ def part_of(request_id: str | None, record_id: str) -> str | None:
     if request_id is None:
         return None
     part = hashlib.sha256(f"{request_id} {record_id}".encode()).hexdigest()[:32]
-    return OwnRequestId(part, said_of(request_id))
+    return OwnRequestId(part, id_as_sent(request_id))
 
 
 async def _outcome(record_id: str, one: Callable[[str], Awaitable[Done]]) -> Done | Undone:

@@ -212,9 +212,9 @@ class ServerMetrics:
         """Count a refused transition."""
         machine = next((name for kind, name in _SPOKEN_OF if isinstance(error, kind)), "")
         if machine or isinstance(error, TransitionRefused):
-            told = error.facts
+            facts = error.facts
             self._refused.labels(
-                str(told.get("machine", machine)), str(told.get("state", "")), error.code
+                str(facts.get("machine", machine)), str(facts.get("state", "")), error.code
             ).inc()
 
     def committed(self, commit: Commit, outcome: Outcome | InterlockError) -> None:
@@ -287,10 +287,10 @@ class CountedCommits:
     async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
         """Commit a batch; it carries no request id."""
         outcomes = await self._committer.commit_all(work)
-        told = iter(outcomes)
+        each_outcome = iter(outcomes)
         for item in work:
             if isinstance(item, Commit):
-                self._metrics.committed(item, next(told))
+                self._metrics.committed(item, next(each_outcome))
             else:
-                next(islice(told, len(item.ids) - 1, None))
+                next(islice(each_outcome, len(item.ids) - 1, None))
         return outcomes

@@ -148,18 +148,18 @@ class Seen:
 class Graph:
     """The states by number, the unaided steps between them, and the goals of each."""
 
-    __slots__ = ("asked", "reached", "starts", "targets")
+    __slots__ = ("reached", "starts", "targets", "triggered")
 
     def __init__(self) -> None:
         self.starts = array("Q")
         self.targets = array("I")
         self.reached = bytearray()
-        self.asked = bytearray()
+        self.triggered = bytearray()
 
     def add(self, reached: int, triggered: int) -> None:
         """Add a state: the goals that hold in it, and those that must be reachable from it."""
         self.reached.append(reached)
-        self.asked.append(triggered)
+        self.triggered.append(triggered)
 
     def begin(self) -> None:
         """Start the list of steps of the next state."""
@@ -178,7 +178,7 @@ def stuck(graph: Graph, goals: int) -> Iterator[tuple[int, int]]:
     reached = _spread(graph, everything)
     for goal in range(goals):
         mine = 1 << goal
-        for number, triggered in enumerate(graph.asked):
+        for number, triggered in enumerate(graph.triggered):
             if triggered & mine and not reached[number] & mine:
                 yield goal, number
                 break

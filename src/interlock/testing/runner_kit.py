@@ -266,9 +266,9 @@ async def _lost_completion(stage: Stage) -> None:
     piece = stage.quick()
     lease = await stage.lease()
     await stage.until(lambda: lost, "It has not reported how the attempt ended")
-    before = len(lease.said)
+    before = len(lease.messages)
     await stage.until(
-        lambda: len(lease.said) > before + 1,
+        lambda: len(lease.messages) > before + 1,
         "The answer to its completion was lost, and it has not repeated it",
     )
     await _completed(stage, lease, piece)
@@ -401,7 +401,7 @@ async def _completed(stage: Stage, lease: KitLease, piece: Piece) -> None:
     await stage.until(lambda: lease.state == "ended", "It has not reported how the attempt ended")
     completion = lease.last(Complete)
     if completion is None or not isinstance(completion.outcome, Succeeded):
-        raise Broken(f"The work succeeds, and it has reported something else: {lease.said[-1]}")
+        raise Broken(f"The work succeeds, and it has reported something else: {lease.messages[-1]}")
     await stage.for_a_while(AFTERWARDS_S)
     if piece.times != 1:
         raise Broken(f"It has done the work {piece.times} times")
@@ -478,33 +478,33 @@ class ScenarioVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The end of the runner's output, where there is a fault."""
 
 
-async def check(asked: Check, tell: Callable[[ScenarioVerdict], None]) -> list[ScenarioVerdict]:
+async def check(options: Check, tell: Callable[[ScenarioVerdict], None]) -> list[ScenarioVerdict]:
     """Play all scenarios; report each verdict as it is reached."""
-    room = asyncio.Semaphore(1 if asked.port or not asked.command else SIDE_BY_SIDE)
+    room = asyncio.Semaphore(1 if options.port or not options.command else SIDE_BY_SIDE)
 
     async def play(scenario: Scenario) -> ScenarioVerdict:
         async with room:
-            verdict = await _play(scenario, asked)
+            verdict = await _play(scenario, options)
         tell(verdict)
         return verdict
 
-    return list(await asyncio.gather(*map(play, asked.scenarios)))
+    return list(await asyncio.gather(*map(play, options.scenarios)))
 
 
-async def _play(scenario: Scenario, asked: Check) -> ScenarioVerdict:
-    if scenario.needs_process and not asked.command:
+async def _play(scenario: Scenario, options: Check) -> ScenarioVerdict:
+    if scenario.needs_process and not options.command:
         why = "it needs a runner that the kit has started: give its command after --"
         return ScenarioVerdict(scenario=scenario.name, claim=scenario.claim, skipped=why)
     began = time.monotonic()
-    desk = KitOrchestrator(asked.pace, asked.token)
+    desk = KitOrchestrator(options.pace, options.token)
     line = KitServer(desk.answer)
     with tempfile.TemporaryDirectory(prefix="interlock-check-") as folder:
-        stage = Stage(desk, Path(folder), asked.work, asked.command)
-        await line.open(asked.host, asked.port)
+        stage = Stage(desk, Path(folder), options.work, options.command)
+        await line.open(options.host, options.port)
         broken: tuple[str, ...] = ()
         pulse = asyncio.create_task(_pulse(desk))
         try:
-            await stage.start(line.url, {"INTERLOCK_TOKEN": asked.token})
+            await stage.start(line.url, {"INTERLOCK_TOKEN": options.token})
             await scenario.play(stage)
         except Broken as error:
             broken = (f"{error}.",)

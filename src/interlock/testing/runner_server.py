@@ -171,7 +171,7 @@ class KitLease(msgspec.Struct):
     cancel: bool = False
     renewals: int = 0
     """Number of heartbeats that have renewed it."""
-    said: list[Message] = []
+    messages: list[Message] = []
     by_number: dict[tuple[str, int], Message] = {}
 
     @property
@@ -181,7 +181,7 @@ class KitLease(msgspec.Struct):
 
     def last(self, kind: type[Message]) -> Any:
         """Return the last message of a type, or None."""
-        return next((message for message in reversed(self.said) if isinstance(message, kind)), None)
+        return next((message for message in reversed(self.messages) if isinstance(message, kind)), None)
 
 
 class KitOrchestrator:
@@ -342,7 +342,7 @@ class KitOrchestrator:
             if not self._was_under_way(lease, message):
                 lease.stale_at = lease.stale_at or self.clock()
             return 409, _stale("LEASE_EXPIRED" if lease.state == "expired" else "LEASE_REVOKED")
-        lease.said.append(message)
+        lease.messages.append(message)
         if isinstance(message, Complete | CancelAck | Release):
             lease.ended_at = self.clock()
         if lease.by_number.get(_number(message)) == message:

@@ -254,9 +254,9 @@ class Parent(SignalWaiter):
     def _wait(self, request: WaitRequest) -> Future[WaitAnswer]:
         return self._family.wait(msgspec.structs.replace(request, token=self._grant.token))
 
-    async def relay_wait(self, asked: WaitRequest) -> WaitAnswer:
+    async def relay_wait(self, request: WaitRequest) -> WaitAnswer:
         """Wait for a handler in another process, which has numbered its waits."""
-        return await asyncio.wrap_future(self._wait(asked))
+        return await asyncio.wrap_future(self._wait(request))
 
     async def relay_submit(self, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
         """Submit children for a handler in another process, which has split and named them."""

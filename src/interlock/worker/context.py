@@ -194,7 +194,7 @@ class Context(Parent):
     ) -> None:
         self._grant, self._simulations = grant, services.simulations
         self._upload, self._caching = services.upload, services.caching
-        self._family, self._submissions, self._asked = services.family, 0, None
+        self._family, self._submissions, self._waits_by_name = services.family, 0, None
         self._middleware = services.middleware
         self._now, self._wake = now, wake
         # Reentrant, because a finalizer that logs can run at any time.

@@ -175,9 +175,9 @@ class PoolWorker:
         self._changed()
 
     def _read_ready(self) -> None:
-        said = os.read(self._ready, 64)
-        self.begun = bool(said)
-        self.incarnation = said.decode("ascii", "replace") if len(said) > 1 else ""
+        answer = os.read(self._ready, 64)
+        self.begun = bool(answer)
+        self.incarnation = answer.decode("ascii", "replace") if len(answer) > 1 else ""
         self._close()
         self._changed()
 
@@ -199,7 +199,7 @@ def started_with(command: Sequence[str], url: str, about: Mapping[str, str] | No
     The URL of the store or server is not on their command line, which every process can read.
     """
 
-    told = {ABOUT: msgspec.json.encode(about).decode()} if about else {}
+    extra = {ABOUT: msgspec.json.encode(about).decode()} if about else {}
 
     async def start(name: str, changed: Callable[[], None]) -> PoolWorker:
         ours, theirs = os.pipe()
@@ -209,7 +209,7 @@ def started_with(command: Sequence[str], url: str, about: Mapping[str, str] | No
                 process = await asyncio.create_subprocess_exec(
                     *(*command, "--name", name),
                     process_group=0,
-                    env={**environment, **told, POOL: str(os.getpid()), READY: str(theirs)},
+                    env={**environment, **extra, POOL: str(os.getpid()), READY: str(theirs)},
                     pass_fds=(theirs, pipe),
                 )
         except BaseException:

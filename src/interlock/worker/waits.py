@@ -41,12 +41,12 @@ class WaitsForSignal(BaseException):
 class SignalWaiter:
     """The part of a context about signals and approvals."""
 
-    __slots__ = ("_asked",)
-    _asked: dict[str, int] | None
+    __slots__ = ("_waits_by_name",)
+    _waits_by_name: dict[str, int] | None
     """Number of waits so far by name."""
 
-    def _wait(self, asked: WaitRequest) -> Future[WaitAnswer]:
-        raise AssertionError(asked)
+    def _wait(self, request: WaitRequest) -> Future[WaitAnswer]:
+        raise AssertionError(request)
 
     @overload
     async def wait_for(self, name: str, *, timeout: Duration | None = None, type: type[T]) -> T: ...
@@ -61,8 +61,8 @@ class SignalWaiter:
         from its beginning when one has. The first wait for a name gets its first signal, also in later
         attempts, and a signal that was sent before is kept. The default timeout is a week.
         """
-        asked = self._signal_wait(name, timeout)
-        return _data(await asyncio.wrap_future(self._wait(asked)), asked, type)
+        request = self._signal_wait(name, timeout)
+        return _data(await asyncio.wrap_future(self._wait(request)), request, type)
 
     @overload
     def wait_for_sync(self, name: str, *, timeout: Duration | None = None, type: type[T]) -> T: ...
@@ -72,8 +72,8 @@ class SignalWaiter:
 
     def wait_for_sync(self, name: str, *, timeout: Duration | None = None, type: Any = Any) -> Any:  # noqa: A002
         """Wait for a signal, for a handler in a thread or a process."""
-        asked = self._signal_wait(name, timeout)
-        return _data(self._wait(asked).result(), asked, type)
+        request = self._signal_wait(name, timeout)
+        return _data(self._wait(request).result(), request, type)
 
     async def approval(
         self,
@@ -89,8 +89,8 @@ class SignalWaiter:
         It waits as `wait_for` does. `approvers` are the names of those who may answer; without them all who
         have the `role` (`operator` or `admin`) may.
         """
-        asked = self._approval_wait(question, name, approvers, role, timeout)
-        return _approval(await asyncio.wrap_future(self._wait(asked)), asked)
+        request = self._approval_wait(question, name, approvers, role, timeout)
+        return _approval(await asyncio.wrap_future(self._wait(request)), request)
 
     def approval_sync(
         self,
@@ -102,8 +102,8 @@ class SignalWaiter:
         timeout: Duration | None = None,
     ) -> ApprovalAnswer:
         """Wait for a person, for a handler in a thread or a process."""
-        asked = self._approval_wait(question, name, approvers, role, timeout)
-        return _approval(self._wait(asked).result(), asked)
+        request = self._approval_wait(question, name, approvers, role, timeout)
+        return _approval(self._wait(request).result(), request)
 
     def _signal_wait(self, name: str, timeout: Duration | None) -> WaitRequest:
         number = self._next_number(f"signal {name}")
@@ -134,9 +134,9 @@ class SignalWaiter:
         )
 
     def _next_number(self, what: str) -> int:
-        if self._asked is None:
-            self._asked = {}
-        self._asked[what] = number = self._asked.get(what, 0) + 1
+        if self._waits_by_name is None:
+            self._waits_by_name = {}
+        self._waits_by_name[what] = number = self._waits_by_name.get(what, 0) + 1
         return number
 
 
@@ -144,25 +144,25 @@ def _seconds(timeout: Duration | None) -> float | None:
     return None if timeout is None else seconds_of(timeout, "wait for")
 
 
-def _data(answer: WaitAnswer, asked: WaitRequest, kind: Any) -> Any:
-    _check(answer, asked)
+def _data(answer: WaitAnswer, request: WaitRequest, kind: Any) -> Any:
+    _check(answer, request)
     data = answer.data if isinstance(answer.data, msgspec.Raw) else msgspec.Raw(b"null")
     return decoder_of(kind)(data)
 
 
-def _approval(answer: WaitAnswer, asked: WaitRequest) -> ApprovalAnswer:
-    _check(answer, asked)
+def _approval(answer: WaitAnswer, request: WaitRequest) -> ApprovalAnswer:
+    _check(answer, request)
     approved = answer.state == APPROVED
     return ApprovalAnswer(approved=approved, by=answer.by, comment=answer.comment, at=answer.at)
 
 
-def _check(answer: WaitAnswer, asked: WaitRequest) -> None:
+def _check(answer: WaitAnswer, request: WaitRequest) -> None:
     """Raise if there is no answer: to end the handler, or because none has come in time."""
     if answer.state == WAITING:
         raise WaitsForSignal(answer.id)
     if answer.state in (APPROVED, REJECTED, RECEIVED):
         return
-    what = f"signal {asked.name}" if asked.question is None else f"answer to {asked.question.text!r}"
+    what = f"signal {request.name}" if request.question is None else f"answer to {request.question.text!r}"
     raise WaitTimeout(
         f"No {what} has come in time.",
         todo="Catch WaitTimeout, or give it a longer timeout.",

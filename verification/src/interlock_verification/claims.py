@@ -63,9 +63,9 @@ class Taken(NamedTuple):
     """The cause: runner, clock, user or orchestrator."""
     token: tuple[int, int] | None
     """The attempt of a runner's message."""
-    heard: bool
+    accepted: bool
     """Whether a runner's message was accepted and changed the job."""
-    said: str
+    message: str
     """The runner's message: ACK, BEAT, SUCCESS, FAILURE, RELEASE or STOPPED."""
     now: datetime = NOW
     """The time; constant in a model."""
@@ -269,7 +269,7 @@ def ends_absorb(step: Taken) -> bool:
 
 def only_the_live_lease_is_heard(step: Taken) -> bool:
     """Return whether an accepted message came under a live lease that had not expired."""
-    if not step.heard or step.token is None:
+    if not step.accepted or step.token is None:
         return True
     held = next((o.lease for o in step.before.body.attempts if (o.shard, o.index) == step.token), None)
     return held is not None and held.state in lease.LIVE and held.data.expires_at > step.now
@@ -283,12 +283,12 @@ def success_is_reported(step: Taken) -> bool:
         for one in step.after.body.attempts
         if one.state is attempt.SUCCEEDED and was.get(one.name) is not attempt.SUCCEEDED
     ]
-    return not new or (step.said == "SUCCESS" and new == [step.token])
+    return not new or (step.message == "SUCCESS" and new == [step.token])
 
 
 def signs_of_life_are_noted(step: Taken) -> bool:
     """Return whether an attempt leaves STARTING with its first heartbeat."""
-    if not step.heard or step.said != "BEAT":
+    if not step.accepted or step.message != "BEAT":
         return True
     spoken_of = (one for one in step.after.body.attempts if (one.shard, one.index) == step.token)
     return all(one.state is not attempt.STARTING for one in spoken_of)
@@ -392,7 +392,7 @@ class Reported(NamedTuple):
 
     late: bool
     """Whether the lease had ended."""
-    heard: bool
+    accepted: bool
     journalled: bool
     """Whether the journal has the refusal."""
 
@@ -439,8 +439,8 @@ HEARD_CLAIMS: Mapping[str, Callable[[Accepted], bool]] = {
     HOLDER: lambda accepted: accepted.speaker == accepted.holder,
 }
 REPORT_CLAIMS: Mapping[str, Callable[[Reported], bool]] = {
-    UNHEARD: lambda reported: not (reported.late and reported.heard),
-    RECORDED: lambda reported: reported.heard or reported.journalled,
+    UNHEARD: lambda reported: not (reported.late and reported.accepted),
+    RECORDED: lambda reported: reported.accepted or reported.journalled,
 }
 END_CLAIMS: Mapping[str, Callable[[Ended], bool]] = {
     FINISHED_ONCE: finished_once,

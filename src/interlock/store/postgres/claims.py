@@ -279,8 +279,8 @@ class Claims:
     async def _take_ready(self, session: Session, claim: Claim) -> list[asyncpg.Record]:
         while True:
             after = self._beginnings.of(claim)
-            asked = claim.kind, *_claimer_terms(claim)
-            rows = await self._take(session, "take_ready", asked, claim.limit, *after, *guard_of(claim))
+            terms = claim.kind, *_claimer_terms(claim)
+            rows = await self._take(session, "take_ready", terms, claim.limit, *after, *guard_of(claim))
             if self._beginnings.is_enough(claim, rows[:-1]):
                 return rows
 

@@ -269,11 +269,11 @@ class BatchPart:
         """Return the arguments: see `sql/0014_batch.sql`. Records are locked by key, and journalled in the
         order of the batch.
         """
-        batch, told = self._batch, None
+        batch, journal_ids = self._batch, None
         ids, seen, given, results = batch.ids, batch.expected_at, batch.given, batch.result
         order = sorted(range(len(ids)), key=ids.__getitem__)
         if order != list(range(len(ids))):
-            told = joined(ids)
+            journal_ids = joined(ids)
             ids, seen = _in(order, ids), _in(order, seen)
             given, results = _in(order, given), _in(order, results)
         expected_at, written_at = moments(seen) if seen else (None, None)
@@ -281,7 +281,7 @@ class BatchPart:
             not_before,
             batch.not_after,
             joined(ids),
-            told,
+            journal_ids,
             joined_data(given) if given else None,
             joined_data(results) if results else None,
             written_at,

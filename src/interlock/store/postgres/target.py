@@ -53,17 +53,17 @@ def target_of(url: str) -> Target:
     """Parse a URL; raise an error without its password if it is invalid."""
     try:
         parts = urlsplit(url)
-        asked = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     except ValueError as error:
         raise _bad(f"The URL of the store cannot be read: {error}.") from None
     if parts.scheme not in _SCHEMES:
         raise _bad(f"{parts.scheme or 'Nothing'!r} is not a scheme of PostgreSQL.")
     _check_places(parts.netloc)
-    ours = {name: asked.pop(name) for name in OPTIONS if name in asked}
+    ours = {name: options.pop(name) for name in OPTIONS if name in options}
     listen, listen_at = _listening(ours.get("listen", "on"))
     pooled = not listen or listen_at is not None
     return Target(
-        url=urlunsplit(parts._replace(query=urlencode(asked, quote_via=quote))),
+        url=urlunsplit(parts._replace(query=urlencode(options, quote_via=quote))),
         shown=_without_password(url),
         schema=_schema(ours.get("schema", "interlock")),
         listen=listen,
@@ -77,13 +77,13 @@ def target_of(url: str) -> Target:
 
 def _without_password(url: str) -> str:
     parts = urlsplit(url)
-    asked = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name]
+    shown = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name]
     user, _, place = parts.netloc.rpartition("@")
     name = user.partition(":")[0]
     return urlunsplit(
         parts._replace(
             netloc=f"{name}@{place}" if name else place,
-            query=urlencode(asked, safe="/", quote_via=quote),
+            query=urlencode(shown, safe="/", quote_via=quote),
         )
     )
 
@@ -112,8 +112,8 @@ def _listening(text: str) -> tuple[bool, tuple[str, int] | None]:
     return True, (host, int(port))
 
 
-def _switch(asked: dict[str, str], name: str, *, default: bool) -> bool:
-    value = asked.get(name)
+def _switch(options: dict[str, str], name: str, *, default: bool) -> bool:
+    value = options.get(name)
     if value not in (None, "on", "off"):
         raise _bad(f"{name}={value} is neither {name}=on nor {name}=off.")
     return default if value is None else value == "on"

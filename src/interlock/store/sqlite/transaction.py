@@ -285,8 +285,8 @@ class Transaction:
             known[name] = (key, stand)
 
     def _learn_requests(self) -> None:
-        asked = [item.request.id for item in self._work if isinstance(item, Commit) and item.request]
-        unknown = [name for name in asked if name not in self._requests]
+        request_ids = [item.request.id for item in self._work if isinstance(item, Commit) and item.request]
+        unknown = [name for name in request_ids if name not in self._requests]
         self._requests.update(dict.fromkeys(unknown))
         for row in self.connection.execute(_REQUESTS, (list_text(unknown),)):
             self._requests[row[0]] = recorded_of(row)

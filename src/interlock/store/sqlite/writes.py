@@ -107,7 +107,7 @@ def update(moves: bool, result: str, which: str) -> str:
     return f"UPDATE record_state SET {', '.join(parts)} WHERE {which}"
 
 
-class Saying(msgspec.Struct, eq=False):
+class JournalGroup(msgspec.Struct, eq=False):
     """Consecutive equal entries of the journal."""
 
     first: int
@@ -145,7 +145,7 @@ class Creation(msgspec.Struct, eq=False):
 
     change: Change
     place: int
-    saying: Saying | None
+    journal: JournalGroup | None
     numbers: list[int]
     names: Sequence[str]
     given: Sequence[bytes]
@@ -173,17 +173,19 @@ class GroupedWrite(msgspec.Struct, eq=False):
     place: int
     before: Stand
     after: Stand
-    saying: Saying | None
+    journal: JournalGroup | None
     keys: list[int] = []
     """Their keys before the step."""
     results: list[bytes] = []
     """In the order of the keys; empty to keep the existing ones."""
 
-    def is_like(self, change: Change, before: Stand, saying: Saying | None, results: Sequence[bytes]) -> bool:
+    def is_like(
+        self, change: Change, before: Stand, journal: JournalGroup | None, results: Sequence[bytes]
+    ) -> bool:
         """Return whether records of this standing become the same by another change."""
         mine = self.change
         return (
-            self.saying is saying
+            self.journal is journal
             and self.before[:3] == before[:3]
             and (mine.state, mine.body, mine.handler) == (change.state, change.body, change.handler)
             and (mine.ready_at, mine.deadline_at) == (change.ready_at, change.deadline_at)
@@ -209,13 +211,13 @@ class Pending:
         self._connection = connection
         self.created: list[Creation] = []
         self._steps: list[GroupedWrite] = []
-        self._sayings: list[Saying] = []
+        self._journal: list[JournalGroup] = []
         self._refusals: list[Row] = []
         self._last_name = ""
         self._in_order = True
 
     def __bool__(self) -> bool:
-        return bool(self.created or self._steps or self._sayings or self._refusals or self.recorded)
+        return bool(self.created or self._steps or self._journal or self._refusals or self.recorded)
 
     def create(
         self,
@@ -229,8 +231,8 @@ class Pending:
         first = self.number + 1
         self.number += len(names)
         numbers = list(range(first, self.number + 1))
-        said = self._add_entries(change, numbers)
-        self.created.append(Creation(change, move.place, said, numbers, names, given, results))
+        group = self._add_entries(change, numbers)
+        self.created.append(Creation(change, move.place, group, numbers, names, given, results))
         if self._last_name >= names[0] or (len(names) > 1 and list(names) != sorted(names)):
             self._in_order = False
         self._last_name = names[-1]
@@ -241,11 +243,11 @@ class Pending:
         self, change: Change, move: Move, before: Stand, keys: Sequence[int], results: Sequence[bytes]
     ) -> tuple[list[int], Stand]:
         """Change records of the same standing; return their new keys and standing."""
-        saying = self._add_entries(change, [key & NUMBERS for key in keys])
+        journal = self._add_entries(change, [key & NUMBERS for key in keys])
         step = self._steps[-1] if self._steps else None
-        if step is None or not step.is_like(change, before, saying, results):
+        if step is None or not step.is_like(change, before, journal, results):
             after = Stand(change.expected + 1, move.state, placing_of(change), self._now)
-            step = GroupedWrite(change, move.place, before, after, saying)
+            step = GroupedWrite(change, move.place, before, after, journal)
             self._steps.append(step)
         step.keys += keys
         step.results += results
@@ -258,8 +260,8 @@ class Pending:
         if self.created:
             self._write_creations()
         self._write_steps()
-        if self._sayings or self._refusals:
-            rows = [row for saying in self._sayings for row in saying.rows(self._now_us)]
+        if self._journal or self._refusals:
+            rows = [row for group in self._journal for row in group.rows(self._now_us)]
             self._connection.executemany(_INSERT_ENTRY, rows + self._refusals)
         if self.recorded:
             self._connection.executemany(_INSERT_REQUEST, self.recorded)
@@ -271,34 +273,34 @@ class Pending:
         about = (self.sequence, 1, 1, self._now_us, number, "", kind, "" if number else name, version)
         self._refusals.append((*about, *_words(note)))
 
-    def _add_entries(self, change: Change, numbers: list[int]) -> Saying | None:
+    def _add_entries(self, change: Change, numbers: list[int]) -> JournalGroup | None:
         """Add an entry about each of these records, with their new version, if the change has a note."""
         kind, version, note = change.kind, change.expected + 1, change.note
         if note is None:
             return None
-        last = self._sayings[-1] if self._sayings else None
+        last = self._journal[-1] if self._journal else None
         if (
             last is None
             or last.first + len(last.numbers) != self.sequence + 1
             or (last.kind, last.version) != (kind, version)
             or (last.note is not note and last.note != note)
         ):
-            last = Saying(self.sequence + 1, kind, version, note)
-            self._sayings.append(last)
+            last = JournalGroup(self.sequence + 1, kind, version, note)
+            self._journal.append(last)
         last.numbers += numbers
         self.sequence += len(numbers)
         return last
 
     def _renumber(self) -> list[tuple[str, str, int]]:
         """Assign numbers in the order of ids: records of one time are listed by their ids."""
-        told = sorted(pair for each in self.created for pair in zip(each.names, each.numbers, strict=True))
-        new = {number: place for place, (_, number) in enumerate(told, min(number for _, number in told))}
+        pairs = sorted(pair for each in self.created for pair in zip(each.names, each.numbers, strict=True))
+        new = {number: place for place, (_, number) in enumerate(pairs, min(number for _, number in pairs))}
         for creation in self.created:
             creation.numbers = [new[number] for number in creation.numbers]
         for step in self._steps:
             step.keys = [(key & ~NUMBERS) + new.get(key & NUMBERS, key & NUMBERS) for key in step.keys]
-        for saying in self._sayings:
-            saying.numbers = [new.get(number, number) for number in saying.numbers]
+        for group in self._journal:
+            group.numbers = [new.get(number, number) for number in group.numbers]
         self._refusals = [(*row[:4], new.get(row[4], row[4]), *row[5:]) for row in self._refusals]
         return [
             (each.change.kind, name, number)
@@ -329,7 +331,7 @@ class Pending:
 
     def _beginnings(self) -> Iterator[tuple[str, Row]]:
         for creation in self.created:
-            values = self._values(creation.change, creation.place << PLACE_BITS, creation.saying)
+            values = self._values(creation.change, creation.place << PLACE_BITS, creation.journal)
             numbers = creation.numbers
             first, last = min(numbers), max(numbers)
             if last - first == len(numbers) - 1:
@@ -351,21 +353,21 @@ class Pending:
         for step in self._steps:
             moves = step.before.state != step.after.state
             shift = (step.place << PLACE_BITS) - (step.keys[0] & ~NUMBERS)
-            values = self._values(step.change, shift, step.saying)
+            values = self._values(step.change, shift, step.journal)
             if step.before.placing != step.after.placing:
                 for key in step.keys:
                     yield _PLACE, (*_placed(step.change), key & NUMBERS)
             for which, result, row in _addressed(step.keys, step.results):
                 yield update(moves, result, which), (*values, *row)
 
-    def _values(self, change: Change, shift: int, saying: Saying | None) -> Row:
+    def _values(self, change: Change, shift: int, journal: JournalGroup | None) -> Row:
         """Return the first ten parameters of the statements that write a state."""
         ready_at, deadline_at = change.ready_at, change.deadline_at
         timing: Row = (None if deadline_at is None else microseconds(deadline_at), None, None, None, None)
         if ready_at is not None:
             lane = lane_of(change.kind, (change.queue or "", *change.labels))
             timing = (timing[0], microseconds(ready_at), lane, change.priority, change.handler)
-        trail = saying.trail if saying else ""
+        trail = journal.trail if journal else ""
         return (shift, change.expected + 1, self._now_us, bytearray(change.body), trail, *timing)
 
 

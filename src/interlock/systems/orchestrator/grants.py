@@ -192,8 +192,8 @@ def _common_grant(
     change = _granted(claiming, draft, one)
     common = replace(change, id="", expected_at=None)
     begun = change_for_run(draft)
-    told = begun is None and notifications_for(draft)
-    if len(change.body) > claiming.max_body_bytes or told or is_about_one(common):
+    notified = begun is None and notifications_for(draft)
+    if len(change.body) > claiming.max_body_bytes or notified or is_about_one(common):
         return None
     return common, _grant_in(claiming, draft, one, JobGiven()), begun
 

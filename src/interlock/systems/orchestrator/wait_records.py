@@ -222,16 +222,16 @@ def decide_ask(
         return Decision(MOVED)
     until = now + timedelta(seconds=request.timeout_s or settings.durations.approval_timeout_s)
     new = _mail_asked(mail, request, wait_id, now, until)
-    said = Asking(token=request.token, runner_id=request.runner_id, address=address, mail=new)
-    heard = decide_message(record, token, said, now, mark, settings)
-    if record is None or heard.commit is None or not isinstance(heard.answer, Heard):
-        return Decision(heard.answer, heard.commit)
+    message = Asking(token=request.token, runner_id=request.runner_id, address=address, mail=new)
+    decision = decide_message(record, token, message, now, mark, settings)
+    if record is None or decision.commit is None or not isinstance(decision.answer, Heard):
+        return Decision(decision.answer, decision.commit)
     check_number(mail, request.name, request.number)
     if new is mail:
         return Decision(_known(wait, wait_id))
     entity = _opened(wait, record, request, address, now, until)
     change = entity.change(mark=mark, actor=request.runner_id)
-    commit = replace(heard.commit, changes=(*heard.commit.changes, change))
+    commit = replace(decision.commit, changes=(*decision.commit.changes, change))
     return Decision(_answer(wait_id, entity.state, entity.body), commit)
 
 

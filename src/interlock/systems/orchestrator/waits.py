@@ -114,8 +114,8 @@ class Waits:
         sent = Sent(job_id, address_of(name, question=False), data, actor)
         request = self._engine.key_for(request_id, f"signal {job_id}", (name, data))
 
-        def view(said: tuple[str, int]) -> SignalView:
-            state, number = said
+        def view(stored: tuple[str, int]) -> SignalView:
+            state, number = stored
             wait_id = f"{job_id}.{sent.address}.{number}"
             return SignalView(id=wait_id, job_id=job_id, name=name, number=number, state=state)
 
@@ -127,8 +127,8 @@ class Waits:
             answer = view(decided.answer) if isinstance(decided.answer, tuple) else decided.answer
             return _requested(Decision(answer, decided.commit), request)
 
-        said = await self._with_wait(job_id, partial(signal_asked, job_id, sent.address), decide, request)
-        return said if isinstance(said, SignalView) else msgspec.convert(said, SignalView)
+        stored = await self._with_wait(job_id, partial(signal_asked, job_id, sent.address), decide, request)
+        return stored if isinstance(stored, SignalView) else msgspec.convert(stored, SignalView)
 
     # Approvals
 

@@ -435,7 +435,7 @@ class Play:
         else:
             outcomes = await call()
             self.reference.check(decider.commits, outcomes)
-            assert decider.asked == bool(decider.expected), "It is asked when there is something."
+            assert decider.called == bool(decider.expected), "It is called when there is something."
 
     async def _find(self, query: Query) -> None:
         expected = self.reference.matching(query)
@@ -510,12 +510,12 @@ class Decider:
         self.first = first
         self.fails = fails
         self.together = together
-        self.asked = False
+        self.called = False
         self.commits: list[Work] = []
 
     def __call__(self, records: Sequence[Record], _now: datetime) -> list[Work]:
-        assert not self.asked, "It is asked once."
-        self.asked = True
+        assert not self.called, "It is called once."
+        self.called = True
         assert list(records) == self.expected
         if self.fails:
             raise FailedDecision

@@ -132,13 +132,13 @@ class Entry:
 
     __slots__ = (
         "after",
+        "answer",
         "changed",
         "index",
         "lines",
         "marks",
         "message",
         "reply",
-        "said",
         "shard",
         "until",
         "wrong",
@@ -151,7 +151,7 @@ class Entry:
         self.changed = changed
         """Whether there is a new version, even if the value is the same."""
         self.lines = lines
-        self.said = answer
+        self.answer = answer
         self.message: JobChanged | None = None
         """The message of the job to its run."""
         self.reply: Say | None = None
@@ -291,11 +291,11 @@ class Deciding:
             self._job_of[value],
             cause="runner",
             token=(note.shard, note.attempt),
-            heard=isinstance(decision.answer, Heard),
-            said=note.say.name,
+            accepted=isinstance(decision.answer, Heard),
+            message=note.say.name,
         )
         entry.reply = reply_of(note, decision.answer)
-        entry.said = decision.answer.error if not isinstance(decision.answer, Heard) else ""
+        entry.answer = decision.answer.error if not isinstance(decision.answer, Heard) else ""
         if note.say in (Say.SUCCESS, Say.FAILURE):
             if isinstance(decision.answer, Stale):
                 entry.marks |= self._mark(claims.LATE)
@@ -433,8 +433,8 @@ class Deciding:
             lines,
             facts["cause"],
             facts.get("token"),
-            facts.get("heard", False),
-            facts.get("said", ""),
+            facts.get("accepted", False),
+            facts.get("message", ""),
         )
         return self._broken(claims.STEP_CLAIMS, taken)
 

@@ -56,7 +56,7 @@ def tell(done: Done, before: Any, after: Any) -> list[str]:
     """Return the step as a sentence, followed by the rows of the tables."""
     lines = [_sentence(done)]
     if done.entry is not None:
-        lines += [f"  answer: {done.entry.said}"] if done.entry.said else []
+        lines += [f"  answer: {done.entry.answer}"] if done.entry.answer else []
         lines += rows(done.entry.lines)
     if len(after) == 5 and len(after[2]) > len(before[2]) + 1:
         lines.append("  messages in flight under an ended lease are answered now")

@@ -235,7 +235,7 @@ class Judge:
         """The jobs of each submission."""
         self.ended: dict[str, str] = {}
         """The final state of each ended job."""
-        self.asked: set[str] = set()
+        self.cancels: set[str] = set()
         """Jobs whose cancellation was requested."""
         self.forgotten: set[str] = set()
         """Jobs with data lost in a fail-over, which no claim covers."""
@@ -405,7 +405,7 @@ class Judge:
         if isinstance(answer, NotHeard) or answer.code is not StaleCode.UNKNOWN_LEASE:
             journalled = (token.job_id, message.runner_id) in self._refusals
             refused = Reported(
-                late=True, heard=False, journalled=journalled or token.job_id in self.forgotten
+                late=True, accepted=False, journalled=journalled or token.job_id in self.forgotten
             )
             self._watcher.check(
                 REPORT_CLAIMS, refused, lambda: f"{type(message).__name__} → {answer}", token.job_id
@@ -522,14 +522,14 @@ class Judge:
 
     def _was_asked(self, job_id: str, look: Look, reason: str | None) -> bool:
         if look.body.run is not None:
-            return job_id in self.asked or self.runs.may_be_stopped(job_id, look.body, reason)
+            return job_id in self.cancels or self.runs.may_be_stopped(job_id, look.body, reason)
         match reason:
             case "cancel":
-                return job_id in self.asked or look.body.simulation is not None
+                return job_id in self.cancels or look.body.simulation is not None
             case "parent":
                 assert isinstance(look.value, Record)
                 parent = look.value.parent or ""
-                return parent in self.asked or parent in self.ended or self._is_stopping(parent)
+                return parent in self.cancels or parent in self.ended or self._is_stopping(parent)
             case "sibling":
                 return look.body.tree is not None
             case "timeout":

@@ -54,7 +54,7 @@ class RunJudge:
         self._pieces: dict[str, dict[int, PlanPiece]] = {}
         self._of: dict[int, str] = {}
         """The run of each submission."""
-        self.asked: set[str] = set()
+        self.cancels: set[str] = set()
         """Runs whose cancellation was requested."""
         self.shaken: set[str] = set()
         """Runs with data lost in a fail-over."""
@@ -131,7 +131,7 @@ class RunJudge:
         if outcome is run.FAILED and now.body.reason not in _NO_PLAN and not failed:
             self._broke(FAILURE_HAS_A_CAUSE, f"{run_id}: {ends}", run_id)
         superseded = now.body.superseded_by is not None
-        if outcome is run.CANCELED and run_id not in self.asked and not superseded:
+        if outcome is run.CANCELED and run_id not in self.cancels and not superseded:
             self._broke(ASKED_FOR, f"{run_id} was canceled: {now.body.reason}", run_id)
 
     # Jobs

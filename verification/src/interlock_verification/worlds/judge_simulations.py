@@ -74,7 +74,7 @@ class SimulationJudge:
         self._messages: dict[str, dict[tuple[int, int, str], set[int]]] = {}
         """The reported steps of each simulation, by execution, attempt and runner."""
         self._of: dict[int, str] = {}
-        self.asked: set[str] = set()
+        self.cancels: set[str] = set()
         """Simulations whose cancellation was requested."""
         self.shaken: set[str] = set()
         """Simulations with data lost in a fail-over."""
@@ -146,7 +146,7 @@ class SimulationJudge:
             self._ended(record.id, state, body)
 
     def _ended(self, run_id: str, state: SimulationState, body: SimulationBody) -> None:
-        if state is simulation.CANCELLED and run_id not in self.asked:
+        if state is simulation.CANCELLED and run_id not in self.cancels:
             self._broke(ASKED_FOR, run_id, run_id)
         if state is simulation.COMPLETED:
             wanted = msgspec.json.decode(body.spec.input, type=Arguments)

@@ -142,14 +142,14 @@ def _of_job(chronicle: Chronicle, kept: Kept) -> Iterator[str]:
         description = f"{kept.id} was given to {one.runner_id}, and its success is that of {one.closed_by}"
         yield from _broken(HEARD_CLAIMS, Accepted(one.runner_id, one.closed_by), description)
     if kept.result == bytes(TOO_LATE):
-        believed = Reported(late=True, heard=True, journalled=False)
+        believed = Reported(late=True, accepted=True, journalled=False)
         yield from _broken(REPORT_CLAIMS, believed, f"it is the result of {kept.id}")
 
 
 def _of_late_report(chronicle: Chronicle, report: Late) -> Iterator[str]:
     refusals = chronicle.refusals.get((report.job_id, report.runner_id), [])
     journalled = any(description.startswith("complete:") for description in refusals)
-    answered = Reported(late=True, heard=report.believed, journalled=journalled)
+    answered = Reported(late=True, accepted=report.believed, journalled=journalled)
     yield from _broken(REPORT_CLAIMS, answered, f"what {report.runner_id} said about {report.job_id}")
 
 

@@ -232,7 +232,7 @@ class Errand:
             self._watcher.broke(SAME, f"submission {number} is {made}, then {again}", made or "")
 
     async def _cancel(self, job_id: str, drawn: random.Random) -> None:
-        self._judge.asked.add(job_id)
+        self._judge.cancels.add(job_id)
         request_id = f"c{job_id}" if drawn.random() < 0.8 else None
         try:
             await surely(
@@ -420,7 +420,7 @@ class SubmitterCast:
                 await surely(process, approve)
                 process.stage.watcher.saw("a user approves a run")
             else:
-                self._judge.asked.add(run_id)
+                self._judge.cancels.add(run_id)
                 decline = lambda: here.runs.decline(run_id, actor="operator", request_id=f"n{run_id}")  # noqa: E731
                 await surely(process, decline)
                 process.stage.watcher.saw("a user declines a run")
@@ -428,7 +428,7 @@ class SubmitterCast:
             return  # it is decided, or gone
 
     async def _cancel(self, process: Process, here: Runtime, run_id: str) -> None:
-        self._judge.asked.add(run_id)
+        self._judge.cancels.add(run_id)
         try:
             await surely(process, lambda: here.runs.cancel(run_id, actor="ci", request_id=f"c{run_id}"))
         except InterlockError:
@@ -543,7 +543,7 @@ class Seat:
             return  # it does not run
 
     async def _cancel(self, run_id: str) -> None:
-        self._judge.asked.add(run_id)
+        self._judge.cancels.add(run_id)
         request_id = self._request(run_id)
         try:
             if await surely(self._process, lambda: self._simulations.cancel(run_id, request_id=request_id)):

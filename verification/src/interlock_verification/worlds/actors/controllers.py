@@ -201,7 +201,7 @@ class TesterCast:
         if job_id is None or drawn.random() >= test.kind.cancels:
             return
         await asyncio.sleep(drawn.random() * 1.2 * (test.spec.lead_s + test.spec.duration_s))
-        self._judge.asked.add(job_id)
+        self._judge.cancels.add(job_id)
         try:
             await surely(
                 process, lambda: jobs.cancel(job_id, actor="testers", request_id=f"{request_id}.stop")
