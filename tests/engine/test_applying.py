@@ -81,6 +81,33 @@ async def test_a_decision_that_conflicts_is_made_again_on_the_present_record(
     assert applied.answer == 2
 
 
+@pytest.mark.parametrize("changed", [False, True])
+async def test_known_records_are_decided_on_at_once_and_loaded_only_after_a_conflict(
+    store: MemoryStore, make_commit: MakeCommit, monkeypatch: pytest.MonkeyPatch, *, changed: bool
+) -> None:
+    await store.commit([make_commit("p", 0, "packed")])
+    known = await store.load([P])
+    if changed:
+        await store.commit([make_commit("p", 1, "packed", actor="somebody else")])
+    loads, seen = list[Key](), list[int]()
+    load = store.load
+
+    async def load_noted(keys: Sequence[Key]) -> list[Record | None]:
+        loads.extend(keys)
+        return await load(keys)
+
+    def send_it(records: Sequence[Record | None], _: datetime) -> Decision[int]:
+        (record,) = records
+        assert record is not None
+        seen.append(record.version)
+        return Decision(record.version, make_commit("p", record.version, "sent"))
+
+    monkeypatch.setattr(store, "load", load_noted)
+    applied = await engine_on(store).apply([P], send_it, known=known)
+    assert isinstance(applied, Applied)
+    assert (seen, loads) == (([1, 2], [P]) if changed else ([1], []))
+
+
 async def test_after_a_fail_over_that_lost_it_a_version_with_the_same_number_is_looked_at_again(
     store: Any, clock: Any, make_commit: MakeCommit
 ) -> None:

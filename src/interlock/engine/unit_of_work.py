@@ -248,16 +248,19 @@ class Engine:
                 raise failed(_reused_as(reused, idempotency_key))
         return answer
 
-    async def apply(self, keys: Sequence[Key], decide: Decider[A]) -> Applied[A] | Repeated:
+    async def apply(
+        self, keys: Sequence[Key], decide: Decider[A], *, known: Sequence[Record | None] = ()
+    ) -> Applied[A] | Repeated:
         """Commit the decision of `decide` about these records.
 
         Return `Repeated` if the commit had a request that was completed before: its recorded answer counts.
+        `known` are the records as they were a moment ago, which are loaded only after a conflict.
         """
         conflict: Conflict | None = None
         not_before = datetime.min.replace(tzinfo=UTC)
         for tried in range(self.max_tries):
             await self._pause(tried)
-            records = await self._loads.load(keys)
+            records, known = known or await self._loads.load(keys), ()
             decision = decide(records, max(await self.clock.now(), not_before))
             if decision.commit is None:
                 return Applied(decision.answer, await self.clock.now())

@@ -145,21 +145,23 @@ class RunPreparation:
     async def prepare(self, run_id: str) -> None:
         """Advance a run as far as its plan allows; idempotent."""
         (found,) = await self._engine.store.load([Key(RUN.name, run_id)])
-        if found is not None and _looks_around(found):
+        if found is None:
+            return
+        if _looks_around(found):
             await self._cancellation.make_room(found)
-        if found is not None and not decode_run(found.body).pieces:
+        if decode_run(found.body).pieces:
+            await self._plan(run_id, found)
+        else:
             async with self._asking:
                 await self._plan(run_id)
-        else:
-            await self._plan(run_id)
 
-    async def _plan(self, run_id: str) -> None:
-        record = await self._begin(run_id)
+    async def _plan(self, run_id: str, found: Record | None = None) -> None:
+        record = await self._begin(run_id, found)
         if record is None or record.state != run.PLANNING:
             return
         body = decode_run(record.body)
         if body.pieces:
-            await self._take_up(run_id, body)
+            await self._take_up(record, body)
             return
         try:
             plan = await self._call_planner(record)
@@ -197,9 +199,9 @@ class RunPreparation:
                 facts={"faults": [*found][:MOST_FAULTS], "number": len(found)},
             )
 
-    async def _take_up(self, run_id: str, body: RunBody) -> None:
+    async def _take_up(self, record: Record, body: RunBody) -> None:
         """Continue with the stored plan: submitted with the run, taken over, or held."""
-        stored = await self._plans.some(run_id, range(body.pieces))
+        stored = await self._plans.some(record.id, range(body.pieces))
         if len(stored) < body.pieces:
             return
         pieces = [stored[number] for number in range(body.pieces)]
@@ -212,10 +214,10 @@ class RunPreparation:
         try:
             check_admitted(body, jobs, self._settings.secrets)
         except PlanRefused as error:
-            await self._fail(run_id, _message_of(error), "plan_failed")
+            await self._fail(record.id, _message_of(error), "plan_failed")
         else:
             awaits = awaited(body, jobs, self._settings.secrets)
-            await self._accept(run_id, plan_graph(pieces), awaits=awaits)
+            await self._accept(record.id, plan_graph(pieces), awaits=awaits, known=(record,))
 
     async def _join(self, run_id: str, group: str | None, *, looks_around: bool) -> None:
         """Put the run into the group of its workflow file, then supersede older runs of that group.
@@ -249,7 +251,7 @@ class RunPreparation:
 
     # Transitions of the run
 
-    async def _begin(self, run_id: str) -> Record | None:
+    async def _begin(self, run_id: str, found: Record | None = None) -> Record | None:
         """Start planning, or wait for an approval; return the run, None if there is none."""
 
         before: Record | None = None
@@ -263,7 +265,8 @@ class RunPreparation:
             prepared = run_commit_of(draft, mark=self._engine.mark(), actor="orchestrator")
             return Decision(prepared, prepared.commit)
 
-        applied = await self._engine.apply([Key(RUN.name, run_id)], decide)
+        known = () if found is None else (found,)
+        applied = await self._engine.apply([Key(RUN.name, run_id)], decide, known=known)
         if not isinstance(applied, Applied) or applied.answer is None:
             return before
         await self._reconciler.carry_out(applied.answer, applied.at)
@@ -282,6 +285,7 @@ class RunPreparation:
         plan: Plan | None = None,
         *,
         awaits: AwaitedApproval | None,
+        known: Sequence[Record] = (),
     ) -> None:
         """Accept the plan: queue the run and create its jobs; a late plan has no effect.
 
@@ -301,7 +305,7 @@ class RunPreparation:
             prepared = run_commit_of(draft, mark=mark, actor="planner", more=more)
             return Decision(prepared, prepared.commit)
 
-        applied = await self._engine.apply([Key(RUN.name, run_id)], decide)
+        applied = await self._engine.apply([Key(RUN.name, run_id)], decide, known=known)
         if isinstance(applied, Applied) and applied.answer is not None:
             self._plans.remember(run_id, graph)
             self._plans.keep(run_id, pieces)

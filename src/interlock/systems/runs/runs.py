@@ -228,7 +228,7 @@ class RunService:
             self._job_ids,
             limits,
         )
-        ending = RunEnding(engine, self._plans, settings, self.view)
+        ending = RunEnding(engine, self._plans, settings, self.view, self.outline)
         self.reporting = ReportService(engine, ending, reporting or ReportingSettings(), reporters)
         self.analyser = FailureAnalyser(engine, self.view, signs_of(settings.failure_rules))
         self.sweeper = RunSweeper(

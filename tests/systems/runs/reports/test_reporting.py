@@ -17,10 +17,11 @@ from tests.systems.runs.site import plan, planned
 from interlock.engine.committer import Committer
 from interlock.errors import InterlockError
 from interlock.store.records import Commit, Key, Outcome, Work
-from interlock.systems.runs.reports.report import DONE, REPORT, report_id
+from interlock.systems.runs.reports.report import DONE, REPORT, STATUSES, RunReport, report_id
+from interlock.systems.runs.reports.summary import in_words
 from interlock.systems.runs.settings import ReportingSettings
 from interlock.wire.jobs import SHELL
-from interlock.wire.runs import RunSpec
+from interlock.wire.runs import RunSpec, RunView
 
 
 @pytest.fixture
@@ -287,4 +288,42 @@ async def test_without_reporters_the_log_is_told(caplog: pytest.LogCaptureFixtur
         await site.finish(run_id, "test")
     assert await site.state(run_id) == "REPORTED"
     assert f"run {run_id} (-) of acme/shop refs/heads/main bbbbbbbbbbbb: Failed: test" in caplog.text
+    await site.close()
+
+
+@pytest.mark.parametrize(
+    ("failing", "words", "reads_jobs"),
+    [
+        ((), "Succeeded: 2 jobs", False),
+        (("lint",), "Succeeded: 2 jobs", False),
+        (("test",), "Failed: test", True),
+    ],
+)
+async def test_without_reporters_the_jobs_of_a_run_are_read_only_to_name_those_that_failed(
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    failing: tuple[str, ...],
+    words: str,
+    reads_jobs: bool,
+) -> None:
+    site = Told(ReportingSettings())
+    await site.open()
+    read: list[str] = []
+    view = site.runs.reporting._runs.view
+
+    async def noted(run_id: str) -> RunView:
+        read.append(run_id)
+        return await view(run_id)
+
+    monkeypatch.setattr(site.runs.reporting._runs, "view", noted)
+    with caplog.at_level("INFO", logger="interlock.runs"):
+        run_id = await site.begin(planned("test"), planned("lint", required=False), source=SOURCE)
+        await site.finish(run_id, *failing)
+    assert await site.state(run_id) == "REPORTED"
+    assert read == [run_id] * reads_jobs
+    logged = caplog.messages[-1]
+    assert words in logged
+    whole = await view(run_id)
+    report = RunReport(run=whole, status=STATUSES[whole.outcome or ""], at=whole.updated_at)
+    assert logged.endswith(in_words(report))
     await site.close()

@@ -212,6 +212,11 @@ class ReportRuns(Protocol):
         """Return the run with its jobs; raise an `InterlockError` if there is none."""
         ...
 
+    @property
+    def outline(self) -> Callable[[str], Awaitable[RunView]]:
+        """Return the run without its jobs."""
+        ...
+
     async def ending(self, run_id: str) -> Sequence[Key]:
         """Return the keys of the run and of the records settled with it."""
         ...

@@ -73,11 +73,12 @@ class RunEnding:
         plans: Plans,
         settings: OrchestratorSettings,
         view: Callable[[str], Awaitable[RunView]],
+        outline: Callable[[str], Awaitable[RunView]],
     ) -> None:
         self._engine = engine
         self._plans = plans
         self._settings = settings
-        self.view = view
+        self.view, self.outline = view, outline
 
     async def ending(self, run_id: str) -> list[Key]:
         """Return the keys of the run and the pieces of its plan, which are pruned together."""
@@ -169,7 +170,7 @@ class ReportService:
         run_id = msgspec.json.decode(payload, type=RunMessage).run_id
         self._standing.pop(run_id, None)
         try:
-            view = await self._runs.view(run_id)
+            view = await self._ended(run_id)
         except UnknownRun:
             return  # it was pruned, and cannot be reported
         status = STATUSES.get(view.outcome or "")
@@ -179,6 +180,14 @@ class ReportService:
         names = [one.name for one in self.reporters if one.wants(view, status)]
         learns = bool(view.source.repository and view.source.sha)
         await self._spread(run_id, status, names, [*names, *await self._former(run_id, names)], learns=learns)
+
+    async def _ended(self, run_id: str) -> RunView:
+        """Return a run that has ended; with its jobs if they are reported, or named in the log."""
+        if not self.reporters:
+            outline = await self._runs.outline(run_id)
+            if outline.outcome == run.SUCCESS and outline.tally:
+                return outline
+        return await self._runs.view(run_id)
 
     def on_its_way(self, run_id: str) -> bool:
         """Remember to report the state of a run, until `mention`; return whether there is a reporter.
