@@ -65,6 +65,7 @@ class Program:
             _, source = _ends(stdin, 0, given)
             self.pid = _fork_server().fork(order, [source, out, err, ended])
         self._exit_code: int | None = None
+        self._transports: list[asyncio.ReadTransport] = []
         self._reading = threading.Lock()
 
     # Its end
@@ -135,8 +136,14 @@ class Program:
         assert stream is not None
         reader = asyncio.StreamReader(limit=LONGEST_LINE)
         loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), stream)
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), stream)
+        self._transports.append(transport)
         return reader
+
+    def stop_reading(self) -> None:
+        """Close what the event loop reads, also where a process that it has started holds it open."""
+        while self._transports:
+            self._transports.pop().close()
 
     def __enter__(self) -> Self:
         return self

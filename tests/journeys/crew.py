@@ -198,6 +198,7 @@ class Worker:
         await self._process.ended()
         with contextlib.suppress(TimeoutError):  # a process that it has started may hold the pipe open
             await asyncio.wait_for(self._reading, LAST_WORDS_S)
+        self._process.stop_reading()
 
     async def _read(self) -> None:
         async for line in await self._process.reader(self._process.stderr):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.journeys.crew import STEADY
 from tests.waiting import PATIENCE_S, until
 
 from interlock.client import Interlock
@@ -43,7 +44,7 @@ async def il() -> AsyncIterator[Interlock]:
     """An Interlock whose worker drives fleets."""
     registry = Registry()
     registry.add(drive_workload)
-    async with at_work(registry, queues=(QUEUE,), settings=Settings()) as il:
+    async with at_work(registry, queues=(QUEUE,), settings=Settings(durations=STEADY)) as il:
         yield il
 
 
