@@ -78,7 +78,7 @@ class ServerConnections(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Vacuum(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether PostgreSQL can reclaim what claims leave behind; otherwise each claim reads past it."""
+    """The chances of PostgreSQL to reclaim what claims leave behind; until then each claim reads past it."""
 
     automatic: bool
     """Autovacuum is on."""
