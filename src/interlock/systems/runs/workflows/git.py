@@ -381,7 +381,7 @@ class WorkflowPlanner:
         return await asyncio.to_thread(_plan_of_files, texts, known, spec.inputs, mirror.clone)
 
 
-# Most processes never see a workflow file, and what reads one is a seventh of all modules of a worker.
+# Most processes never see a workflow file, and loading what reads one takes a tenth of the time of `import`.
 
 
 def _plan_of_text(spec: RunSpec) -> Plan:
