@@ -243,7 +243,7 @@ class WorkloadExecution:
         self._killed = False
         self._overrun = False
         self._timer: asyncio.TimerHandle | None = None
-        self.watching = asyncio.create_task(self._watch())
+        self.watching: asyncio.Task[None] = asyncio.create_task(self._watch())
 
     def request_stop(self) -> None:
         """Ask it to stop and clean up."""

@@ -117,7 +117,7 @@ class LoadLane:
 
     def __init__(self, load: OperationSource) -> None:
         self._load = load
-        self.begun = 0
+        self.begun: int = 0
         """Number of operations started."""
         self._since_ns = 0
         self._closed = False
@@ -220,23 +220,25 @@ class PacedLoad:
     """A load at a rate, and its measurements; see `port.Load`."""
 
     def __init__(self, order: Order, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        self.duration_s = order.duration_s
-        self.rate = order.rate
-        self.concurrency = order.concurrency
-        self.counting = Counting()
+        self.duration_s: float = order.duration_s
+        self.rate: float = order.rate
+        self.concurrency: int = order.concurrency
+        self.counting: Counting = Counting()
         self.now_ns = now_ns
-        self.start_ns = order.start_at_ns
+        self.start_ns: int = order.start_at_ns
         self._duration_ns = round(order.duration_s * 1e9)
         self._drain_s = order.drain_s
         self._period_ns = 1e9 / order.rate if order.rate else 0.0
-        self.paced = bool(order.rate)
+        self.paced: bool = bool(order.rate)
         # Each number is taken once: an iterator written in C is not interrupted.
-        self.numbers = iter(range(order.max_operations)) if order.max_operations else count()
+        self.numbers: Iterator[int] | count[int] = (
+            iter(range(order.max_operations)) if order.max_operations else count()
+        )
         self._lanes: list[LoadLane] = []
         self._max_operations = order.max_operations
         self._stopped_ns: int | None = None
         self._stopped = asyncio.Event()
-        self.end_ns = self.start_ns + self._duration_ns
+        self.end_ns: int = self.start_ns + self._duration_ns
         """Time after which no operation starts: the end of the duration, or a stop."""
 
     def begin(self) -> None:

@@ -204,7 +204,7 @@ class Desk:
         clocks: Clocks = THIS_MACHINE,
     ) -> None:
         self.state: WorkloadState = WORKLOAD.initial
-        self.record = WorkloadData()
+        self.record: WorkloadData = WorkloadData()
         self.present: Present | None = None
         self.kinds = kinds
         self.clocks = clocks

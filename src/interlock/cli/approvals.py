@@ -30,7 +30,7 @@ ApprovalId = Annotated[
 ]
 Comment = Annotated[str, typer.Option(metavar="TEXT", help="Comment, for the handler and the journal.")]
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="List, approve and reject what jobs wait for.", no_args_is_help=True, rich_markup_mode=None
 )
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Batch.", autocompletion=completion.ids)]
 
-app = typer.Typer(help="Show and cancel batches of jobs.", no_args_is_help=True, rich_markup_mode=None)
+app: typer.Typer = typer.Typer(
+    help="Show and cancel batches of jobs.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.callback()

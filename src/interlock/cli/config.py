@@ -17,7 +17,7 @@ Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the profile.", autocompletion=completion.profile_names)
 ]
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="Name stores and servers, and choose one.",
     no_args_is_help=True,
     rich_markup_mode=None,

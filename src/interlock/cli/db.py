@@ -11,7 +11,7 @@ import typer
 
 from interlock.cli.options import FOUND_SOMETHING, Json, Store, examples, parse_duration
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="Migrate, inspect, prune, restore and audit the database.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -34,7 +34,7 @@ from interlock.cli.options import (
 if TYPE_CHECKING:
     from interlock.cli.nouns import Noun
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="List, edit, retry and discard jobs that have failed for good.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -251,8 +251,8 @@ class FaultInjector:
     def __init__(
         self, il: Interlock, jobs: DemoJobs, workers: Sequence[subprocess.Popen[bytes]], screen: DemoScreen
     ) -> None:
-        self.jobs = jobs
-        self.killed = False
+        self.jobs: DemoJobs = jobs
+        self.killed: bool = False
         self._cancelled = False
         self._il = il
         self._workers = workers

@@ -60,7 +60,7 @@ class TaskSource:
     def __init__(self, module: str) -> None:
         self.module = module
         self._file = _file_of(module.partition(":")[0])
-        self.folder = self._folder()
+        self.folder: Path = self._folder()
 
     def times(self) -> Times:
         """Return when each file was changed."""

@@ -48,7 +48,7 @@ class OutputForm:
         return self.kind in ("json", "jsonl", "yaml", "template")
 
 
-chosen = OutputForm()
+chosen: OutputForm = OutputForm()
 """The form of this command."""
 
 
@@ -63,6 +63,7 @@ class RecordsCommand(TyperCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.params: list[Any]
         self.params += [
             _option([_FORM, "--output", "-o"], "FORMAT", _HELP),
             _option([_COLUMNS, "--columns"], "NAMES", _COLUMNS_HELP),

@@ -10,7 +10,7 @@ import os
 import re
 from urllib.parse import quote
 
-server = ""
+server: str = ""
 """URL of the server that this command uses; empty if it uses a store."""
 
 _LETTERS = {"b": "batches", "j": "jobs", "w": "workers", "r": "runs", "s": "simulations"}

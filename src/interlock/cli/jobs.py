@@ -62,7 +62,7 @@ A shell command instead of a task:
   interlock submit -- make test
   interlock submit --shell 'make test && make deploy'"""
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="List, follow, cancel and retry jobs.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -29,7 +29,7 @@ Name = Annotated[
     ),
 ]
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="Limit concurrent jobs, or the rate of starts.", no_args_is_help=True, rich_markup_mode=None
 )
 

@@ -20,7 +20,7 @@ from interlock.errors import CannotWrite
 if TYPE_CHECKING:
     from interlock.machine import Blueprint
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="Show, draw, check and compare lifecycles.",
     no_args_is_help=True,
     rich_markup_mode=None,

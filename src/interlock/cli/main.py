@@ -59,7 +59,7 @@ from interlock.processes import credentials, early_signals
 
 HUNG_UP = 141
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="interlock",
     help="A work orchestrator in which every lifecycle is a declared, checked state machine.",
     epilog="\b\nExamples:\n  interlock demo\n  interlock worker start shop.tasks\n"

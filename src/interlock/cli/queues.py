@@ -24,7 +24,9 @@ Name = Annotated[
     str, typer.Argument(metavar="QUEUE", help="Name of the queue.", autocompletion=completion.ids)
 ]
 
-app = typer.Typer(help="List, pause and resume queues.", no_args_is_help=True, rich_markup_mode=None)
+app: typer.Typer = typer.Typer(
+    help="List, pause and resume queues.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.callback()

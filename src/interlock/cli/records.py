@@ -23,7 +23,7 @@ _CODES = (
     "  2  refused, by the table or a version, or invalid usage, or the store is unavailable"
 )
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="Create records of your own kinds, and send them events.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -57,7 +57,7 @@ Exit codes:
   5    the outcome was not decided in time
   130  Ctrl-C; the run continues"""
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="Submit, list, follow, cancel and rerun workflow runs.",
     no_args_is_help=True,
     rich_markup_mode=None,

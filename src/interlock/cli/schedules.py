@@ -28,7 +28,9 @@ RequestId = Annotated[
     str | None, typer.Option(metavar="ID", help="Idempotency key: repeating the command is safe.")
 ]
 
-app = typer.Typer(help="Submit jobs at certain times.", no_args_is_help=True, rich_markup_mode=None)
+app: typer.Typer = typer.Typer(
+    help="Submit jobs at certain times.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.callback()

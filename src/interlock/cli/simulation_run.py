@@ -82,6 +82,7 @@ class LocalRun:
         """The queue of this execution only: no other worker takes jobs from it."""
         self.view: SimulationView | None = None
         self._new: SimulationToStart | None = None
+        self.module: str
         if resume:
             self.module, known = load(simulation_in(options.what))
             self._task = known.name

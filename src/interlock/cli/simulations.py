@@ -31,7 +31,7 @@ from interlock.cli.options import (
 if TYPE_CHECKING:
     from interlock.cli.nouns import Noun
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="Start, follow, pause, resume and cancel simulations.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -41,7 +41,7 @@ class RoleName(StrEnum):
     RUNNER = "runner"
 
 
-app = typer.Typer(help="Manage access tokens.", no_args_is_help=True, rich_markup_mode=None)
+app: typer.Typer = typer.Typer(help="Manage access tokens.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command(

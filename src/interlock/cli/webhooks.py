@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REFUSED = 1
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="Create webhook secrets, and test receivers.", no_args_is_help=True, rich_markup_mode=None
 )
 

@@ -61,7 +61,9 @@ Workers = Annotated[
     ),
 ]
 
-app = typer.Typer(help="Start, list, pause and stop workers.", no_args_is_help=True, rich_markup_mode=None)
+app: typer.Typer = typer.Typer(
+    help="Start, list, pause and stop workers.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.callback()

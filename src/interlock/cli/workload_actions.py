@@ -96,7 +96,9 @@ class WorkloadDisplay(Watcher):
         self._as_json = as_json
         self._out = out
         title = f"{spec.name} on {counted(len(spec.agents), 'agent')}"
-        self.screen = Silent() if as_json else WorkloadScreen(title) if on_terminal() else WorkloadLines()
+        self.screen: Silent | WorkloadScreen | WorkloadLines = (
+            Silent() if as_json else WorkloadScreen(title) if on_terminal() else WorkloadLines()
+        )
 
     def show(self, live: WorkloadProgress) -> None:
         """Show the progress."""

@@ -14,7 +14,7 @@ import typer
 from interlock.cli.forms import RecordsCommand
 from interlock.cli.options import Id, Json, Place, Reason, epilog, examples
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="Run a workload on many agents at the same time.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -102,7 +102,7 @@ class GroupCommit:
         self._direct_ended: asyncio.Future[None] | None = None
         """Set by `close`, to wait for that."""
         self._closed = False
-        self.tally = Tally()
+        self.tally: Tally = Tally()
 
     async def commit(self, commit: Commit) -> Outcome:
         """Wait for admission, then for the outcome."""

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-log = logging.getLogger("interlock.runs")
+log: logging.Logger = logging.getLogger("interlock.runs")
 
 GRACE_S = 10.0
 """Time for a stopping process to plan its submitted run: others would have to wait."""

@@ -35,7 +35,7 @@ Body: TypeAlias = Callable[[], Awaitable[int]]
 
 LONGEST_PAUSE_S = 30.0
 
-log = logging.getLogger("interlock.loops")
+log: logging.Logger = logging.getLogger("interlock.loops")
 
 
 class Health(msgspec.Struct, frozen=True):

@@ -50,12 +50,12 @@ class MessageState(StrEnum):
 WAITING, SENDING = MessageState.WAITING, MessageState.SENDING
 SENT, DEAD, DROPPED = MessageState.SENT, MessageState.DEAD, MessageState.DROPPED
 
-take = command("take", "A courier delivers it.", by="courier")
-delivered = command("delivered", "It has arrived.", by="courier")
-failed = command("failed", "It could not be delivered.", by="courier")
-gave_up = command("gave_up", "It could not be delivered for the last time.", by="courier")
-courier_lost = timer("courier_lost", "The courier has not reported in time.", by="clock")
-drop = consequence("drop", "It is no longer wanted.", by="operator")
+take: Event = command("take", "A courier delivers it.", by="courier")
+delivered: Event = command("delivered", "It has arrived.", by="courier")
+failed: Event = command("failed", "It could not be delivered.", by="courier")
+gave_up: Event = command("gave_up", "It could not be delivered for the last time.", by="courier")
+courier_lost: Event = timer("courier_lost", "The courier has not reported in time.", by="clock")
+drop: Event = consequence("drop", "It is no longer wanted.", by="operator")
 
 PATIENCE = Deadline(courier_lost, "delivery_s", 30.0)
 

@@ -197,7 +197,7 @@ class Engine:
         self.store = store
         self.committer = committer
         self.clock = clock
-        self.bus = Bus()
+        self.bus: Bus = Bus()
         self.mark = ids
         """Returns a unique mark of a decision; with it in its notes a commit need not be sealed."""
         self.max_tries = max_tries

@@ -86,18 +86,24 @@ class Completed(Event):
     succeeded: bool
 
 
-publish = command("publish", "The attempt may be dispatched.", by=Owner.ORCHESTRATOR)
-grant = command("grant", "A runner is given the lease.", by=Owner.ORCHESTRATOR)
-acknowledged = consequence("acknowledged", "The runner has acknowledged the lease.", by=Owner.RUNNER)
-heartbeat = message("heartbeat", "The runner reports that it is running.", by=Owner.RUNNER)
-upload = message("upload", "The steps are done; logs and artifacts are on their way.", by=Owner.RUNNER)
-lease_expired = consequence("lease_expired", "The lease has expired.", by=Owner.CLOCK)
-lease_revoked = consequence("lease_revoked", "The lease was revoked or released.", by=Owner.ORCHESTRATOR)
-time_out = timer("time_out", "The attempt has exceeded its timeout.", by=Owner.CLOCK)
-cancel = consequence("cancel", "The job or the run is being cancelled.", by=Owner.ORCHESTRATOR)
-withdraw = consequence("withdraw", "No runner holds it, so no runner has to stop.", by=Owner.ORCHESTRATOR)
-cancel_acknowledged = consequence("cancel_acknowledged", "The runner has stopped, as asked.", by=Owner.RUNNER)
-force_cancel = timer("force_cancel", "The cancel deadline of the runner has passed.", by=Owner.CLOCK)
+publish: Event = command("publish", "The attempt may be dispatched.", by=Owner.ORCHESTRATOR)
+grant: Event = command("grant", "A runner is given the lease.", by=Owner.ORCHESTRATOR)
+acknowledged: Event = consequence("acknowledged", "The runner has acknowledged the lease.", by=Owner.RUNNER)
+heartbeat: Event = message("heartbeat", "The runner reports that it is running.", by=Owner.RUNNER)
+upload: Event = message("upload", "The steps are done; logs and artifacts are on their way.", by=Owner.RUNNER)
+lease_expired: Event = consequence("lease_expired", "The lease has expired.", by=Owner.CLOCK)
+lease_revoked: Event = consequence(
+    "lease_revoked", "The lease was revoked or released.", by=Owner.ORCHESTRATOR
+)
+time_out: Event = timer("time_out", "The attempt has exceeded its timeout.", by=Owner.CLOCK)
+cancel: Event = consequence("cancel", "The job or the run is being cancelled.", by=Owner.ORCHESTRATOR)
+withdraw: Event = consequence(
+    "withdraw", "No runner holds it, so no runner has to stop.", by=Owner.ORCHESTRATOR
+)
+cancel_acknowledged: Event = consequence(
+    "cancel_acknowledged", "The runner has stopped, as asked.", by=Owner.RUNNER
+)
+force_cancel: Event = timer("force_cancel", "The cancel deadline of the runner has passed.", by=Owner.CLOCK)
 
 
 def succeeded(attempt: Attempt, completed: Completed) -> bool:

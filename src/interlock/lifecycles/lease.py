@@ -25,6 +25,7 @@ from interlock.lifecycles.owners import Owner
 from interlock.machine import (
     STAY,
     Always,
+    Event,
     Kind,
     Machine,
     Tone,
@@ -105,9 +106,11 @@ class Expire(Timed):
     """The ack window or the time to live has passed."""
 
 
-request_cancel = consequence("request_cancel", "The attempt is being cancelled.", by=Owner.ORCHESTRATOR)
-holder_lost = consequence("holder_lost", "Its runner is known to be dead.", by=Owner.SUPERVISOR)
-revoke = consequence("revoke", "The orchestrator revokes the lease.", by=Owner.ORCHESTRATOR)
+request_cancel: Event = consequence(
+    "request_cancel", "The attempt is being cancelled.", by=Owner.ORCHESTRATOR
+)
+holder_lost: Event = consequence("holder_lost", "Its runner is known to be dead.", by=Owner.SUPERVISOR)
+revoke: Event = consequence("revoke", "The orchestrator revokes the lease.", by=Owner.ORCHESTRATOR)
 
 
 def from_its_runner(lease: Lease, message: LeaseMessage) -> bool:

@@ -106,15 +106,19 @@ class ShutdownComplete(Event):
     """Every task has ended or was returned to the queue."""
 
 
-initialized = command("initialized", "Logging, metrics and tracing are set up.", by=Owner.PROCESS)
-connected = command("connected", "The store answers.", by=Owner.PROCESS)
-connection_failed = command("connection_failed", "The store does not answer.", by=Owner.PROCESS)
-no_tasks_available = command("no_tasks_available", "A poll found nothing to do.", by=Owner.PROCESS)
-backoff_complete = timer("backoff_complete", "The pause is over, or new work has arrived.", by=Owner.CLOCK)
-shutdown_requested = signal("shutdown_requested", "SIGTERM, SIGINT, or the supervisor.", by=Owner.SYSTEM)
-soft_deadline = timer("soft_deadline", "The grace period of running tasks is over.", by=Owner.CLOCK)
-shutdown_deadline = timer("shutdown_deadline", "The shutdown deadline has passed.", by=Owner.CLOCK)
-error = signal("error", "The connection broke.", by=Owner.SYSTEM)
+initialized: Event = command("initialized", "Logging, metrics and tracing are set up.", by=Owner.PROCESS)
+connected: Event = command("connected", "The store answers.", by=Owner.PROCESS)
+connection_failed: Event = command("connection_failed", "The store does not answer.", by=Owner.PROCESS)
+no_tasks_available: Event = command("no_tasks_available", "A poll found nothing to do.", by=Owner.PROCESS)
+backoff_complete: Event = timer(
+    "backoff_complete", "The pause is over, or new work has arrived.", by=Owner.CLOCK
+)
+shutdown_requested: Event = signal(
+    "shutdown_requested", "SIGTERM, SIGINT, or the supervisor.", by=Owner.SYSTEM
+)
+soft_deadline: Event = timer("soft_deadline", "The grace period of running tasks is over.", by=Owner.CLOCK)
+shutdown_deadline: Event = timer("shutdown_deadline", "The shutdown deadline has passed.", by=Owner.CLOCK)
+error: Event = signal("error", "The connection broke.", by=Owner.SYSTEM)
 
 
 class ReportShutdown(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from interlock.machine import (
     STAY,
     Across,
     Always,
+    Event,
     Machine,
     Tone,
     command,
@@ -73,28 +74,30 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     cancel_requested: bool = False
 
 
-hold = command("hold", "It needs an approval before it continues.", by=Owner.ORCHESTRATOR)
-approve = command("approve", "An operator approves this run, for its commit.", by=Owner.USER)
-decline = command("decline", "An operator does not approve it.", by=Owner.USER)
-approval_timeout = timer("approval_timeout", "No operator has decided in time.", by=Owner.CLOCK)
-unattended = timer("unattended", "No planner has started on it.", by=Owner.CLOCK)
-start_planning = command("start_planning", "The planner is asked for a plan.", by=Owner.ORCHESTRATOR)
-planned = message("planned", "The planner has returned a plan.", by=Owner.PLANNER)
-planning_failed = message("planning_failed", "The planner has reported an error.", by=Owner.PLANNER)
-planner_timeout = timer("planner_timeout", "The planner took too long.", by=Owner.CLOCK)
-finalize = command("finalize", "The failed plan becomes the outcome.", by=Owner.ORCHESTRATOR)
-begin = consequence("begin", "Its first attempt is active, or there is nothing to do.", by=Owner.ORCHESTRATOR)
-required_jobs_succeeded = consequence(
+hold: Event = command("hold", "It needs an approval before it continues.", by=Owner.ORCHESTRATOR)
+approve: Event = command("approve", "An operator approves this run, for its commit.", by=Owner.USER)
+decline: Event = command("decline", "An operator does not approve it.", by=Owner.USER)
+approval_timeout: Event = timer("approval_timeout", "No operator has decided in time.", by=Owner.CLOCK)
+unattended: Event = timer("unattended", "No planner has started on it.", by=Owner.CLOCK)
+start_planning: Event = command("start_planning", "The planner is asked for a plan.", by=Owner.ORCHESTRATOR)
+planned: Event = message("planned", "The planner has returned a plan.", by=Owner.PLANNER)
+planning_failed: Event = message("planning_failed", "The planner has reported an error.", by=Owner.PLANNER)
+planner_timeout: Event = timer("planner_timeout", "The planner took too long.", by=Owner.CLOCK)
+finalize: Event = command("finalize", "The failed plan becomes the outcome.", by=Owner.ORCHESTRATOR)
+begin: Event = consequence(
+    "begin", "Its first attempt is active, or there is nothing to do.", by=Owner.ORCHESTRATOR
+)
+required_jobs_succeeded: Event = consequence(
     "required_jobs_succeeded", "The last required job has succeeded.", by=Owner.ORCHESTRATOR
 )
-required_job_failed = consequence(
+required_job_failed: Event = consequence(
     "required_job_failed", "A required job has failed, or was cancelled alone.", by=Owner.ORCHESTRATOR
 )
-cancel = command("cancel", "A user cancels it, or a newer run supersedes it.", by=Owner.USER)
-all_stopped = consequence("all_stopped", "Nothing of it is active any more.", by=Owner.ORCHESTRATOR)
-force_cancel = timer("force_cancel", "The cancel deadline has passed.", by=Owner.CLOCK)
-time_out = timer("time_out", "The run has exceeded its timeout.", by=Owner.CLOCK)
-reported = message("reported", "The final statuses are published.", by=Owner.REPORTER)
+cancel: Event = command("cancel", "A user cancels it, or a newer run supersedes it.", by=Owner.USER)
+all_stopped: Event = consequence("all_stopped", "Nothing of it is active any more.", by=Owner.ORCHESTRATOR)
+force_cancel: Event = timer("force_cancel", "The cancel deadline has passed.", by=Owner.CLOCK)
+time_out: Event = timer("time_out", "The run has exceeded its timeout.", by=Owner.CLOCK)
+reported: Event = message("reported", "The final statuses are published.", by=Owner.REPORTER)
 
 
 def ask_to_stop(run: Run, request: object) -> Run:

@@ -116,10 +116,14 @@ class LeaseExpired(Event):
     """The lease could not be renewed in time, or belongs to another worker."""
 
 
-claim_requested = command("claim_requested", "The process wants to execute it.", by=Owner.PROCESS)
-claim_failed = command("claim_failed", "Another worker has it, or its claim is not allowed.", by=Owner.TASK)
-report_succeeded = command("report_succeeded", "The report was accepted.", by=Owner.TASK)
-report_failed = command("report_failed", "The report was refused or could not be delivered.", by=Owner.TASK)
+claim_requested: Event = command("claim_requested", "The process wants to execute it.", by=Owner.PROCESS)
+claim_failed: Event = command(
+    "claim_failed", "Another worker has it, or its claim is not allowed.", by=Owner.TASK
+)
+report_succeeded: Event = command("report_succeeded", "The report was accepted.", by=Owner.TASK)
+report_failed: Event = command(
+    "report_failed", "The report was refused or could not be delivered.", by=Owner.TASK
+)
 
 
 def was_interrupted(task: TaskData, reported: Event) -> bool:

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import msgspec
 
 from interlock.errors import MalformedCouplings
-from interlock.machine.couplings import AnyMachine, Coupling, Couplings
+from interlock.machine.couplings import AnyMachine, Condition, Coupling, Couplings
 from interlock.machine.decision import Moved, Refused, Step
 from interlock.machine.events import Event, EventRef, Kind, payload_of, type_of
 from interlock.machine.table import Deadline
@@ -73,9 +73,9 @@ class RootOf:
     __slots__ = ("body", "state", "timer_at")
 
     def __init__(self, state: Any, body: Any, timer_at: datetime | None = None) -> None:
-        self.state = state
-        self.body = body
-        self.timer_at = timer_at
+        self.state: Any = state
+        self.body: Any = body
+        self.timer_at: datetime | None = timer_at
 
     @property
     def data(self) -> Any:
@@ -149,9 +149,9 @@ class Consequence:
     def __init__(
         self, coupling: Coupling[Any], route: CouplingRoute, deliver: Callable[[Any, Owner], None]
     ) -> None:
-        self.coupling = coupling
-        self.conditions = () if route.judged_there else coupling.when
-        self.deliver = deliver
+        self.coupling: Coupling[Any] = coupling
+        self.conditions: tuple[Condition[Any], ...] = () if route.judged_there else coupling.when
+        self.deliver: Callable[[Any, Owner], None] = deliver
 
 
 class StepEffects:
@@ -160,13 +160,14 @@ class StepEffects:
     __slots__ = ("arms", "consequences", "is_news", "lines", "machine", "named", "sets_timer", "steps")
 
     def __init__(self, wiring: Wiring, machine: AnyMachine, steps: Steps) -> None:
-        self.machine = machine
-        self.steps = steps
-        self.named = machine is not wiring.root
-        self.arms, self.sets_timer = "", False
+        self.machine: AnyMachine = machine
+        self.steps: Steps = steps
+        self.named: bool = machine is not wiring.root
+        self.arms: str = ""
+        self.sets_timer: bool = False
         if machine not in wiring.own_timers:
             self._look_for_timer(machine)
-        self.is_news = any(step.moves or step.event not in wiring.quiet for step in steps)
+        self.is_news: bool = any(step.moves or step.event not in wiring.quiet for step in steps)
         parts = ((wiring.noted(machine, step), wiring.consequences(step)) for step in steps)
         self.consequences: tuple[tuple[Step[Any] | None, tuple[Consequence, ...]], ...] = tuple(
             filter(any, parts)
@@ -223,14 +224,16 @@ class Wiring:
         whose entry `entered` is called. `durations`: the names of all durations, to check the timers.
         """
         self.machines = machines
-        self.root = machines[0]
-        self.couplings = couplings if isinstance(couplings, tuple) else (couplings,)
+        self.root: AnyMachine = machines[0]
+        self.couplings: tuple[Couplings[Any], ...] | tuple[Couplings[Any]] = (
+            couplings if isinstance(couplings, tuple) else (couplings,)
+        )
         self.routes: dict[str | tuple[str, type[Event]], CouplingRoute] = {
             key if isinstance(key, str) else (key[0], type_of(key[1])): route for key, route in routes.items()
         }
-        self.hears = tuple(hears)
-        self.own_timers = frozenset(own_timers)
-        self.quiet = frozenset(type_of(event).name for event in events.quiet)
+        self.hears: tuple[AnyMachine, ...] = tuple(hears)
+        self.own_timers: frozenset[AnyMachine] = frozenset(own_timers)
+        self.quiet: frozenset[str] = frozenset(type_of(event).name for event in events.quiet)
         self._sends = frozenset(type_of(event) for event in events.sent)
         self._notes = {machine: frozenset(map(_note, noted)) for machine, noted in (notes or {}).items()}
         self._events = dict(events.made)
@@ -395,10 +398,10 @@ class Cascade(ABC):
     wiring: ClassVar[Wiring]
 
     def __init__(self, now: datetime) -> None:
-        self.now = now
+        self.now: datetime = now
         self.taken: list[tuple[Owner, StepEffects]] = []
         """The decisions in order, each with the owner of the part."""
-        self.is_news = False
+        self.is_news: bool = False
         self.outward: list[tuple[Coupling[Any], Step[Any]]] = []
         """Consequences for other records, each with its cause."""
         self._waiting: list[tuple[Consequence, Owner]] = []

@@ -208,8 +208,8 @@ class _Output(asyncio.SubprocessProtocol):
         self._streams = {1: MaskedStream(mask), 2: MaskedStream(mask)}
         self._rest = {1: b"", 2: b""}
         self.on_exit: Callable[[], None] = _nothing
-        self.exited = asyncio.Event()
-        self.drained = asyncio.Event()
+        self.exited: asyncio.Event = asyncio.Event()
+        self.drained: asyncio.Event = asyncio.Event()
 
     async def drain(self) -> None:
         """Wait for the rest of the output, in turns: a stall of the host uses up only one of them."""

@@ -61,7 +61,7 @@ class ApiClient:
         sleep: Callable[[float], Any] = asyncio.sleep,
         names: Callable[[], str] = new_name,
     ) -> None:
-        self.server = server.rstrip("/")
+        self.server: str = server.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout_s = timeout_s
         self._ca = ca

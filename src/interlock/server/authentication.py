@@ -157,11 +157,11 @@ class Door:
         believed_s: float = BELIEVED_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.closed = closed
+        self.closed: bool = closed
         self.closes = closes
         """Whether the first token closes it."""
         self.believed_s = believed_s
-        self.over = asyncio.Event()
+        self.over: asyncio.Event = asyncio.Event()
         """Set when it closes or the server ends: streams that were opened without a token end then."""
         self.tokens = tokens
         self._monotonic = monotonic

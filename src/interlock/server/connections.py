@@ -70,8 +70,8 @@ class Gathered:
 class BoundedConnection(HttpToolsProtocol):
     """One connection of a client."""
 
-    settings = ServerSettings()
-    registry = ConnectionTable(settings)
+    settings: ServerSettings = ServerSettings()
+    registry: ConnectionTable = ConnectionTable(settings)
     refused: Callable[[int], None] = staticmethod(lambda _: None)
     """Called with the status of a response that precedes any request."""
 

@@ -60,7 +60,7 @@ class LaneLimits:
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        self.answers = Deadlines(settings.request_s)
+        self.answers: Deadlines = Deadlines(settings.request_s)
         self._bodies = Deadlines(settings.body_s)
         self._signed = Places(settings.body_s, settings.max_signed, settings.max_signed_bytes)
         self._bounded = {lane: _requests(settings) for lane in Lane}

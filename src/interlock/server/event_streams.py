@@ -186,7 +186,7 @@ class Broadcast:
         self._turns = asyncio.Semaphore(READING)
         self._news = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self.patience = Deadlines(PATIENCE_S)
+        self.patience: Deadlines = Deadlines(PATIENCE_S)
         self._leave = following.add(self._more)
 
     @property
@@ -316,7 +316,7 @@ class Stream:
         self._broadcast = broadcast
         self._wanted = wanted
         self._announced = announced
-        self.cursor = cursor
+        self.cursor: str = cursor
         # The place among the kept entries. A reader that starts at the current end has only a place:
         # the cursor of the process need not be that of an entry.
         self._place = broadcast.place_after(cursor)

@@ -29,11 +29,11 @@ class Within:
 
     def __init__(self, deadlines: Deadlines, origin: str = "") -> None:
         self._deadlines = deadlines
-        self.origin = origin
+        self.origin: str = origin
         """The address of the client, if there is a limit for it."""
-        self.size = 0
+        self.size: int = 0
         """Number of bytes held."""
-        self.expired = False
+        self.expired: bool = False
         """Whether the deadline passed before the end."""
 
     def __enter__(self) -> Self:
@@ -256,12 +256,12 @@ class OpenConnection:
     __slots__ = ("close", "known", "origin", "since")
 
     def __init__(self, close: Callable[[], bool], origin: str, since: float) -> None:
-        self.close = close
+        self.close: Callable[[], bool] = close
         """Closes the connection and returns True; returns False if a request is being answered."""
-        self.origin = origin
-        self.since = since
+        self.origin: str = origin
+        self.since: float = since
         """Time of opening, or of the last answer."""
-        self.known = False
+        self.known: bool = False
         """Whether a request on it was authenticated."""
 
 
@@ -276,7 +276,7 @@ class ConnectionTable:
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        self.most = settings.max_connections
+        self.most: int = settings.max_connections
         self._each = settings.connections_each
         self._open: dict[Client, OpenConnection] = {}
         self._idle: OrderedDict[Client, OpenConnection] = OrderedDict()

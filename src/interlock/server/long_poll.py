@@ -226,7 +226,7 @@ class Poll:
         self.until = until
         self.asking = 0
         """Number of waiting requests."""
-        self.stirred = asyncio.Event()
+        self.stirred: asyncio.Event = asyncio.Event()
         """Set when the claim was woken, its deadline changed, or its last request disconnected."""
         self.found: asyncio.Future[list[Grant]] = asyncio.get_running_loop().create_future()
         self.taken = False

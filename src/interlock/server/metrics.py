@@ -167,7 +167,8 @@ class ServerMetrics:
     def __init__(self, machines: Iterable[Machine[Any, Any]] = JOURNALLED.values()) -> None:
         self._ends = frozenset((m.name, str(state)) for m in machines for state in m.terminal)
         """Terminal states, for which no time is tracked."""
-        self.registry = registry = CollectorRegistry()
+        self.registry: CollectorRegistry = CollectorRegistry()
+        registry = self.registry
         self._transitions = LabelledCounter(table.TRANSITIONS, registry)
         self._refused = table.REFUSED.counter(registry)
         self._journalled = table.REFUSALS_JOURNALLED.counter(registry)

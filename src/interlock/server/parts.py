@@ -28,6 +28,7 @@ from interlock.store.contract import Store, StoreStatus
 from interlock.store.urls import store_for
 from interlock.systems.access.authentication import BELIEVED_S, Sessions, TokenCheck
 from interlock.systems.access.principals import Principal
+from interlock.systems.access.tokens import Tokens
 from interlock.systems.blobs import blobs_for, caches_for
 from interlock.systems.figures import figures
 from interlock.systems.kinds import OURS, Lifecycles
@@ -65,27 +66,29 @@ class Parts:
         self.lifecycles = lifecycles
         self.routes: Sequence[Route] = ()
         """All routes; set when the application is made."""
-        self.tokens = door.tokens
-        self.connections = ConnectionTable(settings)
-        self.check = TokenCheck(self.tokens, runtime.engine.clock)
-        self.sessions = Sessions(runtime.engine, self.check)
-        self.sign_ins = Buckets(settings.sign_in_rate)
-        self.endings = Endings(self.sessions)
-        self.claims = ClaimCheck(runtime.store, runtime.engine.clock)
-        self.metrics = ServerMetrics(lifecycles.machines.values())
-        self.census = RecordGauges(runtime.store, runtime.records.catalogue)
+        self.tokens: Tokens = door.tokens
+        self.connections: ConnectionTable = ConnectionTable(settings)
+        self.check: TokenCheck = TokenCheck(self.tokens, runtime.engine.clock)
+        self.sessions: Sessions = Sessions(runtime.engine, self.check)
+        self.sign_ins: Buckets = Buckets(settings.sign_in_rate)
+        self.endings: Endings = Endings(self.sessions)
+        self.claims: ClaimCheck = ClaimCheck(runtime.store, runtime.engine.clock)
+        self.metrics: ServerMetrics = ServerMetrics(lifecycles.machines.values())
+        self.census: RecordGauges = RecordGauges(runtime.store, runtime.records.catalogue)
         runtime.overview.health = self.health
-        self.queue_board = QueueBoard(self)
-        self.following = JournalReader(runtime.store)
-        self.waiting_room = LongPoll(runtime.store)
-        self.messages = MessageCoalescer(runtime.orchestrator.report)
+        self.queue_board: QueueBoard = QueueBoard(self)
+        self.following: JournalReader = JournalReader(runtime.store)
+        self.waiting_room: LongPoll = LongPoll(runtime.store)
+        self.messages: MessageCoalescer = MessageCoalescer(runtime.orchestrator.report)
         edges = runtime.settings.runs
-        self.triggers = Triggers(IdempotentSubmitter(runtime.runs), edges.triggers, runtime.engine.clock)
-        self.broadcast = Broadcast(runtime.store, self.following)
-        self.readers = Readers()
-        self.worker_wakeups = WorkerWakeups(self.following)
+        self.triggers: Triggers = Triggers(
+            IdempotentSubmitter(runtime.runs), edges.triggers, runtime.engine.clock
+        )
+        self.broadcast: Broadcast = Broadcast(runtime.store, self.following)
+        self.readers: Readers = Readers()
+        self.worker_wakeups: WorkerWakeups = WorkerWakeups(self.following)
         runtime.engine.bus.subscribe(OrdersChanged, lambda event: self.worker_wakeups.wake(event.worker_id))
-        self.stopping = asyncio.Event()
+        self.stopping: asyncio.Event = asyncio.Event()
         """Set at shutdown: streams and long polls end then."""
         self.started_at: datetime | None = None
         self.store_status: tuple[float, StoreStatus] | None = None

@@ -81,7 +81,7 @@ class Listener(uvicorn.Server):
         make = partial(kind, config=self.config, server_state=state, app_state={})
         if tls is not None:
             make = partial(TlsHandshake, make, tls, state.connections, self._parts.settings.header_s)
-        self.servers = []
+        self.servers: list[asyncio.Server] = []
         for listening in sockets or (self._listening,):
             server = await asyncio.get_running_loop().create_server(make, sock=listening, backlog=AT_ONCE)
             listening.listen(BACKLOG)

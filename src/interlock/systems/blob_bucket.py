@@ -46,7 +46,7 @@ class BucketBlobs:
         apart: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.url = f"{url.rstrip('/')}/{apart}".rstrip("/")
+        self.url: str = f"{url.rstrip('/')}/{apart}".rstrip("/")
         self._settings = settings
         self._clock = clock
         self._store = _connected(self.url, settings)

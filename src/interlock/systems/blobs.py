@@ -281,9 +281,11 @@ class BlobWriter:
     """A blob that is being written."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
-        self.path, self.file = path, file
-        self.digest = hashlib.sha256()
-        self.size = self.begun = 0
+        self.path: Path = path
+        self.file: BinaryIO = file
+        self.digest: hashlib._Hash = hashlib.sha256()
+        self.size: int = 0
+        self.begun: int = 0
 
     def write(self, piece: bytes) -> None:
         """Write a piece."""

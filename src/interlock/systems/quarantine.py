@@ -47,14 +47,14 @@ class StandingState(StrEnum):
 
 WATCHED, QUARANTINED, CLEARED = StandingState.WATCHED, StandingState.QUARANTINED, StandingState.CLEARED
 
-lost = command("lost", "It has lost work again, within the limit.", by="orchestrator")
-forgiven = command(
+lost: Event = command("lost", "It has lost work again, within the limit.", by="orchestrator")
+forgiven: Event = command(
     "forgiven", "Other runners lost the same work, so the runner is not the cause.", by="orchestrator"
 )
-too_often = consequence("too_often", "It has lost work too often.", by="orchestrator")
-lift = command("lift", "An operator lifts the quarantine.", by="operator")
-served = timer("served", "The quarantine has expired.", by="clock")
-forget = timer("forget", "It has not lost work for a long time.", by="clock")
+too_often: Event = consequence("too_often", "It has lost work too often.", by="orchestrator")
+lift: Event = command("lift", "An operator lifts the quarantine.", by="operator")
+served: Event = timer("served", "The quarantine has expired.", by="clock")
+forget: Event = timer("forget", "It has not lost work for a long time.", by="clock")
 
 SENTENCE = Deadline(served, "quarantine_s", 1_800.0)
 MEMORY = Deadline(forget, "losses_remembered_s", 3_600.0, since="it last lost something")

@@ -104,37 +104,37 @@ class Runtime:
         self._blobs, self._keep_blobs = blobs, timedelta(days=settings.blobs.keep_days)
         self._monotonic, self._pruned_at = host.monotonic, float("-inf")
         self._walks = QueueWalks(host.monotonic)
-        self.pruned = Pruned()
+        self.pruned: Pruned = Pruned()
         """The result of the last round of retention."""
-        self.stops = StopNotices()
-        self.committer = GroupCommit(store, committed=self.stops.notice)
+        self.stops: StopNotices = StopNotices()
+        self.committer: GroupCommit = GroupCommit(store, committed=self.stops.notice)
         clock = StoreClock(store, monotonic=host.monotonic, wall=host.wall)
         remembered_s = settings.durations.request_ttl_s
-        self.engine = Engine(store, self.committer, clock, ids=host.ids, remembered_s=remembered_s)
-        self.limits = Limits(self.engine, settings=settings)
-        self.queues = Queues(self.engine, beside=self.limits.look)
-        self.orchestrator = Orchestrator(
+        self.engine: Engine = Engine(store, self.committer, clock, ids=host.ids, remembered_s=remembered_s)
+        self.limits: Limits = Limits(self.engine, settings=settings)
+        self.queues: Queues = Queues(self.engine, beside=self.limits.look)
+        self.orchestrator: Orchestrator = Orchestrator(
             self.engine,
             settings=settings,
             seeds=host.seeds,
             queues=self.queues.open_among,
             limits=self.limits,
         )
-        self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below), limits=self.limits)
-        self.dead_letters = DeadLetterService(self.engine, self.jobs, settings=settings)
-        self.unique_keys = UniqueKeys(self.engine)
-        self.waits = Waits(self.engine, settings=settings)
-        self.schedules = ScheduleService(self.engine, settings=settings, draw=self.jobs.draw)
-        self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
+        self.jobs: Jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below), limits=self.limits)
+        self.dead_letters: DeadLetterService = DeadLetterService(self.engine, self.jobs, settings=settings)
+        self.unique_keys: UniqueKeys = UniqueKeys(self.engine)
+        self.waits: Waits = Waits(self.engine, settings=settings)
+        self.schedules: ScheduleService = ScheduleService(self.engine, settings=settings, draw=self.jobs.draw)
+        self.workers: Workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
         self.stops.notify = self.workers.notify
         self.engine.bus.subscribe(JobsSwept, lambda swept: self.stops.notice(swept.commits, swept.outcomes))
-        self.workloads = Workloads(self.engine, self.orchestrator.report, settings=settings)
-        self.tokens = Tokens(self.engine)
-        self.figures = Figures(self.engine)
+        self.workloads: Workloads = Workloads(self.engine, self.orchestrator.report, settings=settings)
+        self.tokens: Tokens = Tokens(self.engine)
+        self.figures: Figures = Figures(self.engine)
         # Messages between records are committed separately from the commits that runners wait for.
         self._couriers = GroupCommit(store)
-        self.quarantine = Quarantine(self.engine, settings.quarantine)
-        self.overview = Overview(
+        self.quarantine: Quarantine = Quarantine(self.engine, settings.quarantine)
+        self.overview: Overview = Overview(
             self.engine,
             figures=self.figures,
             quarantine=self.quarantine,
@@ -142,11 +142,11 @@ class Runtime:
             beat_every_s=settings.durations.worker_beat_every_s,
             monotonic=host.monotonic,
         )
-        self.waiting = JobWaiters(self.engine)
-        self.artifacts = Artifacts(store, self.orchestrator.report, blobs)
-        self.caches = RunCaches(self.engine, self.orchestrator.report, caches, settings.blobs)
+        self.waiting: JobWaiters = JobWaiters(self.engine)
+        self.artifacts: Artifacts = Artifacts(store, self.orchestrator.report, blobs)
+        self.caches: RunCaches = RunCaches(self.engine, self.orchestrator.report, caches, settings.blobs)
         planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
-        self.runs = RunService(
+        self.runs: RunService = RunService(
             self.engine,
             settings=settings,
             planners=planners,
@@ -154,16 +154,16 @@ class Runtime:
             below=host.below,
             limits=self.limits,
         )
-        self.simulations = SimulationManager(
+        self.simulations: SimulationManager = SimulationManager(
             self.engine, settings=settings, cancel_job=self.jobs.cancel, below=host.below
         )
-        self.records = RecordService(self.engine, kinds, below=host.below)
-        self.trees = Trees(self.engine, settings, self.jobs.draw)
+        self.records: RecordService = RecordService(self.engine, kinds, below=host.below)
+        self.trees: Trees = Trees(self.engine, settings, self.jobs.draw)
         batch_ids = JobIds(host.below, prefix=BATCH_PREFIX)
-        self.batches = Batches(
+        self.batches: Batches = Batches(
             self.engine, self.jobs, settings=settings, limits=self.limits, draw=batch_ids.draw
         )
-        self.followers = Followers(self.engine, settings, self.batches)
+        self.followers: Followers = Followers(self.engine, settings, self.batches)
         self._follower_debouncer = Debouncer("jobs are notified of ends", self.followers.keep)
         self.engine.bus.subscribe(DependenciesNotified, lambda _: self._wake_followers())
         self._tree_debouncer = Debouncer("trees are kept", self.trees.keep)

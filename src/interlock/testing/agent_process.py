@@ -43,13 +43,13 @@ class AgentProcess:
         values = msgspec.structs.asdict(durations)
         lines = (f"{name} = {value}" for name, value in values.items())
         (folder / "interlock.toml").write_text("\n".join(("[durations]", *lines, "")))
-        self.log = folder / "agent.log"
+        self.log: Path = folder / "agent.log"
         self._folder = folder
         self._options = options
         self._env = {**os.environ, **(env or {})}
         self._process: subprocess.Popen[str] | None = None
         self._guard: DirectoryGuard | None = None
-        self.address = ""
+        self.address: str = ""
 
     @property
     def pid(self) -> int:

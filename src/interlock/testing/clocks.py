@@ -84,7 +84,8 @@ class VirtualTime:
         self._wait: Callable[[float | None], Events] = self._selector.select
         self._files = len(self._selector.get_map())
         self._alone = alone
-        self._began = self.now = 0.0 if alone else loop.time()
+        self.now: float = 0.0 if alone else loop.time()
+        self._began = self.now
         self._patient = True
         self._before = 0
         self.elsewhere: Callable[[], int] = lambda: 0

@@ -98,7 +98,7 @@ class Seen:
     __slots__ = ("_hashes", "_limit", "_mask", "_numbers", "count")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count: int = 0
         self._resize(_FIRST_SIZE)
 
     def number(self, hashed: int) -> int:
@@ -151,10 +151,10 @@ class Graph:
     __slots__ = ("reached", "starts", "targets", "triggered")
 
     def __init__(self) -> None:
-        self.starts = array("Q")
-        self.targets = array("I")
-        self.reached = bytearray()
-        self.triggered = bytearray()
+        self.starts: array[int] = array("Q")
+        self.targets: array[int] = array("I")
+        self.reached: bytearray = bytearray()
+        self.triggered: bytearray = bytearray()
 
     def add(self, reached: int, triggered: int) -> None:
         """Add a state: the goals that hold in it, and those that must be reachable from it."""
@@ -291,11 +291,11 @@ class Exploration:
 
     def __init__(self, model: Model, *, most: int | None = None, progress: Progress | None = None) -> None:
         self.model = model
-        self.seen = Seen()
-        self.graph = Graph()
-        self.edges = 0
-        self.depth = 0
-        self.complete = False
+        self.seen: Seen = Seen()
+        self.graph: Graph = Graph()
+        self.edges: int = 0
+        self.depth: int = 0
+        self.complete: bool = False
         self._most = most or 2**32 - 1
         self._progress = progress
         self._parents = array("I")

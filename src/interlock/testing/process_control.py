@@ -35,7 +35,7 @@ class DirectoryGuard:
 
     def __init__(self) -> None:
         # Not in TMPDIR: other users may not be able to read it, and a socket's path has at most 107 bytes.
-        self.folder = Path(tempfile.mkdtemp(prefix="interlock-", dir="/tmp"))
+        self.folder: Path = Path(tempfile.mkdtemp(prefix="interlock-", dir="/tmp"))
         if owner := unprivileged():
             os.chown(self.folder, owner.pw_uid, owner.pw_gid)
         pipe, self._orders = os.pipe()

@@ -33,7 +33,7 @@ class Wires:
         self.losses: dict[bytes, Loss] = {}
         self.counts: Counter[str] = Counter()
         self.swallowing = False
-        self.half_open = 0
+        self.half_open: int = 0
         """Number of connections whose near end does not know yet that the far one is closed."""
         self._upstream = upstream
         self._tasks: set[asyncio.Task[None]] = set()

@@ -57,7 +57,8 @@ class Piece:
     """A job, and the traces of its execution."""
 
     def __init__(self, folder: Path, number: int) -> None:
-        self.ran_file, self.pid_file = folder / f"{number}.ran", folder / f"{number}.pid"
+        self.ran_file: Path = folder / f"{number}.ran"
+        self.pid_file: Path = folder / f"{number}.pid"
 
     @property
     def times(self) -> int:
@@ -83,7 +84,9 @@ class Stage:
     """The stage of a scenario: a server, a runner and its jobs."""
 
     def __init__(self, desk: KitOrchestrator, folder: Path, work: Work, command: Sequence[str]) -> None:
-        self.desk, self.folder, self.command = desk, folder, tuple(command)
+        self.desk: KitOrchestrator = desk
+        self.folder: Path = folder
+        self.command: tuple[str, ...] = tuple(command)
         self.remarks: list[str] = []
         self._work = work
         self._pieces = 0

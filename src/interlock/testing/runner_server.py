@@ -59,7 +59,7 @@ class KitServer:
         self._answer = answer
         self._server: asyncio.Server | None = None
         self._calls: set[asyncio.Task[None]] = set()
-        self.url = ""
+        self.url: str = ""
 
     async def open(self, host: str, port: int) -> None:
         """Listen at an address; port 0 is any free port."""
@@ -188,8 +188,9 @@ class KitOrchestrator:
     """The orchestrator that a runner talks to."""
 
     def __init__(self, pace: Pace, token: str) -> None:
-        self.pace, self.token = pace, token
-        self.clock = AwakeTime()
+        self.pace: Pace = pace
+        self.token: str = token
+        self.clock: AwakeTime = AwakeTime()
         """Clock that stops with this process, so that no runner is judged while nothing runs."""
         self.before: Before | None = None
         self.more: dict[str, Any] = {}
@@ -200,7 +201,7 @@ class KitOrchestrator:
         self.requests: list[str] = []
         self.faults: list[str] = []
         self._answered: dict[tuple[str, str], list[Grant]] = {}
-        self.changed = asyncio.Event()
+        self.changed: asyncio.Event = asyncio.Event()
         self._numbers = 0
 
     def put(self, task: str, arguments: dict[str, Any]) -> None:

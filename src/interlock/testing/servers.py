@@ -146,11 +146,11 @@ class Server(ABC):
     """A server process, with a directory of its own."""
 
     def __init__(self, *, tcp: bool, around: Around | None = None) -> None:
-        self.guard = DirectoryGuard()
-        self.folder = self.guard.folder
-        self.log = self.folder / "log"
-        self.port = _free_port() if tcp else 0
-        self.names = itertools.count(1)
+        self.guard: DirectoryGuard = DirectoryGuard()
+        self.folder: Path = self.guard.folder
+        self.log: Path = self.folder / "log"
+        self.port: int = _free_port() if tcp else 0
+        self.names: itertools.count[int] = itertools.count(1)
         self._around = around(self.folder) if around else {}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -315,7 +315,7 @@ class PostgresServer(Server):
         template = _template(wal_segment_mb)
         super().__init__(tcp=tcp, around=around)
         self._settings = {**_postgres_settings(durable), **settings}
-        self.data = self.folder / "data"
+        self.data: Path = self.folder / "data"
         subprocess.run(["cp", "-a", str(template), str(self.data)], check=True)
 
     @property

@@ -59,7 +59,7 @@ class Calendar:
                 f"A schedule has one of cron, every and at, not {' and '.join(given) or 'none of them'}.",
                 'Give one: cron="0 2 * * *", every="15m", or at=["2026-12-24T18:00"].',
             )
-        self.zone = zone_named(spec.tz)
+        self.zone: tzinfo = zone_named(spec.tz)
         self._start = self._edge(spec.start, "start") if spec.start else None
         self._end = self._edge(spec.end, "end", whole_day=True) if spec.end else None
         self._excluded = sorted(self._range(text) for text in spec.exclude)

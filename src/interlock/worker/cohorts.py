@@ -82,22 +82,35 @@ class _Group(ABC):
         "renewed_at", "runner_id", "state", "task", "ttl_s",
     )  # fmt: skip
 
-    grants: list[Grant]
-    task: AnyTask
-    lane: ExecutorLane
-    machines: Machines
-    runner_id: str
     state: TaskState
     data: TaskData
-    claimed_at: float
-    entered_at: float
-    renewed_at: float
-    ttl_s: float
-    ahead: bool
-    lock: threading.RLock
-    numbered: int
-    """Number of messages sent about each of them, and the sequence number of the last one."""
-    owed: type[Event] | None
+
+    def __init__(
+        self,
+        grants: list[Grant],
+        task: AnyTask,
+        lane: ExecutorLane,
+        lock: threading.RLock,
+        *,
+        claimed_at: float,
+        ttl_s: float,
+        machines: Machines,
+        runner_id: str,
+    ) -> None:
+        self.grants: list[Grant] = grants
+        self.task: AnyTask = task
+        self.lane: ExecutorLane = lane
+        self.lock: threading.RLock = lock
+        self.machines: Machines = machines
+        self.runner_id: str = runner_id
+        self.claimed_at: float = claimed_at
+        self.entered_at: float = claimed_at
+        self.renewed_at: float = claimed_at
+        self.ttl_s: float = ttl_s
+        self.ahead: bool = False
+        self.numbered: int = 0
+        """Number of messages sent about each of them, and the sequence number of the last one."""
+        self.owed: type[Event] | None = None
 
     @property
     def timer_at(self) -> None:
@@ -117,6 +130,15 @@ class _Group(ABC):
         """Return when the leases end at the earliest, by the monotonic clock."""
         return self.renewed_at + self.ttl_s
 
+    def next_number(self) -> int:
+        """Return the sequence number of the next message; requires the lock."""
+        self.numbered += 1
+        return self.numbered
+
+    def keep_up_with(self, other: _Group) -> None:
+        """Copy the renewals of another group; requires the lock."""
+        self.numbered, self.renewed_at, self.ttl_s = other.numbered, other.renewed_at, other.ttl_s
+
     @abstractmethod
     def held(self) -> list[Grant]:
         """Return the grants whose leases are renewed with this group; from any thread."""
@@ -124,8 +146,7 @@ class _Group(ABC):
     def heartbeats(self) -> tuple[list[Grant], list[Heartbeat]]:
         """Return the held grants and their heartbeats."""
         with self.lock:
-            self.numbered += 1
-            number, held = self.numbered, self.held()
+            number, held = self.next_number(), self.held()
         runner_id = self.runner_id
         return held, [Heartbeat(token=grant.token, runner_id=runner_id, sequence=number) for grant in held]
 
@@ -145,6 +166,7 @@ class Cohort(_Group):
 
     __slots__ = ("context", "current", "done", "own", "position", "settled", "stops")
     sent = False
+    entered_at: float
 
     def __init__(
         self,
@@ -156,13 +178,21 @@ class Cohort(_Group):
         ahead: bool,
         of: Cohorts,
     ) -> None:
-        self.grants, self.task, self.lane = grants, task, lane
-        self.machines, self.runner_id = of.machines, of.runner_id
-        self.claimed_at = self.entered_at = self.renewed_at = claimed_at
-        self.ttl_s, self.ahead = grants[0].ttl_s, ahead
-        self.numbered, self.owed = 0, None
-        self.position = self.settled = 0
-        self.lock = threading.RLock()  # reentrant, because a finalizer that logs can run while it is held
+        # Reentrant, because a finalizer that logs can run while it is held.
+        lock = threading.RLock()
+        super().__init__(
+            grants,
+            task,
+            lane,
+            lock,
+            claimed_at=claimed_at,
+            ttl_s=grants[0].ttl_s,
+            machines=of.machines,
+            runner_id=of.runner_id,
+        )
+        self.ahead: bool = ahead
+        self.position: int = 0
+        self.settled: int = 0
         self.current: Grant | None = None
         """The job whose handler is being executed."""
         self.context: Context | None = None
@@ -245,23 +275,26 @@ class FinishedCohort(_Group):
     sent = True
 
     def __init__(self, cohort: Cohort) -> None:
-        self.grants: list[Grant] = []
+        super().__init__(
+            [],
+            cohort.task,
+            cohort.lane,
+            cohort.lock,
+            claimed_at=cohort.claimed_at,
+            ttl_s=cohort.ttl_s,
+            machines=cohort.machines,
+            runner_id=cohort.runner_id,
+        )
         self._first = cohort.grant
-        self.task, self.lane, self.machines = cohort.task, cohort.lane, cohort.machines
-        self.runner_id, self.lock = cohort.runner_id, cohort.lock
         self.keep_up_with(cohort)
-        self.claimed_at, self.entered_at = cohort.claimed_at, cohort.entered_at
-        self.state, self.data = cohort.state, cohort.data
-        self.ahead, self.owed = False, None
+        self.state: TaskState = cohort.state
+        self.data: TaskData = cohort.data
+        self.entered_at: float = cohort.entered_at
         self.outcomes: list[Succeeded] = []
         self.steps: Sequence[Step[Any]] = ()
         """The steps of a job from the state of the cohort into this one."""
         self.entered: list[float] = []
         """Times at which the jobs entered their states, if observed."""
-
-    def keep_up_with(self, cohort: Cohort) -> None:
-        """Copy the renewals of the cohort; requires the lock."""
-        self.numbered, self.renewed_at, self.ttl_s = cohort.numbered, cohort.renewed_at, cohort.ttl_s
 
     @property
     def grant(self) -> Grant:
@@ -294,8 +327,7 @@ class FinishedCohort(_Group):
     def completions(self) -> list[Message]:
         """Return the completions of all jobs."""
         with self.lock:
-            self.numbered += 1
-            number, runner_id = self.numbered, self.runner_id
+            number, runner_id = self.next_number(), self.runner_id
         return [
             Complete(token=grant.token, runner_id=runner_id, sequence=number, outcome=outcome)
             for grant, outcome in zip(self.grants, self.outcomes, strict=True)
@@ -334,7 +366,8 @@ class Cohorts:
         context_for: Callable[[Grant, Callable[[], None]], Context],
         ended: Ended,
     ) -> None:
-        self.machines, self.runner_id = machines, around.runner_id
+        self.machines: Machines = machines
+        self.runner_id: str = around.runner_id
         assert isinstance(lane.executor, AsyncExecutor)
         self._lane, self._executor = lane, lane.executor
         self._reporter, self._renewer = reporter, renewer

@@ -62,7 +62,7 @@ class OrderHandler:
         self._shutdown = shutdown
         self._log = log
         self._hold = hold
-        self.orders = WorkerOrders(state="")
+        self.orders: WorkerOrders = WorkerOrders(state="")
 
     @property
     def heeded(self) -> int:
@@ -128,9 +128,8 @@ class Components:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beside: list[asyncio.Task[None]] = []
         self._counted_once = False
-        self.beat, report_beat, renew_beat = (
-            LoopTick(name, around.monotonic) for name in ("poll", "report", "renew")
-        )
+        self.beat: LoopTick = LoopTick("poll", around.monotonic)
+        report_beat, renew_beat = (LoopTick(name, around.monotonic) for name in ("report", "renew"))
         self.beat.awaited = hooks.poll_awaited
         self._room_made = hooks.room_made
         parcels = PayloadHandoff()
@@ -139,7 +138,7 @@ class Components:
             around.connect, around.runner_id, threads=around.threads, monotonic=around.monotonic
         )
         self._families = ChildJobs(port, around.runner_id)
-        self.renewer = Renewer(
+        self.renewer: Renewer = Renewer(
             around.settings,
             around.connect,
             parcels,
@@ -150,7 +149,7 @@ class Components:
             threads=around.threads,
         )
         renew_beat.awaited = self.renewer.awaits
-        self.reporter = ReportQueue(
+        self.reporter: ReportQueue = ReportQueue(
             send,
             lambda *reported: self.executing.answered(*reported),  # noqa: PLW0108 - it is made after this
             failing=hooks.reports_fail,
@@ -158,7 +157,7 @@ class Components:
             beat=report_beat,
             monotonic=around.monotonic,
         )
-        self.executing = TaskRunner(
+        self.executing: TaskRunner = TaskRunner(
             around,
             HandlerServices(
                 upload=self._uploads,
@@ -187,9 +186,11 @@ class Components:
             threads=around.threads,
         )
 
-        self.order_handler = OrderHandler(self.executing, shutdown, log=around.log, hold=hooks.hold)
+        self.order_handler: OrderHandler = OrderHandler(
+            self.executing, shutdown, log=around.log, hold=hooks.hold
+        )
         self._shutdown, self._counts = shutdown, hooks.counts
-        self.standing = SupervisorClient(
+        self.standing: SupervisorClient = SupervisorClient(
             _spec(around, self.executing.tasks()),
             around.connect,
             beat=self._sign_of_life,

@@ -509,14 +509,14 @@ class ExecutorLane:
     __slots__ = ("executor", "limit", "longest_s", "name", "running", "waiting")
 
     def __init__(self, name: str, executor: Executor, limit: int) -> None:
-        self.name = name
-        self.executor = executor
-        self.limit = limit
+        self.name: str = name
+        self.executor: Executor = executor
+        self.limit: int = limit
         self.running: dict[RunningTask, float] = {}
         """Running tasks with their start times, in order."""
         self.waiting: deque[Any] = deque()
         """Tasks and cohorts, in the order in which they start."""
-        self.longest_s = 2 * SOON_S
+        self.longest_s: float = 2 * SOON_S
         """Recent maximum duration of a handler; initially above `SOON_S`."""
 
     @property

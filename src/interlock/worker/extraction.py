@@ -70,7 +70,7 @@ class Unreadable(Exception):
 
     def __init__(self, why: str, member: str = "") -> None:
         super().__init__(why)
-        self.member = member[:200]
+        self.member: str = member[:200]
 
 
 class Member(msgspec.Struct, frozen=True):

@@ -287,13 +287,13 @@ class Shutdown:
     """Whether this process was told to shut down, and since when."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self.awake = AwakeTime(monotonic)
+        self.awake: AwakeTime = AwakeTime(monotonic)
         """The clock of graceful shutdown."""
         self._wakes: list[Callable[[], None]] = []
-        self.requested = False
+        self.requested: bool = False
         self.requested_at: float | None = None
         """Time of the request, by `awake`."""
-        self.hurried = False
+        self.hurried: bool = False
         """Whether to shut down immediately."""
 
     def request(self) -> None:

@@ -131,21 +131,21 @@ class HttpOrchestrator:
         tell_under_way: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.server = server.rstrip("/")
+        self.server: str = server.rstrip("/")
         self._names = names
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._wait_s = wait_s
         self._timeout_s = timeout_s
         self._ca = ca
         self._tell_under_way = tell_under_way
-        self.under_way = True
+        self.under_way: bool = True
         """Whether jobs were under way at the last empty claim, according to the server."""
         self._monotonic = monotonic
         self._client: httpx2.AsyncClient | None = None
         self._greeting: Greeting | None = None
         self._store_time: tuple[datetime, float] | None = None
         self._time_after: tuple[datetime, float] | None = None
-        self.granted_after = float("-inf")
+        self.granted_after: float = float("-inf")
         self._polled = False
         self._hurried = asyncio.Event()
         self._wake: Callable[[], None] = lambda: None

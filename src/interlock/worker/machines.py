@@ -95,16 +95,16 @@ class Machines(Cascade):
         hands: Hands,
     ) -> None:
         super().__init__(clock())
-        self.clock = clock
+        self.clock: Callable[[], datetime] = clock
         """Clock for events, since a process lives long."""
-        self.process = Root(process.STARTING, process.Process(slots=slots))
+        self.process: Root = Root(process.STARTING, process.Process(slots=slots))
         self.tasks: dict[Any, None] = {}
         """All unfinished tasks and cohorts, in order of arrival."""
         claimed = TASK.decide(TASK.initial, task.TaskData(), task.claim_requested)
         assert isinstance(claimed, Moved)
         self._claimed = claimed
         """The first decision about every task, which is the same for all: claimed."""
-        self.hands = hands
+        self.hands: Hands = hands
         self._durations = durations
         self._watch, self._listens = watch, watch.listens
 
@@ -179,7 +179,7 @@ class Terminated(Cascade):
 
     def __init__(self, shutdown: Shutdown, now: datetime) -> None:
         super().__init__(now)
-        self.shutdown = shutdown
+        self.shutdown: Shutdown = shutdown
 
     def follow(self) -> None:
         """Follow the couplings of a termination.

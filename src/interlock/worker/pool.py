@@ -79,7 +79,7 @@ class Size:
 
     def __init__(self, settings: PoolSettings) -> None:
         self._settings = settings
-        self.wanted = settings.least
+        self.wanted: int = settings.least
         self._less_since: float | None = None
 
     def look(self, unfinished: int | None, now: float) -> int:
@@ -102,7 +102,7 @@ class Luck:
 
     def __init__(self, settings: PoolSettings) -> None:
         self._settings = settings
-        self.deaths = 0
+        self.deaths: int = 0
 
     def died(self, lived_s: float) -> float:
         """Record a death; return the pause before the restart."""
@@ -126,9 +126,9 @@ class PoolWorker:
 
     def __init__(self, process: Process, ready: int, changed: Callable[[], None]) -> None:
         self.process = process
-        self.begun = False
+        self.begun: bool = False
         """Whether it has loaded its tasks."""
-        self.incarnation = ""
+        self.incarnation: str = ""
         """Its incarnation, which identifies its leases; empty before it is reported."""
         self._ready = ready
         self._changed = changed
@@ -266,10 +266,10 @@ class Keeper:
 
     def __init__(self, name: str, settings: PoolSettings) -> None:
         self.name = name
-        self.luck = Luck(settings)
+        self.luck: Luck = Luck(settings)
         self.child: PoolWorker | None = None
-        self.started_at = 0.0
-        self.start_at = 0.0
+        self.started_at: float = 0.0
+        self.start_at: float = 0.0
         self.leaving: list[PoolWorker] = []
         """Previous workers of this place that are shutting down."""
 

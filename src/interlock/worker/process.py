@@ -183,8 +183,8 @@ class WorkerProcess:
         meters: Meters = NO_METERS,
         host: WorkerHost = HERE,
     ) -> None:
-        self.runner_id = f"{settings.name}#{incarnation}"
-        self.shutdown = shutdown or Shutdown()
+        self.runner_id: str = f"{settings.name}#{incarnation}"
+        self.shutdown: Shutdown = shutdown or Shutdown()
         self._settings, self._durations = settings, settings.durations
         self._log = log.bind(worker_id=self.runner_id)
         self._monotonic = monotonic = host.monotonic

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -41,7 +41,7 @@ from interlock.wire.runner import (
 )
 from interlock.worker.context import NOTHING, Context, Unsent
 from interlock.worker.machines import Machines
-from interlock.worker.middleware import NO_MIDDLEWARE, waiting_on
+from interlock.worker.middleware import NO_MIDDLEWARE, Chain, waiting_on
 from interlock.worker.outcomes import Outcome, Snoozed, Yielded
 from interlock.worker.tasks import Task as HandlerTask
 from interlock.worker.telemetry import Observer
@@ -100,44 +100,44 @@ class RunningTask:
     def __init__(
         self, grant: Grant, runner_id: str, claimed_at: float, machines: Machines, *, begin: bool = True
     ) -> None:
-        self.grant = grant
-        self.runner_id = runner_id
-        self.machines = machines
+        self.grant: Grant = grant
+        self.runner_id: str = runner_id
+        self.machines: Machines = machines
         self.state: TaskState
         self.data: TaskData
-        self.claimed_at = claimed_at
-        self.entered_at = claimed_at
-        self.renewed_at = claimed_at
+        self.claimed_at: float = claimed_at
+        self.entered_at: float = claimed_at
+        self.renewed_at: float = claimed_at
         """Time of the request of the last answered renewal, by the monotonic clock."""
-        self.ttl_s = grant.ttl_s
-        self.next_number = itertools.count(1).__next__
+        self.ttl_s: float = grant.ttl_s
+        self.next_number: Callable[[], int] = itertools.count(1).__next__
         self.context: Context | None = None
         self.task: AnyTask | None = None
         """The task of its handler; None before it is looked up."""
-        self.chain = NO_MIDDLEWARE
+        self.chain: Chain = NO_MIDDLEWARE
         """Middleware of its handler."""
         self.handle: Any = None
         """The executor's handle to stop it."""
-        self.ahead = False
+        self.ahead: bool = False
         """Whether it was claimed before there was room."""
         self.lane: Any = None
         """The lane in which it waits and runs."""
         self.span: Any = None
-        self.in_flight = False
+        self.in_flight: bool = False
         """Whether a heartbeat with a payload is under way."""
-        self.lost = False
-        self.handler_ended = False
+        self.lost: bool = False
+        self.handler_ended: bool = False
         self.outcome: Outcome | None = None
-        self.stop_reason = ""
-        self.escalated = False
+        self.stop_reason: str = ""
+        self.escalated: bool = False
         """Whether stopping it was escalated."""
         self.owed: type[Event] | None = None
         """The message that its lease gets at the end, according to the couplings; None while undecided."""
-        self.give_back = False
+        self.give_back: bool = False
         """Whether it was abandoned although its lease may be live: then it is released after it has
         stopped.
         """
-        self.sent = False
+        self.sent: bool = False
         """Whether the reporter has the report."""
         if begin:
             machines.begin(self)

@@ -98,7 +98,7 @@ class SupervisorClient:
         self._look = look
         self._looked = 0
         self._log = log
-        self.worker_id = ""
+        self.worker_id: str = ""
         self._trouble = ""
         self._reason = ""
         self._stopping = False

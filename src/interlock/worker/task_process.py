@@ -144,8 +144,8 @@ class FileKept(msgspec.Struct, frozen=True, tag="kept", omit_defaults=True):
 Order: TypeAlias = RunOrder | StopOrder | FileKept | Told
 Word: TypeAlias = Said | Over | Keep | Ask
 
-read_order = msgspec.json.Decoder(Order).decode
-read_word = msgspec.json.Decoder(Word).decode
+read_order: Callable[[bytes], Any] = msgspec.json.Decoder(Order).decode
+read_word: Callable[[bytes], Any] = msgspec.json.Decoder(Word).decode
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
 

@@ -160,13 +160,14 @@ class TaskRunner:
         )
         self._services = services
         self._tracing, self._monotonic = around.tracing, around.monotonic
-        self.machines = Machines(
+        self.machines: Machines = Machines(
             around.settings.slots, around.settings.durations, watch=around.watch, clock=around.now, hands=self
         )
         self.active: dict[TaskPart, None] = self.machines.tasks
         """Unfinished tasks and cohorts."""
         self._lanes = Lanes(around.settings, around.monotonic)
-        self.elsewhere, self.on_the_loop = self._lanes.elsewhere, self._lanes["async"].on_the_loop
+        self.elsewhere: Callable[[], int] = self._lanes.elsewhere
+        self.on_the_loop: Callable[[], str] = self._lanes["async"].on_the_loop
         self._prefetched: deque[tuple[float, RunningTask]] = deque()
         self._acknowledging: set[RunningTask] = set()
         self._filling = False

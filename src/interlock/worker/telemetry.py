@@ -147,7 +147,8 @@ class Metrics:
     def __init__(self, worker_id: str, registry: CollectorRegistry | None = None) -> None:
         from prometheus_client import CollectorRegistry  # noqa: PLC0415 - half of a worker's start-up
 
-        self.registry = registry = registry or CollectorRegistry()
+        self.registry: CollectorRegistry = registry or CollectorRegistry()
+        registry = self.registry
         self._worker_id = worker_id
         self._state = table.WORKER_STATE.gauge(registry)
         self._process_moves = table.WORKER_TRANSITIONS.counter(registry)
@@ -229,7 +230,7 @@ class Observer:
         self._log = log if log.is_enabled_for(logging.INFO) else None
         self._warn = log
         self._metrics = metrics
-        self.listens = self._log is not None or metrics is not None
+        self.listens: bool = self._log is not None or metrics is not None
         self._monotonic = monotonic
         self._since = monotonic()
         """Time at which the process entered its state."""

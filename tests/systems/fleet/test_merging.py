@@ -7,6 +7,7 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hdrh.histogram import HdrHistogram
@@ -76,7 +77,7 @@ def test_merged_is_what_one_histogram_of_everything_would_be(by_agent: list[list
 @given(st.lists(st.integers(1, 3_600 * NS), min_size=1, max_size=200))
 @settings(deadline=None, max_examples=50)
 def test_percentiles_are_read_as_the_library_reads_them(values: list[int]) -> None:
-    histogram = histograms.empty()
+    histogram: Any = histograms.empty()
     for value in values:
         histogram.record_value(value)
     found = histograms.latencies(histogram)

@@ -15,6 +15,7 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import deque
 from contextlib import suppress
+from typing import ClassVar
 
 import msgspec
 
@@ -41,7 +42,7 @@ class CommandWorkload(Workload[CommandSpec]):
     """A workload whose operations are runs of a program."""
 
     kind = "command"
-    spec_type = CommandSpec
+    spec_type: ClassVar[type[msgspec.Struct]] = CommandSpec
 
     def __init__(self, spec: CommandSpec) -> None:
         super().__init__(spec)

@@ -13,6 +13,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import Iterator
+from typing import ClassVar
 from urllib.parse import SplitResult, urlsplit
 
 import httptools
@@ -45,7 +46,7 @@ class Http(Workload[HttpSpec]):
     """A workload whose operations are HTTP requests."""
 
     kind = "http"
-    spec_type = HttpSpec
+    spec_type: ClassVar[type[msgspec.Struct]] = HttpSpec
 
     def __init__(self, spec: HttpSpec) -> None:
         super().__init__(spec)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -34,8 +34,8 @@ class Python(Workload[PythonSpec]):
     """A workload whose operations are calls of a function."""
 
     kind = "python"
-    spec_type = PythonSpec
-    prepare_s = 2.0
+    spec_type: ClassVar[type[msgspec.Struct]] = PythonSpec
+    prepare_s: ClassVar[float] = 2.0
     _call: Callable[..., Any]
     _made: object = None
 

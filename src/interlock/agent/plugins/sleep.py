@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import ClassVar
 
 import msgspec
 
@@ -19,7 +20,7 @@ class Sleep(Workload[SleepSpec]):
     """A workload whose operations sleep."""
 
     kind = "sleep"
-    spec_type = SleepSpec
+    spec_type: ClassVar[type[msgspec.Struct]] = SleepSpec
 
     @classmethod
     def check(cls, spec: SleepSpec) -> None:

@@ -114,9 +114,9 @@ class Light:
             if name not in known:
                 raise UnknownState(name, known, where=blueprint.machine)
         self.current = current
-        self.visited = frozenset(path)
-        self.steps = frozenset(pairwise(path))
-        self.dims = bool(path)
+        self.visited: frozenset[str] = frozenset(path)
+        self.steps: frozenset[tuple[str, str]] = frozenset(pairwise(path))
+        self.dims: bool = bool(path)
 
     def of_state(self, state: str) -> str:
         """Return the classes of a state's group."""

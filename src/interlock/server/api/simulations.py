@@ -53,7 +53,7 @@ class SimulationStream:
     ) -> None:
         self._broadcast = broadcast
         self._run_id = run_id
-        self.cursor = cursor
+        self.cursor: str = cursor
         self._look = look
         self._seen: tuple[object, ...] = ()
 

@@ -449,7 +449,7 @@ class CommitWriter:
 
     def __init__(self, target: Target, catalogue: Catalogue, capabilities: Capabilities) -> None:
         self.know(catalogue)
-        self.seen = datetime(1970, 1, 1, tzinfo=UTC)
+        self.seen: datetime = datetime(1970, 1, 1, tzinfo=UTC)
         """The latest time received from the server."""
         self._target = target
         self._max_body_bytes = capabilities.max_body_bytes

@@ -48,7 +48,7 @@ class PoolLimit:
     """A limit of concurrent calls. `on_fewer` is called with the new limit when it has decreased."""
 
     def __init__(self, most: int, on_fewer: Callable[[int], None]) -> None:
-        self.allowed = 1
+        self.allowed: int = 1
         self._most = most
         self._on_fewer = on_fewer
         self._taken = 0
@@ -157,7 +157,7 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 T = TypeVar("T")
 
-log = logging.getLogger("interlock.store")
+log: logging.Logger = logging.getLogger("interlock.store")
 
 _ATTEMPTS = 5
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
@@ -186,8 +186,8 @@ class TimedConnection:
     __slots__ = ("_deadline", "_timer", "connection", "idle_since")
 
     def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.idle_since = 0.0
+        self.connection: Connection = connection
+        self.idle_since: float = 0.0
         self._deadline: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -235,13 +235,13 @@ class Session:
     def __init__(
         self, link: TimedConnection, wrapped: bool, failed: Callable[[Exception, bool], Exception]
     ) -> None:
-        self.link = link
+        self.link: TimedConnection = link
         self._connection = link.connection
         self._wrapped = wrapped
         self._failed = failed
-        self.attempt = 1
+        self.attempt: int = 1
         """Number of the current attempt."""
-        self.hung_up = False
+        self.hung_up: bool = False
         """Whether the server had closed the connection before the last statement, so that nothing was
         done.
         """

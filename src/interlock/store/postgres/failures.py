@@ -13,7 +13,13 @@ from interlock.errors import (
 )
 from interlock.store.postgres.target import Target
 
-Trouble = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+Trouble: tuple[type[Exception], ...] = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
 """Exceptions of the driver. None of them reaches a caller."""
 
 
@@ -21,7 +27,7 @@ class RolledBack(Exception):
     """An optimistic write met another writer, and the server has rolled it back without an error."""
 
 
-Again = (
+Again: tuple[type[Exception], ...] = (
     RolledBack,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
@@ -30,7 +36,10 @@ Again = (
 )
 """Errors after which the server has rolled back, and a retry may succeed."""
 
-NotSent = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+NotSent: tuple[type[Exception], ...] = (
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
 """The driver refused before sending anything."""
 
 _DENIED = (
@@ -49,7 +58,7 @@ _FOREIGN = (
     asyncpg.UndefinedTableError,
     asyncpg.UndefinedFunctionError,
 )
-_SPOILERS = (
+_SPOILERS: tuple[type[Exception], ...] = (
     *NotSent,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.AdminShutdownError,

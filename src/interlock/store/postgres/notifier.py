@@ -174,7 +174,7 @@ class PostgresNotifier:
         self._again: asyncio.TimerHandle | None = None
         self._look_after_s = _FIRST_LOOK_S
         self._notified_at = float("-inf")
-        self.notified = 0
+        self.notified: int = 0
         """Number of notifications sent."""
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:

@@ -263,7 +263,7 @@ class Conditions:
         looked_at = self._conditions if within is None else self._matching
         self._add("record.parent = {}", query.parent)
         self._add("record.queue = {}", query.queue, to=looked_at)
-        self.labelled = bool(query.labels) and query.parent is None and within is None
+        self.labelled: bool = bool(query.labels) and query.parent is None and within is None
         """Whether labels are the access path, and not a condition: see find_labelled.sql."""
         self._labels = list(query.labels) if self.labelled else None
         labels = list(query.labels) if query.labels and not self.labelled else None

@@ -8,7 +8,7 @@ where the scripts only store them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -367,9 +367,15 @@ _read_found = msgspec.msgpack.Decoder(tuple[_Rows, tuple[str, str]]).decode
 _read_loaded = msgspec.msgpack.Decoder(tuple[_Rows, list[bool]]).decode
 _read_journal = msgspec.msgpack.Decoder(tuple[str, list[_Entries]]).decode
 _read_answers = msgspec.msgpack.Decoder(tuple[int, list[Any]]).decode
-read_count = msgspec.msgpack.Decoder(tuple[int, tuple[str, str]]).decode
-read_pruned = msgspec.msgpack.Decoder(tuple[int, int, int, bool, str, str]).decode
-read_status = msgspec.msgpack.Decoder(tuple[int, list[list[int]], int, str, int]).decode
+read_count: Callable[[bytes], tuple[int, tuple[str, str]]] = msgspec.msgpack.Decoder(
+    tuple[int, tuple[str, str]]
+).decode
+read_pruned: Callable[[bytes], tuple[int, int, int, bool, str, str]] = msgspec.msgpack.Decoder(
+    tuple[int, int, int, bool, str, str]
+).decode
+read_status: Callable[[bytes], tuple[int, list[list[int]], int, str, int]] = msgspec.msgpack.Decoder(
+    tuple[int, list[list[int]], int, str, int]
+).decode
 
 
 def read_taken(answer: Any) -> tuple[datetime, int, str, list[Record]]:

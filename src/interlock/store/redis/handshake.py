@@ -136,8 +136,8 @@ class Handshake:
         self._shown = shown
         self.learn(catalogue)
         self._opened = False
-        self.server_name = ""
-        self.durability = (False, "unknown until the store is open")
+        self.server_name: str = ""
+        self.durability: tuple[bool, str] = (False, "unknown until the store is open")
 
     def learn(self, catalogue: Catalogue) -> None:
         """Set the tables to load."""

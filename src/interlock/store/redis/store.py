@@ -106,7 +106,7 @@ class RedisNotifier:
         self._patience_s = patience_s
         self._wakes: dict[object, Wake] = {}
         self._task: asyncio.Task[None] | None = None
-        self.standing = False
+        self.standing: bool = False
         """Whether the subscription is active."""
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:

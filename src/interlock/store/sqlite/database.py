@@ -35,7 +35,7 @@ from interlock.store.sqlite.failures import is_busy, late, store_error
 from interlock.store.validation import EPOCH_EVERY_S
 
 _SCHEME = "sqlite:"
-log = logging.getLogger("interlock.store")
+log: logging.Logger = logging.getLogger("interlock.store")
 
 PRIVATE = 0o600
 _MARK = "user.interlock.latest_us"

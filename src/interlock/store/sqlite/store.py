@@ -73,7 +73,7 @@ class SqliteStore:
     """The contract on a database file. Times are the host's clock, which never decreases."""
 
     def __init__(self, path_or_url: str, catalogue: Catalogue, *, timeout_s: float = TIMEOUT_S) -> None:
-        self.capabilities = Capabilities(
+        self.capabilities: Capabilities = Capabilities(
             durable=True,
             # A crash of the process loses no acknowledged commit: the log is written before the answer. A
             # crash of the machine loses none: FULL flushes the log with every commit (NORMAL would not). Only

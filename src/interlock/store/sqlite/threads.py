@@ -75,16 +75,16 @@ class ThreadCall:
     )
 
     def __init__(self, work: Callable[[Any], Any], *, settled: bool = False, weight: int = 1) -> None:
-        self.work = work
-        self.settled = settled
+        self.work: Callable[[Any], Any] = work
+        self.settled: bool = settled
         """Whether it reads tables itself, so that earlier judgements must be written first."""
-        self.weight = weight
-        self.loop = asyncio.get_running_loop()
+        self.weight: int = weight
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
         self.result: Any = None
         self.error: BaseException | None = None
-        self.begun = False
-        self.dropped = False
+        self.begun: bool = False
+        self.dropped: bool = False
         self._lock = threading.Lock()
 
     def begin(self) -> bool:
@@ -391,7 +391,7 @@ class Writer(DatabaseThread):
         committed: Callable[[], None],
     ) -> None:
         super().__init__(f"interlock writer of {path.name}", timeout_s)
-        self.transactions = 0
+        self.transactions: int = 0
         """Number of transactions that wrote something."""
         self._path = path
         self._catalogue = catalogue

@@ -119,8 +119,8 @@ class Transaction:
         self, connection: sqlite3.Connection, moves: Moves, clock: HeldClock, memory: RowCache
     ) -> None:
         self.connection = connection
-        self.wrote = False
-        self.broken = False
+        self.wrote: bool = False
+        self.broken: bool = False
         """Whether invalid data ended a judgement halfway: the transaction has to be rolled back."""
         self._moves = moves
         self._memory = memory
@@ -180,7 +180,7 @@ class Transaction:
 
     def _begin(self, now_us: int, number: int, sequence: int) -> None:
         self.now_us = now_us
-        self.now = moment(now_us)
+        self.now: datetime = moment(now_us)
         self._committed = Committed(self.now)
         self._pending = Pending(self.connection, self.now, now_us, number, sequence)
 

@@ -201,10 +201,10 @@ class Pending:
     def __init__(
         self, connection: sqlite3.Connection, now: datetime, now_us: int, number: int, sequence: int
     ) -> None:
-        self.sequence = sequence
+        self.sequence: int = sequence
         """Number of the last entry of the journal."""
         self.recorded: list[Row] = []
-        self.number = number
+        self.number: int = number
         """The highest number of a record."""
         self._now = now
         self._now_us = now_us

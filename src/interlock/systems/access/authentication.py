@@ -181,9 +181,9 @@ class SessionState(StrEnum):
 
 OPEN, ENDED, EXPIRED = SessionState.OPEN, SessionState.ENDED, SessionState.EXPIRED
 
-sign_out = command("sign_out", "End the session of this browser.", by="person")
-revoke = command("revoke", "End the session of another browser.", by="admin")
-expire = timer("expire", "It has expired.", by="clock")
+sign_out: Event = command("sign_out", "End the session of this browser.", by="person")
+revoke: Event = command("revoke", "End the session of another browser.", by="admin")
+expire: Event = timer("expire", "It has expired.", by="clock")
 
 LIFETIME = Deadline(expire, "session_lifetime_s", 12 * 3_600.0, since="the browser signed in")
 

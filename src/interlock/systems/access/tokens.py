@@ -63,11 +63,13 @@ REVOKED, EXPIRED = TokenState.REVOKED, TokenState.EXPIRED
 WORKING = (ACTIVE, ROTATING)
 """The states in which a token is valid."""
 
-rotate = command("rotate", "Replace the secret; the old one stays valid for a while.", by="admin")
-rotate_at_once = command("rotate_at_once", "Replace the secret; the old one is revoked at once.", by="admin")
-retire = timer("retire", "The old secret expires.", by="clock")
-revoke = command("revoke", "A user revokes it.", by="admin")
-expire = timer("expire", "It has expired.", by="clock")
+rotate: Event = command("rotate", "Replace the secret; the old one stays valid for a while.", by="admin")
+rotate_at_once: Event = command(
+    "rotate_at_once", "Replace the secret; the old one is revoked at once.", by="admin"
+)
+retire: Event = timer("retire", "The old secret expires.", by="clock")
+revoke: Event = command("revoke", "A user revokes it.", by="admin")
+expire: Event = timer("expire", "It has expired.", by="clock")
 
 LIFETIME = Deadline(
     expire, "token_lifetime_s", USUAL.total_seconds(), since="it was made, unless it says otherwise"

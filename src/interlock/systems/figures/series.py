@@ -19,6 +19,7 @@ from interlock.lifecycles.job import JOB
 from interlock.machine import (
     STAY,
     Deadline,
+    Event,
     Machine,
     command,
     end,
@@ -40,9 +41,9 @@ class FiguresState(StrEnum):
 
 COUNTING, FORGOTTEN = FiguresState.COUNTING, FiguresState.FORGOTTEN
 
-count = command("count", "More entries of the journal were counted.", by="server")
-expire = timer("expire", "Its period ended long ago.", by="clock")
-forget = command("forget", "The figures are not needed.", by="operator")
+count: Event = command("count", "More entries of the journal were counted.", by="server")
+expire: Event = timer("expire", "Its period ended long ago.", by="clock")
+forget: Event = command("forget", "The figures are not needed.", by="operator")
 
 KEPT = Deadline(expire, "figures_kept_s", 7 * 86_400.0, since="the end of its period")
 

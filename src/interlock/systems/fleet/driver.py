@@ -94,7 +94,7 @@ class Drive:
         reference: ReferenceClock | None = None,
     ) -> None:
         self.spec = spec
-        self.merged = Merged(spec.agents)
+        self.merged: Merged = Merged(spec.agents)
         self._driver = driver
         self._hands = hands
         self._reference = reference or ReferenceClock()

@@ -11,14 +11,34 @@ import math
 import zlib
 from bisect import bisect_left
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Protocol
 
 from hdrh.codec import HdrCookieException, HdrHistogramSettingsException, HdrLengthException
 from hdrh.histogram import HdrHistogram
 
 from interlock.wire.workloads import Latencies
 
-Histogram: TypeAlias = HdrHistogram
+
+class Histogram(Protocol):
+    """The members of `HdrHistogram` in use; its library brings no types."""
+
+    counts: list[int]
+    total_count: int
+    min_value: int
+    max_value: int
+
+    def add(self, other: Histogram, /) -> None: ...
+    def encode(self) -> bytes: ...
+    def get_counts_array_index(self, value: int, /) -> int: ...
+    def get_highest_equivalent_value(self, value: int, /) -> int: ...
+    def get_max_value(self) -> int: ...
+    def get_target_count_at_percentile(self, percentile: float, /) -> int: ...
+    def get_total_count(self) -> int: ...
+    def get_value_from_index(self, index: int, /) -> int: ...
+    def record_value(self, value: int, /) -> bool: ...
+    def set_end_time_stamp(self, at_ms: float, /) -> None: ...
+    def set_start_time_stamp(self, at_ms: float, /) -> None: ...
+
 
 LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES = 1, 3_600_000_000_000, 3
 """From a nanosecond to an hour, the maximum duration of a workload."""
@@ -52,7 +72,8 @@ class CorruptHistogram(Exception):
 
 def empty() -> Histogram:
     """Return an empty histogram with the range of agents."""
-    return HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES)
+    histogram: Histogram = HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES)
+    return histogram
 
 
 def read(encoded: bytes, *, expected: int) -> Histogram | None:
@@ -140,7 +161,8 @@ def written(histogram: Histogram) -> str:
 
 def unwritten(encoded: str) -> Histogram:
     """Decode the format of `written`."""
-    return HdrHistogram.decode(encoded)
+    histogram: Histogram = HdrHistogram.decode(encoded)
+    return histogram
 
 
 def taken_out(whole: Histogram, part: Histogram) -> Histogram:
@@ -176,10 +198,11 @@ def _decoded(encoded: bytes) -> Histogram:
     try:
         stream = _stream(encoded)
         _refuse_growth(stream)
-        return HdrHistogram.decode(stream, b64_wrap=False)
+        histogram: Histogram = HdrHistogram.decode(stream, b64_wrap=False)
     except _BROKEN as error:
         reason = str(error) or type(error).__name__
         raise CorruptHistogram(f"the histogram cannot be read: {reason}") from error
+    return histogram
 
 
 def _stream(encoded: bytes) -> bytes:

@@ -100,22 +100,22 @@ class FleetMember:
 
     def __init__(self, line: AgentClient, workload_id: str) -> None:
         self.line = line
-        self.agent = line.agent
+        self.agent: str = line.agent
         self.workload_id = workload_id
         self.offset: Offset | None = None
-        self.version = ""
-        self.warning = ""
+        self.version: str = ""
+        self.warning: str = ""
         """A warning about its numbers."""
-        self.quiet_s = QUIET_S
+        self.quiet_s: float = QUIET_S
         """Silence after which it is reported, while it runs."""
-        self.heard_s = 0.0
+        self.heard_s: float = 0.0
         """Time of its last report, by the clock of the event loop."""
         self.happened: Happened | None = None
         """The latest event; None before it has accepted the workload."""
         self.final: Status | None = None
-        self.error = ""
-        self.ready = asyncio.Event()
-        self.over = asyncio.Event()
+        self.error: str = ""
+        self.ready: asyncio.Event = asyncio.Event()
+        self.over: asyncio.Event = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
 
     @property

@@ -114,8 +114,8 @@ class Merged:
     """The merged reports of all agents. Repeated sequence numbers are ignored."""
 
     def __init__(self, agents: Iterable[str]) -> None:
-        self.parts = {agent: AgentShare(agent) for agent in agents}
-        self.histogram = histograms.empty()
+        self.parts: dict[str, AgentShare] = {agent: AgentShare(agent) for agent in agents}
+        self.histogram: histograms.Histogram = histograms.empty()
         self._seconds: dict[int, Second] = {}
         self._packed = 0
         self._kept = _Kept(self.parts)

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import ClassVar
 
 import msgspec
 
@@ -63,8 +64,8 @@ class WorkloadAggregate(Aggregate):
     """The working copy of one workload."""
 
     __slots__ = ("body", "durations", "job_id")
-    kind = WORKLOAD.name
-    wiring = Wiring(
+    kind: ClassVar[str] = WORKLOAD.name
+    wiring: ClassVar[Wiring] = Wiring(
         (WORKLOAD,),
         COUPLINGS,
         {},
@@ -78,10 +79,12 @@ class WorkloadAggregate(Aggregate):
         self, workload_id: str, job_id: str, now: datetime, durations: Durations, record: Record | None
     ) -> None:
         state = WorkloadState(record.state) if record else WORKLOAD.initial
-        self.body = _DECODER.decode(record.body) if record else WorkloadBody(data=WorkloadData())
+        self.body: WorkloadBody = (
+            _DECODER.decode(record.body) if record else WorkloadBody(data=WorkloadData())
+        )
         super().__init__(workload_id, RootOf(state, self.body), now, record)
-        self.job_id = job_id
-        self.durations = durations
+        self.job_id: str = job_id
+        self.durations: Durations = durations
 
     @property
     def over(self) -> bool:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -78,7 +78,7 @@ class JobFacts:
         self._job = root
         self._body = body
         self._settings = settings
-        self.one = one
+        self.one: AttemptBody | None = one
 
     @property
     def tries_left(self) -> bool:
@@ -203,7 +203,7 @@ class JobAggregate(Aggregate):
         "settings",
         "stop_reason",
     )
-    kind = JOB.name
+    kind: ClassVar[str] = JOB.name
 
     def __init__(
         self,
@@ -217,17 +217,17 @@ class JobAggregate(Aggregate):
         given: bytes | None = None,
     ) -> None:
         super().__init__(job_id, Root(state, body.data, body.timer_at), now, record)
-        self.given = given
+        self.given: bytes | None = given
         """Its input at creation; None for an existing job."""
-        self.created_at = now if record is None else record.created_at
-        self.body = body
-        self.place = place
-        self.settings = settings
+        self.created_at: datetime = now if record is None else record.created_at
+        self.body: JobBody = body
+        self.place: Place | Record = place
+        self.settings: OrchestratorSettings = settings
         self.granting: Granting | None = None
         self.lost: tuple[AttemptBody, ...] = ()
         self.remarks: tuple[tuple[AttemptBody, str], ...] = ()
         """Log lines for attempts that cannot write them: timed out, or lost."""
-        self.stop_reason = "cancel"
+        self.stop_reason: str = "cancel"
         self.left_limits: tuple[str, ...] = ()
         """The limits whose slots it has given back by what was decided here."""
         self.lines_up_at: datetime | None = None

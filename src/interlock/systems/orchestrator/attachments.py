@@ -17,7 +17,7 @@ import msgspec
 
 from interlock.engine.aggregate import WriteOnce
 from interlock.errors import ArtifactExists, InterlockError, NoBlobs, UnknownArtifact
-from interlock.machine import command, consequence, end, state
+from interlock.machine import Event, command, consequence, end, state
 from interlock.store.contract import Store
 from interlock.store.records import Change, Key, Query, Record
 from interlock.systems.blobs import Blobs, gone
@@ -45,8 +45,10 @@ class KeptState(StrEnum):
 
 OPEN, KEPT, DISCARDED = KeptState.OPEN, KeptState.KEPT, KeptState.DISCARDED
 
-keep = command("keep", "It came with a message that was accepted under the live lease.", by="orchestrator")
-discard = consequence("discard", "It is no longer wanted.", by="operator")
+keep: Event = command(
+    "keep", "It came with a message that was accepted under the live lease.", by="orchestrator"
+)
+discard: Event = consequence("discard", "It is no longer wanted.", by="operator")
 
 
 def _kept_beside_a_job(name: str, doc: str) -> WriteOnce[KeptState]:

@@ -22,7 +22,7 @@ from interlock.engine.outbox import outgoing
 from interlock.engine.unit_of_work import Applied, Decision, Engine, IdempotencyKey
 from interlock.errors import InvalidJob, UnknownBatch
 from interlock.lifecycles import job
-from interlock.machine import STAY, Machine, Tone, command, consequence, end, on, refuse, rest, state
+from interlock.machine import STAY, Event, Machine, Tone, command, consequence, end, on, refuse, rest, state
 from interlock.machine.cascade import EventRules
 from interlock.store.cursors import read_number
 from interlock.store.records import Change, Commit, Key, Query, Record, Repeated
@@ -61,11 +61,11 @@ class BatchState(StrEnum):
 OPEN, RUNNING, STOPPING = BatchState.OPEN, BatchState.RUNNING, BatchState.STOPPING
 ENDED, CANCELED = BatchState.ENDED, BatchState.CANCELED
 
-add = command("add", "Jobs are added to it.", by="user")
-close_it = command("close", "No more jobs are added to it.", by="user")
-count = command("count", "All jobs of a part of it have ended.", by="orchestrator")
-finish = command("finish", "All of its jobs have ended.", by="orchestrator")
-cancel = consequence("cancel", "Its jobs are not wanted any more.", by="user")
+add: Event = command("add", "Jobs are added to it.", by="user")
+close_it: Event = command("close", "No more jobs are added to it.", by="user")
+count: Event = command("count", "All jobs of a part of it have ended.", by="orchestrator")
+finish: Event = command("finish", "All of its jobs have ended.", by="orchestrator")
+cancel: Event = consequence("cancel", "Its jobs are not wanted any more.", by="user")
 
 # fmt: off
 BATCH = Machine[BatchState, None](
@@ -128,8 +128,8 @@ class PartState(StrEnum):
     DROPPED = "dropped"
 
 
-settle = command("settle", "All of its jobs have ended.", by="orchestrator")
-drop = consequence("drop", "Not wanted any more.", by="operator")
+settle: Event = command("settle", "All of its jobs have ended.", by="orchestrator")
+drop: Event = consequence("drop", "Not wanted any more.", by="operator")
 
 PART = WriteOnce(
     "job_batch_part",

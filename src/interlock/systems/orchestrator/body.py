@@ -19,7 +19,7 @@ from interlock.lifecycles import attempt, lease
 from interlock.lifecycles.attempt import Attempt, AttemptState
 from interlock.lifecycles.job import Job
 from interlock.lifecycles.lease import Lease, LeaseState
-from interlock.machine import command, consequence, end, state
+from interlock.machine import Event, command, consequence, end, state
 from interlock.store.records import Change, Key, Record
 from interlock.systems.orchestrator.failures import Failure
 from interlock.wire.jobs import After, RetryRule, Unique
@@ -37,8 +37,8 @@ class TreeState(StrEnum):
 
 OPEN, CLOSED, DROPPED = TreeState.OPEN, TreeState.CLOSED, TreeState.DROPPED
 
-close = command("close", "Nothing of the tree is left.", by="orchestrator")
-drop = consequence("drop", "It is no longer wanted.", by="operator")
+close: Event = command("close", "Nothing of the tree is left.", by="orchestrator")
+drop: Event = consequence("drop", "It is no longer wanted.", by="operator")
 
 TREE = WriteOnce(
     "tree",

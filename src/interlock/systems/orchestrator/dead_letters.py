@@ -55,8 +55,8 @@ class DeadLetterState(StrEnum):
 
 OPEN, RETRIED, DISCARDED = DeadLetterState.OPEN, DeadLetterState.RETRIED, DeadLetterState.DISCARDED
 
-retry = command("retry", "Retry the job as a new job.", by="operator")
-discard = command("discard", "Discard it: the job stays FAILED.", by="operator")
+retry: Event = command("retry", "Retry the job as a new job.", by="operator")
+discard: Event = command("discard", "Discard it: the job stays FAILED.", by="operator")
 
 # fmt: off
 DEAD_LETTER = Machine[DeadLetterState, None](

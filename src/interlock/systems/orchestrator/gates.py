@@ -25,6 +25,7 @@ from interlock.lifecycles.job import JobState
 from interlock.machine import (
     STAY,
     Deadline,
+    Event,
     Machine,
     Tone,
     command,
@@ -57,10 +58,10 @@ class GateState(StrEnum):
 
 FREE, HELD, FULL = GateState.FREE, GateState.HELD, GateState.FULL
 
-admit = command("admit", "Jobs hold slots, and none waits.", by="orchestrator")
-fill = command("fill", "Jobs wait for a slot.", by="orchestrator")
-clear = command("clear", "No job holds a slot or waits for one.", by="orchestrator")
-review = timer("review", "It was full for long: its holders are checked.", by="clock")
+admit: Event = command("admit", "Jobs hold slots, and none waits.", by="orchestrator")
+fill: Event = command("fill", "Jobs wait for a slot.", by="orchestrator")
+clear: Event = command("clear", "No job holds a slot or waits for one.", by="orchestrator")
+review: Event = timer("review", "It was full for long: its holders are checked.", by="clock")
 
 REVIEW = Deadline(review, "limit_review_s", 60.0)
 
@@ -142,9 +143,9 @@ class TicketState(StrEnum):
 LATER, WAITING = TicketState.LATER, TicketState.WAITING
 SERVED, DROPPED = TicketState.SERVED, TicketState.DROPPED
 
-serve = command("serve", "Its jobs were admitted, or want no slot any more.", by="orchestrator")
-come = timer("come", "The time of its jobs has come.", by="clock")
-drop = consequence("drop", "It is no longer wanted.", by="operator")
+serve: Event = command("serve", "Its jobs were admitted, or want no slot any more.", by="orchestrator")
+come: Event = timer("come", "The time of its jobs has come.", by="clock")
+drop: Event = consequence("drop", "It is no longer wanted.", by="operator")
 
 COMES = Deadline(come, "ticket_s", 1.0, "the time from which its jobs want a slot")
 

@@ -204,7 +204,7 @@ class Jobs:
         self.settings = settings
         self._limits = limits
         self._ids = ids or JobIds(secrets.randbelow)
-        self.draw = self._ids.draw
+        self.draw: Callable[[datetime], str] = self._ids.draw
 
     async def now(self) -> datetime:
         """Return the store's time, approximately."""

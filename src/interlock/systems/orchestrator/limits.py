@@ -20,7 +20,7 @@ from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import InvalidLimit, UnknownLimit
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
-from interlock.machine import STAY, Machine, command, end, ignore, on, state
+from interlock.machine import STAY, Event, Machine, command, end, ignore, on, state
 from interlock.store.records import (
     Commit,
     Key,
@@ -65,8 +65,8 @@ class LimitState(StrEnum):
 
 SET, DELETED = LimitState.SET, LimitState.DELETED
 
-put = command("put", "Change the limit.", by="operator")
-delete = command("delete", "Delete the limit.", by="operator")
+put: Event = command("put", "Change the limit.", by="operator")
+delete: Event = command("delete", "Delete the limit.", by="operator")
 
 # fmt: off
 LIMIT = Machine[LimitState, None](

@@ -80,7 +80,7 @@ from interlock.systems.orchestrator.tree_slots import TREE_TOPICS
 from interlock.systems.orchestrator.vault import NO_ORIGIN, Vault, redacted, with_secrets
 from interlock.wire.runner import Answer, ClaimRequest, Complete, Grant, Message, NotHeard, Stale, StaleCode
 
-log = logging.getLogger("interlock.orchestrator")
+log: logging.Logger = logging.getLogger("interlock.orchestrator")
 
 MAX_HELD = 4_000
 RECENT, RECENT_PAGES = 1_000, 4

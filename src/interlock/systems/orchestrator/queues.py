@@ -43,8 +43,8 @@ class QueueState(StrEnum):
 
 OPEN, PAUSED = QueueState.OPEN, QueueState.PAUSED
 
-pause = command("pause", "Pause the queue.", by="operator")
-resume = command("resume", "Resume the queue.", by="operator")
+pause: Event = command("pause", "Pause the queue.", by="operator")
+resume: Event = command("resume", "Resume the queue.", by="operator")
 
 # fmt: off
 QUEUE = Machine[QueueState, None](

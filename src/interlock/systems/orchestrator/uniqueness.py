@@ -23,7 +23,7 @@ from interlock.engine.unit_of_work import Applied, Decision, Engine, Idempotency
 from interlock.errors import DuplicateJob
 from interlock.lifecycles import attempt, job
 from interlock.lifecycles.job import JOB, Job, JobState
-from interlock.machine import Machine, Tone, command, ignore, on, rest, state
+from interlock.machine import Event, Machine, Tone, command, ignore, on, rest, state
 from interlock.store.records import Change, Commit, Key, Query, Record, Repeated
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import JobGiven, UniquePart, encode_given
@@ -52,8 +52,8 @@ class KeyState(StrEnum):
 
 HELD, FREE = KeyState.HELD, KeyState.FREE
 
-take = command("take", "A job was submitted with the key.", by="orchestrator")
-free = command("free", "None of its jobs counts any more.", by="orchestrator")
+take: Event = command("take", "A job was submitted with the key.", by="orchestrator")
+free: Event = command("free", "None of its jobs counts any more.", by="orchestrator")
 
 # fmt: off
 UNIQUE_KEY = Machine[KeyState, None](
@@ -168,7 +168,7 @@ class KeyedSubmission:
         self._parts = parts or {}
         self._now, self._settings = now, settings
         self.missing: set[str] = set()
-        self.found = False
+        self.found: bool = False
         """Whether another job was found for a submission."""
         self._bodies = {
             name: KeyBody() if record is None else KEYS.body_of(record) for name, record in keys.items()

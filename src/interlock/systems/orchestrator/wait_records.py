@@ -103,12 +103,12 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     answered_at: datetime | None = None
 
 
-ask = command("ask", "The handler waits.", by=Owner.RUNNER)
-send = command("send", "A signal comes.", by=Owner.USER)
-approve = command("approve", "A person approves.", by=Owner.USER)
-reject = command("reject", "A person rejects.", by=Owner.USER)
-time_out = timer("time_out", "No answer has come in time.", by=Owner.CLOCK)
-cancel = consequence("cancel", "The job has ended.", by=Owner.ORCHESTRATOR)
+ask: Event = command("ask", "The handler waits.", by=Owner.RUNNER)
+send: Event = command("send", "A signal comes.", by=Owner.USER)
+approve: Event = command("approve", "A person approves.", by=Owner.USER)
+reject: Event = command("reject", "A person rejects.", by=Owner.USER)
+time_out: Event = timer("time_out", "No answer has come in time.", by=Owner.CLOCK)
+cancel: Event = consequence("cancel", "The job has ended.", by=Owner.ORCHESTRATOR)
 
 
 def wants_signal(wait: Wait, _: Event) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from interlock.engine.aggregate import Aggregate, Columns
 from interlock.lifecycles import job, run
@@ -104,7 +104,7 @@ class RunAggregate(Aggregate):
     """The working copy of one run."""
 
     __slots__ = ("_states", "body", "durations", "graph", "hold", "release", "stop")
-    kind = RUN.name
+    kind: ClassVar[str] = RUN.name
 
     def __init__(
         self,
@@ -118,9 +118,9 @@ class RunAggregate(Aggregate):
         record: Record | None = None,
     ) -> None:
         super().__init__(run_id, Root(state, body.data, body.timer_at), now, record)
-        self.body = body
+        self.body: RunBody = body
         self.graph = graph
-        self.durations = durations
+        self.durations: Durations = durations
         self.hold: list[int] = []
         """Places of jobs to create and hold back."""
         self.release: list[int] = []

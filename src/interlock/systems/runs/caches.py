@@ -80,11 +80,11 @@ SAVING, KEPT = CacheState.SAVING, CacheState.KEPT
 EXPIRED, EVICTED, REMOVED = CacheState.EXPIRED, CacheState.EVICTED, CacheState.REMOVED
 ENDED = (EXPIRED, EVICTED, REMOVED)
 
-save = command("save", "A job has uploaded it completely, under its live lease.", by="orchestrator")
-used = command("used", "A job has restored it.", by="orchestrator")
-expire = timer("expire", "It has not been used for a long time.", by="clock")
-evict = consequence("evict", "Newer caches need its space.", by="orchestrator")
-remove = command("remove", "An operator deletes it.", by="operator")
+save: Event = command("save", "A job has uploaded it completely, under its live lease.", by="orchestrator")
+used: Event = command("used", "A job has restored it.", by="orchestrator")
+expire: Event = timer("expire", "It has not been used for a long time.", by="clock")
+evict: Event = consequence("evict", "Newer caches need its space.", by="orchestrator")
+remove: Event = command("remove", "An operator deletes it.", by="operator")
 
 UNUSED = Deadline(expire, "cache_unused_s", 7 * 86_400.0, since="a job restored it, or saved it")
 

@@ -20,6 +20,7 @@ from interlock.lifecycles import attempt, job
 from interlock.machine import (
     STAY,
     Deadline,
+    Event,
     Machine,
     Tone,
     command,
@@ -50,11 +51,13 @@ class HistoryState(StrEnum):
 
 STEADY, FLAKY, FORGOTTEN = HistoryState.STEADY, HistoryState.FLAKY, HistoryState.FORGOTTEN
 
-heard = command("heard", "It has ended once more.", by="orchestrator")
-contradicted = command("contradicted", "It has passed and failed on one commit.", by="orchestrator")
-calmed = command("calmed", "On none of the latest commits has it passed and failed.", by="orchestrator")
-expire = timer("expire", "It has not run for a long time.", by="clock")
-forget = consequence("forget", "Its history is no longer needed.", by="operator")
+heard: Event = command("heard", "It has ended once more.", by="orchestrator")
+contradicted: Event = command("contradicted", "It has passed and failed on one commit.", by="orchestrator")
+calmed: Event = command(
+    "calmed", "On none of the latest commits has it passed and failed.", by="orchestrator"
+)
+expire: Event = timer("expire", "It has not run for a long time.", by="clock")
+forget: Event = consequence("forget", "Its history is no longer needed.", by="operator")
 
 MEMORY = Deadline(expire, "job_history_s", 90 * 86_400.0, since="it last ended")
 

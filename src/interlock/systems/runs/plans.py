@@ -15,7 +15,7 @@ from enum import StrEnum
 import msgspec
 
 from interlock.engine.aggregate import WriteOnce, rewritten
-from interlock.machine import command, consequence, end, state
+from interlock.machine import Event, command, consequence, end, state
 from interlock.store.contract import Store
 from interlock.store.records import Change, Key, Note, Record
 from interlock.wire.runs import Plan, PlannedJob, SkippedJob
@@ -40,8 +40,8 @@ class PlanState(StrEnum):
 
 IN_USE, KEPT, DISCARDED = PlanState.IN_USE, PlanState.KEPT, PlanState.DISCARDED
 
-settle = command("settle", "Its run was reported.", by="orchestrator")
-discard = consequence("discard", "It is no longer wanted.", by="operator")
+settle: Event = command("settle", "Its run was reported.", by="orchestrator")
+discard: Event = consequence("discard", "It is no longer wanted.", by="operator")
 
 PLAN = WriteOnce(
     "plan",

@@ -137,7 +137,7 @@ class RunPreparation:
         self._reconciler = reconciler
         self._cancellation = cancellation
         self._settings = settings
-        self.planners = dict(planners)
+        self.planners: dict[str, Planner] = dict(planners)
         self._ids = ids
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
         """A run that waits for it is not yet in PLANNING, so that its planning timer does not run."""

@@ -216,9 +216,9 @@ class RunService:
         self._ids = JobIds(below, prefix="r_")
         self._job_ids = JobIds(below)
         self._plans = Plans(lambda: engine.store)
-        self.reconciler = RunReconciler(engine, self._plans, settings, self._job_ids)
+        self.reconciler: RunReconciler = RunReconciler(engine, self._plans, settings, self._job_ids)
         self._cancellation = RunCancellation(engine, self.reconciler, settings, self._descends)
-        self.preparation = RunPreparation(
+        self.preparation: RunPreparation = RunPreparation(
             engine,
             self._plans,
             self.reconciler,
@@ -229,9 +229,11 @@ class RunService:
             limits,
         )
         ending = RunEnding(engine, self._plans, settings, self.view, self.outline)
-        self.reporting = ReportService(engine, ending, reporting or ReportingSettings(), reporters)
-        self.analyser = FailureAnalyser(engine, self.view, signs_of(settings.failure_rules))
-        self.sweeper = RunSweeper(
+        self.reporting: ReportService = ReportService(
+            engine, ending, reporting or ReportingSettings(), reporters
+        )
+        self.analyser: FailureAnalyser = FailureAnalyser(engine, self.view, signs_of(settings.failure_rules))
+        self.sweeper: RunSweeper = RunSweeper(
             engine, self.reconciler, self.preparation, lambda: self.reporting, self.analyser
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -68,7 +68,7 @@ class SimulationAggregate(Aggregate):
     """The working copy of one simulation and its pulse."""
 
     __slots__ = ("_danger_lines", "beating", "body", "pulse", "pulse_record", "settings")
-    kind = SIMULATION.name
+    kind: ClassVar[str] = SIMULATION.name
 
     def __init__(
         self,
@@ -81,11 +81,11 @@ class SimulationAggregate(Aggregate):
     ) -> None:
         state = SIMULATION.initial if record is None else SimulationState(record.state)
         super().__init__(run_id, RootOf(state, body), now, record)
-        self.body = body
-        self.settings = settings
-        self.pulse_record = pulse_record
-        self.pulse = decode_pulse(pulse_record)
-        self.beating = (
+        self.body: SimulationBody = body
+        self.settings: OrchestratorSettings = settings
+        self.pulse_record: Record | None = pulse_record
+        self.pulse: PulseBody = decode_pulse(pulse_record)
+        self.beating: Root = (
             Root(PULSE.initial)
             if pulse_record is None
             else Root(PulseState(pulse_record.state), None, pulse_record.deadline_at)

@@ -17,6 +17,7 @@ from interlock.lifecycles.owners import Owner
 from interlock.lifecycles.simulation import SIMULATION, SimulationData
 from interlock.machine import (
     STAY,
+    Event,
     Machine,
     command,
     consequence,
@@ -51,12 +52,12 @@ class PulseState(StrEnum):
 
 STILL, BEATING, OVER = PulseState.STILL, PulseState.BEATING, PulseState.OVER
 
-take = consequence("take", "A worker executes the simulation.", by=Owner.SIMULATOR)
-rest = consequence("rest", "No worker executes the simulation.", by=Owner.SIMULATOR)
-finish = command("finish", "The simulation has ended.", by=Owner.SIMULATOR)
-beat = message("beat", "Its worker is alive.", by=Owner.WORKER)
-danger = message("danger", "Its worker reports a danger.", by=Owner.WORKER)
-fall_silent = timer("fall_silent", "No heartbeat came in time.", by=Owner.CLOCK)
+take: Event = consequence("take", "A worker executes the simulation.", by=Owner.SIMULATOR)
+rest: Event = consequence("rest", "No worker executes the simulation.", by=Owner.SIMULATOR)
+finish: Event = command("finish", "The simulation has ended.", by=Owner.SIMULATOR)
+beat: Event = message("beat", "Its worker is alive.", by=Owner.WORKER)
+danger: Event = message("danger", "Its worker reports a danger.", by=Owner.WORKER)
+fall_silent: Event = timer("fall_silent", "No heartbeat came in time.", by=Owner.CLOCK)
 
 _SILENCE = deadline(fall_silent, "simulation_silence_s", since="the last heartbeat, or the start")
 

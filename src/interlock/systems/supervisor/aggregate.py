@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import ClassVar
 
 import msgspec
 
@@ -161,8 +162,8 @@ class WorkerAggregate(Aggregate):
     """The working copy of one worker."""
 
     __slots__ = ("body", "durations")
-    kind = WORKER.name
-    wiring = Wiring(
+    kind: ClassVar[str] = WORKER.name
+    wiring: ClassVar[Wiring] = Wiring(
         (WORKER,),
         COUPLINGS,
         {
@@ -184,8 +185,8 @@ class WorkerAggregate(Aggregate):
         state = WORKER.initial if record is None else WorkerState(record.state)
         deadline_at = None if record is None else record.deadline_at
         super().__init__(worker_id, Root(state, body.data, deadline_at), now, record)
-        self.body = body
-        self.durations = durations
+        self.body: WorkerBody = body
+        self.durations: Durations = durations
 
     @classmethod
     def of(cls, record: Record, now: datetime, durations: Durations) -> WorkerAggregate:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.machine import Machine, command, end, ignore, on, rest, state
+from interlock.machine import Event, Machine, command, end, ignore, on, rest, state
 from interlock.store.catalogue import Catalogue, catalogue_of
 from interlock.store.contract import Store
 from interlock.store.records import (
@@ -60,13 +60,13 @@ LOST, RETURNED = Parcel.LOST, Parcel.RETURNED
 WRITTEN, POSTED = Letter.WRITTEN, Letter.POSTED
 PARKED, AWAY = Van.PARKED, Van.AWAY
 
-send = command("send", "Hand it over to the carrier.", by="sender")
-deliver = command("deliver", "The addressee has it.", by="carrier")
-lose = command("lose", "Its location is unknown.", by="carrier")
-give_back = command("give_back", "It was found, and goes home.", by="carrier")
-post = command("post", "Put it into the box.", by="sender")
-drive_off = command("leave", "Drive off.", by="carrier")
-come_back = command("come_back", "Drive home.", by="carrier")
+send: Event = command("send", "Hand it over to the carrier.", by="sender")
+deliver: Event = command("deliver", "The addressee has it.", by="carrier")
+lose: Event = command("lose", "Its location is unknown.", by="carrier")
+give_back: Event = command("give_back", "It was found, and goes home.", by="carrier")
+post: Event = command("post", "Put it into the box.", by="sender")
+drive_off: Event = command("leave", "Drive off.", by="carrier")
+come_back: Event = command("come_back", "Drive home.", by="carrier")
 
 PARCEL: Machine[Parcel, None] = Machine(
     name="parcel",
@@ -227,7 +227,12 @@ class Sender:
     """Decides to send all records of a claim, and remembers them."""
 
     def __init__(self, **columns: Any) -> None:
-        self.columns = {"ready_at": None, "deadline_at": None, "note": SENDING, **columns}
+        self.columns: dict[str, Note | Any | None] = {
+            "ready_at": None,
+            "deadline_at": None,
+            "note": SENDING,
+            **columns,
+        }
         self.calls: list[tuple[Record, ...]] = []
         self.times: list[datetime] = []
 

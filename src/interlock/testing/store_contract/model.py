@@ -396,8 +396,8 @@ class Play:
         self.store = store
         self.beginning = beginning
         self.cursor = cursor
-        self.turn = next(_turns)
-        self.reference = Reference()
+        self.turn: int = next(_turns)
+        self.reference: Reference = Reference()
 
     async def make(self, call: Call) -> None:
         """Apply a call to both, and compare the outcomes."""
@@ -506,11 +506,11 @@ class Decider:
     """Checks the records of a claim, and sends every second one; or fails."""
 
     def __init__(self, expected: Sequence[Record], first: int, fails: bool, together: bool = False) -> None:
-        self.expected = list(expected)
+        self.expected: list[Record] = list(expected)
         self.first = first
         self.fails = fails
         self.together = together
-        self.called = False
+        self.called: bool = False
         self.commits: list[Work] = []
 
     def __call__(self, records: Sequence[Record], _now: datetime) -> list[Work]:

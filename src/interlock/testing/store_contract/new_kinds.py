@@ -9,7 +9,7 @@ from enum import StrEnum
 import pytest
 
 from interlock.errors import UnknownKind
-from interlock.machine import Machine, command, end, on, state
+from interlock.machine import Event, Machine, command, end, on, state
 from interlock.store.catalogue import Catalogue, catalogue_of
 from interlock.store.contract import Store
 from interlock.store.records import Claim, Commit, Committed, Illegal, Query, Record
@@ -45,9 +45,9 @@ class DoorState(StrEnum):
 
 
 SHUT, AJAR, GONE = DoorState.SHUT, DoorState.AJAR, DoorState.GONE
-push = command("push", "Open it.", by="guest")
-remove = command("remove", "Take it away.", by="carpenter")
-burn = command("burn", "Set it on fire.", by="fate")
+push: Event = command("push", "Open it.", by="guest")
+remove: Event = command("remove", "Take it away.", by="carpenter")
+burn: Event = command("burn", "Set it on fire.", by="fate")
 
 DOORS: Catalogue = catalogue_of(
     [

@@ -201,7 +201,7 @@ def _written(
     return report.change(actor=actor, reason=reason)
 
 
-log = logging.getLogger("interlock.reports")
+log: logging.Logger = logging.getLogger("interlock.reports")
 
 
 class ReportRuns(Protocol):
@@ -242,7 +242,7 @@ class ReporterQueue:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name = reporter.name
+        self.name: str = reporter.name
         self._engine = engine
         self._runs = runs
         self._reporter = reporter

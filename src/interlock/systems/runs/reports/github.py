@@ -73,7 +73,8 @@ class GithubReporter:
     """Reports to GitHub."""
 
     def __init__(self, settings: GithubReporting, now: Now, *, timeout_s: float = 10.0) -> None:
-        self.name, self._now = settings.name, now
+        self.name: str = settings.name
+        self._now = now
         self._settings = settings
         self._outgoing = Outgoing(None, timeout_s=timeout_s)  # its address comes only from the operator
 

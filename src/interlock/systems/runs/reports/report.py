@@ -20,6 +20,7 @@ import msgspec
 from interlock.machine import (
     STAY,
     Deadline,
+    Event,
     Machine,
     command,
     consequence,
@@ -144,16 +145,20 @@ DONE, GIVEN_UP, DROPPED = ReportState.DONE, ReportState.GIVEN_UP, ReportState.DR
 
 ENDED = (DONE, GIVEN_UP, DROPPED)
 
-take = command("take", "A sender delivers it.", by="reporter")
-told = command("told", "The receiver has it; a later status will follow.", by="reporter")
-told_outcome = command("told_outcome", "The receiver has the outcome.", by="reporter")
-failed = command("failed", "The receiver does not have it.", by="reporter")
-missed = command("missed", "The receiver does not have it; only the outcome is retried.", by="reporter")
-refused = command("refused", "The receiver has refused it permanently.", by="reporter")
-news = command("news", "There is a later status to report.", by="orchestrator")
-sender_lost = timer("sender_lost", "The sender has not reported in time.", by="clock")
-give_up = timer("give_up", "It was tried for long enough.", by="clock")
-drop = consequence("drop", "The reporter was removed, or reports a newer run instead.", by="orchestrator")
+take: Event = command("take", "A sender delivers it.", by="reporter")
+told: Event = command("told", "The receiver has it; a later status will follow.", by="reporter")
+told_outcome: Event = command("told_outcome", "The receiver has the outcome.", by="reporter")
+failed: Event = command("failed", "The receiver does not have it.", by="reporter")
+missed: Event = command(
+    "missed", "The receiver does not have it; only the outcome is retried.", by="reporter"
+)
+refused: Event = command("refused", "The receiver has refused it permanently.", by="reporter")
+news: Event = command("news", "There is a later status to report.", by="orchestrator")
+sender_lost: Event = timer("sender_lost", "The sender has not reported in time.", by="clock")
+give_up: Event = timer("give_up", "It was tried for long enough.", by="clock")
+drop: Event = consequence(
+    "drop", "The reporter was removed, or reports a newer run instead.", by="orchestrator"
+)
 
 PATIENCE = Deadline(sender_lost, "telling_s", 60.0)
 LONG_ENOUGH = Deadline(give_up, "report_for_s", 3 * 86_400.0, since="the status was known")

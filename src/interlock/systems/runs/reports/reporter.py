@@ -78,7 +78,8 @@ class RunEnding:
         self._engine = engine
         self._plans = plans
         self._settings = settings
-        self.view, self.outline = view, outline
+        self.view: Callable[[str], Awaitable[RunView]] = view
+        self.outline: Callable[[str], Awaitable[RunView]] = outline
 
     async def ending(self, run_id: str) -> list[Key]:
         """Return the keys of the run and the pieces of its plan, which are pruned together."""
@@ -130,7 +131,7 @@ def reporters_of(settings: ReportingSettings, now: Now) -> tuple[Reporter, ...]:
     )
 
 
-log = logging.getLogger("interlock.runs")
+log: logging.Logger = logging.getLogger("interlock.runs")
 
 HISTORY_TOPIC = "run.learn"
 """The topic of messages from which job histories are updated."""
@@ -150,8 +151,12 @@ class ReportService:
         self._engine = engine
         self._runs = runs
         self.settings = settings
-        self.reporters = tuple(reporters_of(settings, engine.clock.now) if reporters is None else reporters)
-        self.lanes = tuple(ReporterQueue(engine, runs, one, settings) for one in self.reporters if one.able)
+        self.reporters: tuple[Reporter, ...] = tuple(
+            reporters_of(settings, engine.clock.now) if reporters is None else reporters
+        )
+        self.lanes: tuple[ReporterQueue, ...] = tuple(
+            ReporterQueue(engine, runs, one, settings) for one in self.reporters if one.able
+        )
         self._debouncers = tuple(Debouncer(f"{lane.name} is notified", lane.round) for lane in self.lanes)
         self._standing: dict[str, None] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = [

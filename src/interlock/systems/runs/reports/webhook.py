@@ -86,7 +86,8 @@ class WebhookReporter:
         timeout_s: float = 10.0,
         outgoing: Outgoing | None = None,
     ) -> None:
-        self.name, self._now = settings.name, now
+        self.name: str = settings.name
+        self._now = now
         self._settings = settings
         self._outgoing = outgoing or Outgoing(settings.allow, timeout_s=timeout_s)
 
