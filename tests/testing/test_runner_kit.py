@@ -27,6 +27,8 @@ HASTY = Pace(
     silence_ttl_s=2.5,
     late_s=1.0,
     patience_s=2.5,
+    idle_s=60.0,
+    requests_per_s=0.0,
 )
 """For runners that are wrong: one that is slow as well is no less wrong."""
 OURS = (

@@ -153,6 +153,10 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum time for a runner to start, ask for work and begin it."""
     patience_s: float = 60.0
     """Maximum time for an expected action of a runner."""
+    idle_s: float = 2.0
+    """Time for which the requests of a runner without work, or without a valid token, are counted."""
+    requests_per_s: float = 10.0
+    """Maximum rate of these requests."""
 
 
 class KitLease(msgspec.Struct):
