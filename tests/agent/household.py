@@ -1,4 +1,4 @@
-"""A desk in the test's own event loop, whose workloads are no processes: what they do a test says."""
+"""An agent in the test's own event loop, whose workloads are no processes: what they do a test says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interlock.agent.execution import Line, Receive
 from interlock.agent.port import offered_kinds
 from interlock.agent.protocol import LoadSample, Order, Started
 from interlock.agent.settings import AgentSettings
-from interlock.agent.state import Clocks, Desk
+from interlock.agent.state import AgentState, Clocks
 from interlock.agent.validation import RequestedWorkload
 from interlock.lifecycles.durations import DEFAULTS, Durations
 from interlock.worker.telemetry import make_log
@@ -63,7 +63,7 @@ EPOCH_NS = 1_800_000_000 * 10**9
 
 
 class Household:
-    """A desk and the families it has started; its clocks are that of the event loop."""
+    """The state of an agent and the processes it has started; its clock is that of the event loop."""
 
     def __init__(self, durations: Durations = DEFAULTS) -> None:
         self.set_ahead_ns = 0
@@ -71,7 +71,7 @@ class Household:
         self._loop = asyncio.get_running_loop()
         self.families: list[TestFamily] = []
         self.log = io.StringIO()
-        self.desk = Desk(
+        self.agent_state = AgentState(
             AgentSettings(durations=durations),
             offered_kinds(),
             make_log("debug", "json", self.log),

@@ -106,7 +106,7 @@ async def test_the_health_check_needs_no_token(guarded: tuple[AgentProcess, Path
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-async def test_an_agent_says_what_it_can_be_asked(controller: Controller) -> None:
+async def test_an_agent_lists_its_grpc_services_by_server_reflection(controller: Controller) -> None:
     channel: Any = controller.channel  # the stubs of the library know nothing of asyncio
     reflection: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
     question = reflection_pb2.ServerReflectionRequest(list_services="")
@@ -139,7 +139,7 @@ async def test_a_start_that_cannot_be_is_refused_with_its_reason(controller: Con
     assert (await controller.status()).state == "READY"
 
 
-async def test_a_ping_says_what_time_it_is(controller: Controller) -> None:
+async def test_a_ping_returns_the_receive_and_answer_timestamps_of_the_agent(controller: Controller) -> None:
     before = time.time_ns()
     answer = await controller.stub.Ping(wire.PingRequest(sent_unix_ns=before))
     assert answer.sent_unix_ns == before <= answer.received_unix_ns
@@ -156,7 +156,7 @@ def test_an_address_that_others_can_reach_needs_a_token(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost"])
-def test_on_this_machine_alone_no_token_is_asked_for(host: str) -> None:
+def test_an_agent_on_a_loopback_address_requires_no_token(host: str) -> None:
     assert AgentSettings(host=host).tokens == ()
 
 

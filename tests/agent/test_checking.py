@@ -22,7 +22,7 @@ def look(kind: str = "sleep", spec: Any = None, **more: Any) -> Checked:
     return look_at(asked, KINDS, DEFAULTS, NOW)
 
 
-def test_a_request_that_says_little_gets_the_defaults() -> None:
+def test_a_request_without_durations_gets_the_defaults() -> None:
     checked = look()
     assert (checked.duration_s, checked.prepare_s) == (3_600.0, 1.0)
     assert look(prepare_s=0.0).prepare_s == 0.0

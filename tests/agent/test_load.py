@@ -136,7 +136,7 @@ async def test_without_a_rate_each_lane_goes_on_at_once(make: Make) -> None:
     assert load.counting.take(load.elapsed_ns).operations == 40
 
 
-async def test_no_more_is_done_than_asked_for(make: Make) -> None:
+async def test_a_load_performs_exactly_max_operations(make: Make) -> None:
     load = make(max_operations=17, concurrency=5)
     await load.drive(taking(0.01))
     assert load.counting.take(load.elapsed_ns).operations == 17
@@ -182,7 +182,7 @@ async def test_an_operation_that_never_pauses_leaves_others_a_turn(make: Make) -
     assert load.counting.take(load.elapsed_ns).operations >= 100
 
 
-async def test_it_is_over_when_the_time_is_or_when_somebody_says_so(make: Make) -> None:
+async def test_a_load_ends_after_its_duration_or_when_it_is_stopped(make: Make) -> None:
     load = make(duration_s=5.0)
     await load.until_over()
     assert 4_999 * MS < load.elapsed_ns < 5_001 * MS

@@ -45,7 +45,7 @@ async def test_what_a_slow_reader_misses_is_merged_and_nothing_is_lost() -> None
     assert await outbox.next() is None
 
 
-async def test_a_reader_that_keeps_up_hears_every_sample() -> None:
+async def test_a_reader_that_keeps_up_receives_every_sample() -> None:
     outbox = Outbox(quiet_s=1.5)
     outbox.run()
     heard = [await outbox.next()]
@@ -57,7 +57,7 @@ async def test_a_reader_that_keeps_up_hears_every_sample() -> None:
     assert [one.totals.operations for one in heard if one] == [0, 3, 6, 9]
 
 
-async def test_a_workload_that_says_nothing_is_still_told_to_be_running() -> None:
+async def test_the_outbox_reports_running_periodically_while_a_workload_sends_no_samples() -> None:
     loop = asyncio.get_running_loop()
     with VirtualTime(loop).in_place():
         outbox, began = Outbox(quiet_s=1.5), loop.time()
@@ -67,7 +67,7 @@ async def test_a_workload_that_says_nothing_is_still_told_to_be_running() -> Non
         assert 4.4 < loop.time() - began < 4.6
 
 
-async def test_a_ready_workload_says_nothing_until_something_happens() -> None:
+async def test_the_outbox_reports_nothing_while_a_workload_stays_ready() -> None:
     with VirtualTime(asyncio.get_running_loop()).in_place():
         outbox = Outbox(quiet_s=1.5)
         outbox.add_status(READY)

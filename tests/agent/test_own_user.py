@@ -95,7 +95,7 @@ def test_with_insecure_every_user_of_the_machine_is_let_in(tmp_path: Path) -> No
         assert set(asked_as(NOBODY, agent.address).values()) == {"OK"}
 
 
-async def test_an_agent_with_a_token_asks_for_it_on_loopback_too(tmp_path: Path) -> None:
+async def test_an_agent_with_a_token_requires_the_token_on_loopback_too(tmp_path: Path) -> None:
     with running_agent(tmp_path, env={"INTERLOCK_AGENT_TOKEN": "a-secret"}) as agent:
         controller = Controller(aio.insecure_channel(agent.address))
         with pytest.raises(aio.AioRpcError, match="requires a token") as refused:

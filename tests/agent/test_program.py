@@ -81,7 +81,7 @@ def test_a_workload_that_is_none_is_reported(refused: Refused) -> None:
     )
 
 
-def test_without_its_libraries_it_says_what_to_install(
+def test_an_agent_without_its_libraries_names_them_and_the_install_command(
     refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_process, "NEEDED", ("grpc", "not_there_at_all", "google.not_there"))

@@ -55,7 +55,7 @@ async def test_an_abort_ends_the_workload_and_keeps_what_it_has_counted(
     assert note.read_text() == "closed", "it was asked, and has cleaned up"
 
 
-async def test_what_hears_nothing_is_killed_with_everything_it_has_started(
+async def test_a_workload_that_ignores_abort_and_sigterm_is_killed_with_its_child_processes(
     hasty: Controller, tmp_path: Path
 ) -> None:
     note = tmp_path / "note"
@@ -183,7 +183,7 @@ async def test_an_agent_that_is_killed_while_it_aborts_leaves_nothing_behind(
     await until(lambda: all(map(gone, family)), "everything is gone")
 
 
-async def test_an_agent_that_is_asked_to_go_stops_its_workload_and_says_so(
+async def test_an_agent_that_shuts_down_stops_its_workload_and_reports_it_aborted(
     own_agent: AgentProcess, connect: Connect, tmp_path: Path
 ) -> None:
     note = tmp_path / "note"
@@ -240,7 +240,7 @@ async def test_a_workload_that_loses_its_warden_has_failed_and_nothing_of_it_is_
     await until(lambda: all(map(gone, pids)), "nothing is left")
 
 
-async def test_a_workload_that_speaks_to_its_agent_in_another_language_has_failed(
+async def test_a_workload_that_sends_an_invalid_message_to_its_agent_ends_with_an_error(
     controller: Controller,
 ) -> None:
     call = await controller.started("garbled", "python", python("babble"))

@@ -62,7 +62,7 @@ async def test_what_is_done_within_two_milliseconds_is_counted_exactly(
     assert histogram_of(call).get_total_count() == last.operations
 
 
-async def test_many_threads_do_as_many_operations_as_asked_for_and_no_more(
+async def test_concurrent_lanes_perform_exactly_max_operations_in_total(
     controller: Controller, tmp_path: Path
 ) -> None:
     note = tmp_path / "note"
@@ -72,7 +72,9 @@ async def test_many_threads_do_as_many_operations_as_asked_for_and_no_more(
     assert last.operations == len(note.read_bytes()) == 5_000
 
 
-async def test_an_operation_that_fails_is_counted_as_failed_and_told(controller: Controller) -> None:
+async def test_a_failed_operation_is_counted_as_an_error_and_its_message_is_reported(
+    controller: Controller,
+) -> None:
     call = await controller.started("w4", "python", python("fail"), max_operations=3)
     last = await call.last()
     assert (last.status, last.operations, last.errors) == (wire.COMPLETED, 3, 3)
@@ -80,7 +82,9 @@ async def test_an_operation_that_fails_is_counted_as_failed_and_told(controller:
     assert told == {"ValueError: this never works"}
 
 
-async def test_what_fails_before_the_start_is_an_error_that_says_where(controller: Controller) -> None:
+async def test_a_failure_before_the_start_ends_the_workload_with_an_error_that_names_the_cause(
+    controller: Controller,
+) -> None:
     call = controller.run("w5", "python", python("nothing_like_it"), start_at_unix_ns=time.time_ns())
     last = await call.last()
     assert (last.status, last.operations) == (wire.ERROR, 0)

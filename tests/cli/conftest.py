@@ -1,4 +1,4 @@
-"""A folder with somebody's own machines, and two ways to ask: in this process, and as a program."""
+"""A folder with declared machines; the command line in this process (`cli`), and as a program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from interlock.worker.tasks import DEFAULT
 
 remember_commands()
 
-Ask = Callable[..., CompletedProcess[str]]
+RunCli = Callable[..., CompletedProcess[str]]
 
 DOOR = """
 from enum import StrEnum
@@ -81,7 +81,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def ask(folder: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+def cli(folder: Path, capsys: pytest.CaptureFixture[str]) -> RunCli:
     """Run a command line in this process, with everything that `main` does about errors."""
 
     def run(*arguments: str) -> CompletedProcess[str]:
@@ -93,7 +93,7 @@ def ask(folder: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
 
 
 @pytest.fixture
-def program(folder: Path) -> Ask:
+def program(folder: Path) -> RunCli:
     """Run a command line as a process of its own."""
 
     def run(*arguments: str, **environment: str) -> CompletedProcess[str]:
@@ -104,7 +104,7 @@ def program(folder: Path) -> Ask:
 
 @pytest.fixture
 def shop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    """A project with tasks and a database of its own; `ask` and `program` speak to it."""
+    """A project with tasks and a database of its own; `cli` and `program` use it."""
     (folder / "shop_tasks.py").write_text(TASKS, encoding="utf-8")
     there = Shop(folder)
     monkeypatch.setenv("INTERLOCK_URL", there.url)

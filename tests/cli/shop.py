@@ -40,7 +40,7 @@ from interlock.wire.runner import (
 )
 
 T = TypeVar("T")
-Ask = Callable[..., CompletedProcess[str]]
+RunCli = Callable[..., CompletedProcess[str]]
 
 SCRIPT = Path(sys.executable).with_name("interlock")
 RUNNER = "till#1"

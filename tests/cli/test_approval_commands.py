@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.cli.shop import RUNNER, Ask, Shop
+from tests.cli.shop import RUNNER, RunCli, Shop
 
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.runner import Release
@@ -22,25 +22,25 @@ def waiting(shop: Shop, question: ApprovalQuestion | None = None, name: str = ""
     return job_id
 
 
-def test_a_signal_is_sent_to_the_job_that_waits_for_it(ask: Ask, shop: Shop) -> None:
+def test_a_signal_is_sent_to_the_job_that_waits_for_it(cli: RunCli, shop: Shop) -> None:
     job = waiting(shop, name="paid")
-    explained = ask("job", "explain", job).stdout
+    explained = cli("job", "explain", job).stdout
     assert f"→ interlock job signal {job} paid" in explained
-    sent = ask("job", "signal", job, "paid", "--data", '{"sum": 3}', "--request-id", "r")
+    sent = cli("job", "signal", job, "paid", "--data", '{"sum": 3}', "--request-id", "r")
     assert (sent.returncode, sent.stdout) == (0, f"{job}\tpaid\tRECEIVED\n")
-    again = json.loads(ask("job", "signal", job, "paid", "--json").stdout)
+    again = json.loads(cli("job", "signal", job, "paid", "--json").stdout)
     assert (again["number"], again["state"]) == (2, "KEPT")
     for wrong, why in (
         (("signal", job, "paid", "--data", "{"), "The data of the signal"),
         (("signal", job, "a b"), "cannot be called"),
         (("signal", shop.completed(), "paid"), "is COMPLETED, so it receives nothing"),
     ):
-        answer = ask("job", *wrong)
+        answer = cli("job", *wrong)
         assert answer.returncode == 2
         assert why in answer.stderr
 
 
-def test_a_job_of_a_run_that_waits_for_a_person_is_drawn_and_explained(ask: Ask, shop: Shop) -> None:
+def test_a_job_of_a_run_that_waits_for_a_person_is_drawn_and_explained(cli: RunCli, shop: Shop) -> None:
     plan = Plan(jobs=(PlannedJob(name="deploy", task="t", approval=PlannedApproval(question="Deploy?")),))
 
     async def submit(port: EmbeddedOrchestrator) -> str:
@@ -50,32 +50,32 @@ def test_a_job_of_a_run_that_waits_for_a_person_is_drawn_and_explained(ask: Ask,
         return run_id
 
     run_id = shop.do(submit)
-    assert "○ deploy waits for a person" in ask("run", "graph", run_id).stdout
-    explained = ask("run", "explain", run_id).stdout
+    assert "○ deploy waits for a person" in cli("run", "graph", run_id).stdout
+    explained = cli("run", "explain", run_id).stdout
     assert "It waits for a person to approve or reject: 'Deploy?'." in explained
     assert "→ interlock approval approve j_" in explained
-    (listed,) = json.loads(ask("approval", "list", "--json").stdout)["approvals"]
+    (listed,) = json.loads(cli("approval", "list", "--json").stdout)["approvals"]
     assert listed["run_id"] == run_id
-    assert ask("approval", "approve", listed["job_id"]).returncode == 0
-    assert "waits for a person" not in ask("run", "graph", run_id).stdout
+    assert cli("approval", "approve", listed["job_id"]).returncode == 0
+    assert "waits for a person" not in cli("run", "graph", run_id).stdout
 
 
-def test_approvals_are_listed_until_a_person_has_answered(ask: Ask, shop: Shop) -> None:
-    assert "No job waits for an approval." in ask("approval", "list").stderr
+def test_approvals_are_listed_until_a_person_has_answered(cli: RunCli, shop: Shop) -> None:
+    assert "No job waits for an approval." in cli("approval", "list").stderr
     first, second = (waiting(shop, ApprovalQuestion(text=f"Deploy {n}?")) for n in (1, 2))
-    shown = ask("approval", "list").stdout.splitlines()
+    shown = cli("approval", "list").stdout.splitlines()
     assert [line.split("\t")[:3] for line in shown] == [
         [f"{second}.approval.1", "WAITING", "Deploy 2?"],
         [f"{first}.approval.1", "WAITING", "Deploy 1?"],
     ]
-    done = ask("approval", "approve", first, "--comment", "fine")
+    done = cli("approval", "approve", first, "--comment", "fine")
     assert (done.returncode, done.stdout) == (0, f"{first}.approval.1\tAPPROVED\n")
-    left = json.loads(ask("approval", "reject", f"{second}.approval.1", "--json").stdout)
+    left = json.loads(cli("approval", "reject", f"{second}.approval.1", "--json").stdout)
     assert left["state"] == "REJECTED"
-    about = ask("approval", "show", f"{first}.approval.1").stdout
+    about = cli("approval", "show", f"{first}.approval.1").stdout
     assert "Deploy 1?" in about
     assert "fine" in about
-    listed = json.loads(ask("approval", "list", "--all", "--json").stdout)
+    listed = json.loads(cli("approval", "list", "--all", "--json").stdout)
     assert [one["state"] for one in listed["approvals"]] == ["REJECTED", "APPROVED"]
-    again = ask("approval", "approve", f"{second}.approval.1")
+    again = cli("approval", "approve", f"{second}.approval.1")
     assert (again.returncode, "is REJECTED" in again.stderr) == (2, True)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.jobs import SHELL
@@ -29,50 +29,52 @@ def waiting(shop: Shop) -> str:
     return found[0]
 
 
-def test_a_run_that_waits_says_for_whom_and_with_which_command(ask: Ask, waiting: str) -> None:
-    listed = ask("run", "list", "state:awaiting_approval").stdout
+def test_a_run_that_awaits_approval_shows_the_reason_and_the_approve_command(
+    cli: RunCli, waiting: str
+) -> None:
+    listed = cli("run", "list", "state:awaiting_approval").stdout
     assert waiting in listed
     assert "waits for approval: a change from a fork (mallory)" in listed
-    shown = ask("run", "show", waiting).stdout
+    shown = cli("run", "show", waiting).stdout
     assert f"approval of a change from a fork (mallory): interlock run approve {waiting}" in shown
     assert "5f" * 20 in shown
-    explained = ask("run", "explain", waiting).stdout
+    explained = cli("run", "explain", waiting).stdout
     assert "the change comes from a fork, commit 5f5f5f5f5f5f of acme/shop, asked for by mallory" in explained
     assert f"→ interlock run approve {waiting}" in explained
 
 
-def test_who_approves_a_run_is_kept_with_it(ask: Ask, waiting: str) -> None:
-    answer = ask("run", "approve", waiting, "--comment", "read it", "--request-id", "one")
+def test_who_approves_a_run_is_kept_with_it(cli: RunCli, waiting: str) -> None:
+    answer = cli("run", "approve", waiting, "--comment", "read it", "--request-id", "one")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith(waiting)
-    assert ask("run", "approve", waiting, "--comment", "read it", "--request-id", "one").returncode == 0
-    view = json.loads(ask("run", "show", waiting, "--json").stdout)
+    assert cli("run", "approve", waiting, "--comment", "read it", "--request-id", "one").returncode == 0
+    view = json.loads(cli("run", "show", waiting, "--json").stdout)
     (made,) = view["approvals"]
     assert (made["comment"], made["sha"], view["state"]) == ("read it", "5f" * 20, "QUEUED")
-    assert "fork by " in ask("run", "show", waiting).stdout
-    again = ask("run", "approve", waiting)
+    assert "fork by " in cli("run", "show", waiting).stdout
+    again = cli("run", "approve", waiting)
     assert again.returncode == 2
     assert "it does not wait for an approval" in again.stderr
 
 
-def test_a_run_that_is_declined_is_canceled(ask: Ask, waiting: str) -> None:
-    view = json.loads(ask("run", "decline", waiting, "--reason", "no", "--json").stdout)
+def test_a_run_that_is_declined_is_canceled(cli: RunCli, waiting: str) -> None:
+    view = json.loads(cli("run", "decline", waiting, "--reason", "no", "--json").stdout)
     assert (view["outcome"], view["reason"]) == ("CANCELED", "declined")
-    assert "no" in ask("run", "history", waiting).stdout
+    assert "no" in cli("run", "history", waiting).stdout
 
 
 def test_a_secret_needs_a_policy_where_there_is_no_server_either(
-    ask: Ask, shop: Shop, folder: Path, monkeypatch: pytest.MonkeyPatch
+    cli: RunCli, shop: Shop, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_SECRET_NPM_TOKEN", "correct horse battery")
     with (folder / "interlock.toml").open("a") as file:
         file.write("\n[retries.tooling]\nretries = 0\n")
     step = 'test "$NPM_TOKEN" = "correct horse battery" && echo given'
-    job_id = ask("submit", "--secret", "NPM_TOKEN", "--retries", "0", "--shell", step).stdout.strip()
-    ask("worker", "start", "--shell", "--burst")
-    assert "[secrets.NPM_TOKEN]" in ask("job", "show", job_id).stdout
+    job_id = cli("submit", "--secret", "NPM_TOKEN", "--retries", "0", "--shell", step).stdout.strip()
+    cli("worker", "start", "--shell", "--burst")
+    assert "[secrets.NPM_TOKEN]" in cli("job", "show", job_id).stdout
     with (folder / "interlock.toml").open("a") as file:
         file.write('\n[secrets.NPM_TOKEN]\ntasks = ["interlock.shell"]\n')
-    job_id = ask("submit", "--secret", "NPM_TOKEN", "--shell", step).stdout.strip()
-    ask("worker", "start", "--shell", "--burst")
-    assert "given" in ask("job", "logs", job_id).stdout
+    job_id = cli("submit", "--secret", "NPM_TOKEN", "--shell", step).stdout.strip()
+    cli("worker", "start", "--shell", "--burst")
+    assert "given" in cli("job", "logs", job_id).stdout

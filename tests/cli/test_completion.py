@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 from tests.waiting import PROGRAM_S
 
 from interlock.cli import completion
@@ -19,13 +19,13 @@ Tab = Callable[[str], list[str]]
 
 
 @pytest.fixture
-def tab(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> Tab:
+def tab(cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> Tab:
     """What bash is offered for a line that ends where the cursor is."""
 
     def press(line: str) -> list[str]:
         monkeypatch.setenv(completion.VARIABLE, "complete_bash")
         monkeypatch.setenv("_INTERLOCK_LINE", line)
-        answer = ask()
+        answer = cli()
         assert (answer.returncode, answer.stderr) == (0, "")
         return answer.stdout.split()
 
@@ -71,7 +71,7 @@ def test_a_negated_filter_is_offered_its_keys_and_values_as_well(tab: Tab, shop:
 
 
 @pytest.mark.parametrize("noun", sorted(completion._LOOKS))
-def test_every_noun_can_be_asked_for_its_records(noun: str, shop: Shop) -> None:
+def test_completion_of_every_noun_returns_no_records_from_an_empty_store(noun: str, shop: Shop) -> None:
     look: Any = completion._LOOKS[noun]  # a store of its own is what it is given everywhere
     assert list(shop.do(look)) == []
 
@@ -124,13 +124,13 @@ def test_a_real_bash_completes_words_also_after_a_colon(
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_the_script_of_another_shell_asks_in_the_same_way(ask: Ask, shell: str) -> None:
-    answer = ask("completion", shell)
+def test_the_zsh_and_fish_scripts_use_the_same_completion_variable(cli: RunCli, shell: str) -> None:
+    answer = cli("completion", shell)
     assert answer.returncode == 0
     assert f"{completion.VARIABLE}=complete_{shell}" in answer.stdout
 
 
-def test_a_shell_that_is_not_known_is_refused(ask: Ask) -> None:
-    answer = ask("completion", "tcsh")
+def test_a_shell_that_is_not_known_is_refused(cli: RunCli) -> None:
+    answer = cli("completion", "tcsh")
     assert answer.returncode == 2
     assert "'bash', 'zsh', 'fish'" in answer.stderr

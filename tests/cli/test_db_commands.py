@@ -46,15 +46,15 @@ def keep_a_job(
     asyncio.run(write())
 
 
-def ask(*words: str) -> int:
+def cli(*words: str) -> int:
     return main(["db", *words])
 
 
 def test_migrating_makes_the_database_and_can_be_done_twice(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ask("migrate", "--store", url) == 0
-    assert ask("migrate", "--store", url, "--json") == 0
+    assert cli("migrate", "--store", url) == 0
+    assert cli("migrate", "--store", url, "--json") == 0
     last = capsys.readouterr().out.split("\n", 1)[1]
     assert json.loads(last)["schema_version"] >= 1
 
@@ -64,14 +64,14 @@ def test_the_store_is_taken_from_the_environment(
 ) -> None:
     monkeypatch.setenv("INTERLOCK_URL", url)
     keep_a_job(url)
-    assert ask("status", "--json") == 0
+    assert cli("status", "--json") == 0
     assert json.loads(capsys.readouterr().out)["records"] == {"job": {"SUBMITTED": 1}}
 
 
 def test_an_audit_of_what_agrees_finds_nothing(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     keep_a_job(url)
     keep_a_job(url, state="CANCELED", expected=1)
-    assert ask("audit", "--store", url, "--json") == 0
+    assert cli("audit", "--store", url, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["ok"], found["records"], found["entries"], found["steps"]) == (True, 1, 2, 1)
 
@@ -87,13 +87,13 @@ def test_an_audit_does_not_look_for_the_journal_of_figures_which_have_none(
         await runtime.close()
 
     asyncio.run(count())
-    assert ask("audit", "--store", url) == 0
-    assert ask("audit", "--store", url, "--kind", "figures", "--json") == 0
+    assert cli("audit", "--store", url) == 0
+    assert cli("audit", "--store", url, "--kind", "figures", "--json") == 0
     said = capsys.readouterr().out
     assert json.loads(said[said.index("{") :])["faults"] == []
 
 
-def test_an_audit_finds_a_record_that_somebody_has_moved_by_hand(
+def test_an_audit_finds_a_record_whose_state_was_changed_with_sql(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep_a_job(url)
@@ -101,7 +101,7 @@ def test_an_audit_finds_a_record_that_somebody_has_moved_by_hand(
     with shell:
         shell.execute("UPDATE records SET state = 'PENDING'")
     shell.close()
-    assert ask("audit", "--store", url) == 1
+    assert cli("audit", "--store", url) == 1
     assert "replaying ends in SUBMITTED, but the record is PENDING" in capsys.readouterr().out
 
 
@@ -110,9 +110,9 @@ def test_pruning_removes_what_has_ended_and_leaves_what_lives(
 ) -> None:
     keep_a_job(url, name="j_living")
     keep_a_job(url, name="j_ended", state="CANCELED")
-    assert ask("prune", "--older-than", "1d", "--store", url, "--json") == 0
+    assert cli("prune", "--older-than", "1d", "--store", url, "--json") == 0
     assert json.loads(capsys.readouterr().out)["job"]["records"] == 0
-    assert ask("prune", "--older-than", "0s", "--kind", "job", "--store", url, "--json") == 0
+    assert cli("prune", "--older-than", "0s", "--kind", "job", "--store", url, "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"job": {"records": 1, "entries": 1, "requests": 0}}
 
 
@@ -120,11 +120,11 @@ def test_pruning_a_queue_leaves_the_others(url: str, capsys: pytest.CaptureFixtu
     keep_a_job(url, name="j_living", queue="mail")
     keep_a_job(url, name="j_mail", state="CANCELED", queue="mail")
     keep_a_job(url, name="j_other", state="CANCELED", queue="other")
-    assert ask("prune", "--older-than", "1d", "--queue", "mail", "--store", url, "--json") == 0
+    assert cli("prune", "--older-than", "1d", "--queue", "mail", "--store", url, "--json") == 0
     assert json.loads(capsys.readouterr().out)["job"]["records"] == 0
-    assert ask("prune", "--older-than", "0s", "--queue", "mail", "--store", url, "--json") == 0
+    assert cli("prune", "--older-than", "0s", "--queue", "mail", "--store", url, "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"job": {"records": 1, "entries": 1, "requests": 0}}
-    assert ask("prune", "--older-than", "0s", "--queue", "mail", "--kind", "jbo", "--store", url) == 2
+    assert cli("prune", "--older-than", "0s", "--queue", "mail", "--kind", "jbo", "--store", url) == 2
     assert "job" in capsys.readouterr().err
 
 
@@ -142,9 +142,9 @@ def test_pruning_removes_workloads_that_are_over_and_leaves_those_of_busy_agents
         await store.close()
 
     asyncio.run(write())
-    assert ask("prune", "--older-than", "0s", "--kind", "workload", "--store", url, "--json") == 0
+    assert cli("prune", "--older-than", "0s", "--kind", "workload", "--store", url, "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"workload": {"records": 1, "entries": 1, "requests": 0}}
-    assert ask("status", "--store", url, "--json") == 0
+    assert cli("status", "--store", url, "--json") == 0
     left = json.loads(capsys.readouterr().out)["records"]["workload"]
     assert left == {state: 1 for state in WORKLOAD.states if state not in WORKLOAD.resting}
 
@@ -162,7 +162,7 @@ def test_pruning_removes_workloads_that_are_over_and_leaves_those_of_busy_agents
 def test_a_wrong_question_is_answered_with_what_is_wrong(
     words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ask(*words) == 2
+    assert cli(*words) == 2
     told = capsys.readouterr()
     assert says in told.err + told.out
     assert "secret" not in told.err + told.out
@@ -186,11 +186,11 @@ def test_a_pruned_file_can_be_made_smaller_again_and_again(
             shell.execute("DROP TABLE ballast")
         shell.close()
         before = path.stat().st_size
-        assert ask("vacuum", "--store", url, "--json") == 0
+        assert cli("vacuum", "--store", url, "--json") == 0
         assert json.loads(capsys.readouterr().out)["freed_bytes"] > 1_500_000
         assert path.stat().st_size < before - 1_500_000
-    assert ask("audit", "--store", url) == 0
-    assert ask("vacuum", "--store", "memory:") == 0
+    assert cli("audit", "--store", url) == 0
+    assert cli("vacuum", "--store", "memory:") == 0
     assert "by itself" in capsys.readouterr().out
 
 
@@ -200,7 +200,7 @@ def test_a_count_that_ends_at_the_cap_is_marked(
     for number in range(3):
         keep_a_job(url, name=f"j_{number}")
     monkeypatch.setattr(queries, "_STATUS_CAP", 2)
-    assert ask("status", "--store", url) == 0
+    assert cli("status", "--store", url) == 0
     shown = capsys.readouterr().out
     assert "SUBMITTED\t2+" in shown
     assert "2+ entries" in shown

@@ -4,39 +4,39 @@ from __future__ import annotations
 
 import json
 
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 
 
-def test_dead_letters_are_listed_until_they_are_dealt_with(ask: Ask, shop: Shop) -> None:
-    assert "There is no dead letter." in ask("dead-letter", "list").stderr
+def test_dead_letters_are_listed_until_they_are_dealt_with(cli: RunCli, shop: Shop) -> None:
+    assert "There is no dead letter." in cli("dead-letter", "list").stderr
     first, second, third = (shop.failed(retries=0) for _ in range(3))
     shop.completed()
-    shown = ask("dead-letter", "list", "queue:default").stdout.splitlines()
+    shown = cli("dead-letter", "list", "queue:default").stdout.splitlines()
     assert [line.split("\t")[0] for line in shown] == [third, second, first]
     assert "user: ValueError: out of stock" in shown[0]
-    new = ask("dead-letter", "retry", first, "--input", '{"x": 2}', "--reason", "a typo")
+    new = cli("dead-letter", "retry", first, "--input", '{"x": 2}', "--reason", "a typo")
     assert new.returncode == 0, new.stderr
     assert json.loads(bytes(shop.job(new.stdout.strip()).input)) == {"x": 2}
-    left = ask("dead-letter", "discard", second, "--reason", "no use")
+    left = cli("dead-letter", "discard", second, "--reason", "no use")
     assert (left.returncode, left.stdout) == (0, f"{second}\tdiscarded\n")
-    listed = json.loads(ask("dead-letter", "list", "--json").stdout)
+    listed = json.loads(cli("dead-letter", "list", "--json").stdout)
     assert [letter["id"] for letter in listed["letters"]] == [third]
-    about = ask("dead-letter", "show", second).stdout
+    about = cli("dead-letter", "show", second).stdout
     assert "discarded" in about
     assert "no use" in about
-    assert json.loads(ask("dead-letter", "show", first, "--json").stdout)["retried_as"] == new.stdout.strip()
+    assert json.loads(cli("dead-letter", "show", first, "--json").stdout)["retried_as"] == new.stdout.strip()
 
 
-def test_a_filter_is_looked_at_first_and_confirmed(ask: Ask, shop: Shop) -> None:
+def test_a_filter_is_looked_at_first_and_confirmed(cli: RunCli, shop: Shop) -> None:
     jobs = [shop.failed(retries=0) for _ in range(2)]
-    asked = ask("dead-letter", "discard", "task:shop_tasks.add")
+    asked = cli("dead-letter", "discard", "task:shop_tasks.add")
     assert asked.returncode == 2
     assert "Refusing to discard 2 dead letters without confirmation" in asked.stderr
-    done = ask("dead-letter", "discard", "task:shop_tasks.add", "--yes")
+    done = cli("dead-letter", "discard", "task:shop_tasks.add", "--yes")
     assert sorted(done.stdout.split()) == sorted([*jobs, "discarded", "discarded"])
 
 
-def test_what_cannot_be_done_is_refused_with_what_to_do(ask: Ask, shop: Shop) -> None:
+def test_what_cannot_be_done_is_refused_with_what_to_do(cli: RunCli, shop: Shop) -> None:
     job = shop.failed(retries=0)
     for wrong, why in (
         (("retry", job, "--input", "{"), "The input is not JSON"),
@@ -44,9 +44,9 @@ def test_what_cannot_be_done_is_refused_with_what_to_do(ask: Ask, shop: Shop) ->
         (("retry", "queue:default", "--input", "{}"), "--input is for one dead letter"),
         (("retry", shop.completed()), "is COMPLETED, so it is not a dead letter"),
     ):
-        answer = ask("dead-letter", *wrong)
+        answer = cli("dead-letter", *wrong)
         assert answer.returncode == 2
         assert why in answer.stderr
-    assert ask("dead-letter", "discard", job).returncode == 0
-    again = ask("dead-letter", "retry", job)
+    assert cli("dead-letter", "discard", job).returncode == 0
+    again = cli("dead-letter", "retry", job)
     assert (again.returncode, f"interlock job retry {job}" in again.stderr) == (2, True)

@@ -14,7 +14,7 @@ from interlock.systems.runs.workflows.workflow import read_workflow
 from interlock.wire.runs import Source
 
 
-def test_the_demo_ends_well_and_tells_the_story_of_the_killed_worker(tmp_path: Path) -> None:
+def test_the_demo_succeeds_and_prints_how_the_job_of_a_killed_worker_recovers(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "interlock", "demo"],
         cwd=tmp_path,

@@ -178,7 +178,7 @@ def test_one_command_serves_works_follows_the_code_and_ends_with_ctrl_c(start: S
     assert "Traceback" not in "".join(dev.said)
 
 
-def test_the_dashboard_is_opened_in_a_browser_when_it_is_asked_for(start: Start, tmp_path: Path) -> None:
+def test_the_open_option_opens_the_dashboard_in_a_browser(start: Start, tmp_path: Path) -> None:
     browser, opened = tmp_path / "browser", tmp_path / "opened"
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.new && mv {opened}.new {opened}\n')
     browser.chmod(0o755)
@@ -188,7 +188,9 @@ def test_the_dashboard_is_opened_in_a_browser_when_it_is_asked_for(start: Start,
     assert dev.end(signal.SIGINT) == 0
 
 
-def test_without_a_browser_the_address_is_said_and_everything_goes_on(start: Start, tmp_path: Path) -> None:
+def test_the_open_option_without_a_browser_prints_the_dashboard_url_and_keeps_serving(
+    start: Start, tmp_path: Path
+) -> None:
     nowhere = {"PATH": str(tmp_path), "BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
     dev = start("--open", **nowhere)
     dev.until(f"No browser could be opened. The dashboard is at {dev.url}/")
@@ -233,7 +235,7 @@ def test_without_tasks_there_is_a_server_and_a_hint(start: Start) -> None:
     assert dev.end(signal.SIGTERM) == 0
 
 
-def test_what_was_there_stays_until_somebody_resets_it(
+def test_existing_jobs_are_kept_until_a_confirmed_reset(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 from tests.server.running import any_port, running
 
 from interlock.cli import diagnosis, project
@@ -21,24 +21,24 @@ from interlock.wire.access import Role
 from interlock.wire.workers import WorkerSpec, WorkerView
 
 
-def checks(ask: Ask, *words: str, code: int = 0) -> dict[str, dict[str, Any]]:
-    answer = ask("doctor", "--json", *words)
+def checks(cli: RunCli, *words: str, code: int = 0) -> dict[str, dict[str, Any]]:
+    answer = cli("doctor", "--json", *words)
     assert answer.returncode == code, answer.stdout + answer.stderr
     found = json.loads(answer.stdout)
     assert found["ok"] is (code == 0)
     return {each["check"]: each for each in found["checks"]}
 
 
-def test_a_database_that_does_not_exist_is_reported_and_not_created(ask: Ask, folder: Path) -> None:
-    found = checks(ask, "--store", f"sqlite:///{folder}/new.db")
+def test_a_database_that_does_not_exist_is_reported_and_not_created(cli: RunCli, folder: Path) -> None:
+    found = checks(cli, "--store", f"sqlite:///{folder}/new.db")
     assert list(found) == ["version", "project", "store"]
     assert "does not exist yet" in found["store"]["sentence"]
     assert not (folder / "new.db").exists()
 
 
-def test_a_sound_project_passes_every_check(ask: Ask, shop: Shop) -> None:
+def test_a_sound_project_passes_every_check(cli: RunCli, shop: Shop) -> None:
     shop.do(_registered)
-    found = checks(ask)
+    found = checks(cli)
     everything = ["version", "project", "store", "disk", "clock", "round trip", "workers", "work"]
     assert list(found) == everything
     assert "schema version" in found["store"]["sentence"]
@@ -50,9 +50,9 @@ async def _registered(port: Any) -> None:
     await port.here.workers.register(WorkerSpec(name="web-1", queues=("default",), capacity=4))
 
 
-def test_without_a_worker_and_without_jobs_the_worker_is_missed(ask: Ask, shop: Shop) -> None:
+def test_without_a_worker_and_without_jobs_the_worker_is_missed(cli: RunCli, shop: Shop) -> None:
     shop.do(_nothing)
-    missing = checks(ask)["workers"]
+    missing = checks(cli)["workers"]
     assert (missing["status"], missing["todo"]) == (WARNING, "interlock worker start MODULE")
 
 
@@ -60,31 +60,31 @@ async def _nothing(_: Any) -> None:
     """Open the database, which creates it."""
 
 
-def test_a_job_that_no_worker_takes_is_an_error_with_the_command_that_helps(ask: Ask, shop: Shop) -> None:
+def test_a_job_that_no_worker_takes_is_an_error_with_the_command_that_helps(cli: RunCli, shop: Shop) -> None:
     shop.submit(queue="mail")
-    found = checks(ask, code=1)["queue"]
+    found = checks(cli, code=1)["queue"]
     assert found["status"] == ERROR
     assert "Jobs wait in the queue mail." in found["sentence"]
     assert "worker start" in found["todo"]
-    rows = [line.split("\t") for line in ask("doctor").stdout.splitlines()]
+    rows = [line.split("\t") for line in cli("doctor").stdout.splitlines()]
     assert ["queue", ERROR, found["sentence"], found["todo"]] in rows
 
 
-def test_a_project_file_with_a_fault_is_reported_with_its_place(ask: Ask, folder: Path) -> None:
+def test_a_project_file_with_a_fault_is_reported_with_its_place(cli: RunCli, folder: Path) -> None:
     (folder / "interlock.toml").write_text("[worker]\nslots = 'many'\n")
-    fault = checks(ask, code=1)["project"]
+    fault = checks(cli, code=1)["project"]
     assert fault["status"] == ERROR
     assert "slots" in fault["sentence"]
 
 
-def test_a_database_that_cannot_be_opened_is_reported_with_what_to_do(ask: Ask, folder: Path) -> None:
+def test_a_database_that_cannot_be_opened_is_reported_with_what_to_do(cli: RunCli, folder: Path) -> None:
     (folder / "text.db").write_text("This is not a database. " * 100)
-    fault = checks(ask, "--store", f"sqlite:///{folder}/text.db", code=1)["store"]
+    fault = checks(cli, "--store", f"sqlite:///{folder}/text.db", code=1)["store"]
     assert fault["status"] == ERROR
     assert fault["todo"]
 
 
-async def test_a_server_is_asked_for_its_version_and_the_roles_of_the_token(
+async def test_doctor_checks_the_version_of_the_server_and_the_roles_of_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(f"sqlite:///{tmp_path}/jobs.db", any_port(tokens_required=True)) as server:
@@ -118,7 +118,7 @@ async def _by_check(url: str) -> dict[str, Diagnosis]:
         (-90.0, 0.1, WARNING, "2 min behind that of the store"),
     ],
 )
-def test_a_clock_is_wrong_only_beyond_what_the_measurement_can_tell(
+def test_doctor_warns_about_a_clock_offset_only_beyond_the_measurement_error(
     offset_s: float, bound_s: float, status: str, said: str
 ) -> None:
     found = diagnosis._offset(offset_s, bound_s, "store")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 from tests.cli.test_following_jobs import COMPLETED, FAILED, running
 from tests.cli.test_looking_at_jobs import on_a_terminal
 from tests.waiting import PROGRAM_S
@@ -27,7 +27,7 @@ def test_submit_and_wait_prints_the_id_first_and_the_result_last(shop: Shop) -> 
     assert set(stages) <= {"PENDING", "RUNNING", "COMPLETED"}
 
 
-def test_submit_and_wait_tells_each_transition_when_asked_to(shop: Shop) -> None:
+def test_submit_and_wait_with_verbose_prints_the_transitions_before_the_result(shop: Shop) -> None:
     with running(shop.start("submit", "shop_tasks:add", "x=3", "--wait", "-v")) as (process, output):
         job_id = output.readline().strip()
         shop.take(job_id)
@@ -38,7 +38,7 @@ def test_submit_and_wait_tells_each_transition_when_asked_to(shop: Shop) -> None
     assert lines[-1] == "4"
 
 
-def test_submit_and_wait_for_a_failure_tells_why(shop: Shop) -> None:
+def test_submit_and_wait_prints_the_error_of_a_failed_job(shop: Shop) -> None:
     with running(shop.start("submit", "shop_tasks:add", "x=3", "--wait")) as (process, output):
         job_id = output.readline().strip()
         shop.take(job_id)
@@ -52,8 +52,8 @@ def test_submit_and_wait_for_a_failure_tells_why(shop: Shop) -> None:
 # Servers and stores
 
 
-def test_a_refused_connection_is_not_perhaps_done(ask: Ask, shop: Shop) -> None:
-    answer = ask("submit", "shop_tasks:add", "x=3", "--server", "http://127.0.0.1:1")
+def test_a_refused_connection_is_not_perhaps_done(cli: RunCli, shop: Shop) -> None:
+    answer = cli("submit", "shop_tasks:add", "x=3", "--server", "http://127.0.0.1:1")
     assert answer.returncode == 2
     assert "Cannot connect to the server at http://127.0.0.1:1" in answer.stderr
     assert "Nothing was done" in answer.stderr
@@ -62,25 +62,25 @@ def test_a_refused_connection_is_not_perhaps_done(ask: Ask, shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("place", ["own.db", "./own.db", "{folder}/own.db"])
-def test_a_path_alone_is_a_store(ask: Ask, shop: Shop, folder: Path, place: str) -> None:
-    made = ask("submit", "shop_tasks:add", "x=3", "--store", place.format(folder=folder))
+def test_a_path_alone_is_a_store(cli: RunCli, shop: Shop, folder: Path, place: str) -> None:
+    made = cli("submit", "shop_tasks:add", "x=3", "--store", place.format(folder=folder))
     assert made.returncode == 0, made.stderr
-    assert ask("job", "list", "--store", f"sqlite:///{folder}/own.db").stdout.startswith(made.stdout.strip())
+    assert cli("job", "list", "--store", f"sqlite:///{folder}/own.db").stdout.startswith(made.stdout.strip())
 
 
 def test_a_path_in_the_project_file_begins_where_the_file_is(
-    ask: Ask, shop: Shop, folder: Path, monkeypatch: pytest.MonkeyPatch
+    cli: RunCli, shop: Shop, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("INTERLOCK_URL")
     (folder / "interlock.toml").write_text('store = "./own.db"\n', encoding="utf-8")
     (folder / "below").mkdir()
     monkeypatch.chdir(folder / "below")
-    assert ask("job", "list").returncode == 0
+    assert cli("job", "list").returncode == 0
     assert (folder / "own.db").exists()
 
 
-def test_a_store_that_is_none_is_answered_with_all_that_there_are(ask: Ask, shop: Shop) -> None:
-    answer = ask("job", "list", "--store", "mysql://host/name")
+def test_a_store_that_is_none_is_answered_with_all_that_there_are(cli: RunCli, shop: Shop) -> None:
+    answer = cli("job", "list", "--store", "mysql://host/name")
     assert answer.returncode == 2
     for scheme in ("memory:", "sqlite:///", "postgresql://", "redis://", "http://"):
         assert scheme in answer.stderr
@@ -89,68 +89,68 @@ def test_a_store_that_is_none_is_answered_with_all_that_there_are(ask: Ask, shop
 # Words and filters
 
 
-def test_a_state_alone_is_answered_with_the_filter(ask: Ask, shop: Shop) -> None:
-    answer = ask("job", "list", "failed")
+def test_a_state_alone_is_answered_with_the_filter(cli: RunCli, shop: Shop) -> None:
+    answer = cli("job", "list", "failed")
     assert "did you mean state:failed" in answer.stderr
 
 
 @pytest.mark.parametrize("words", [["--state", "failed"], ["--state=failed"]])
 def test_an_option_that_is_a_filter_is_answered_with_the_filter(
-    ask: Ask, shop: Shop, words: list[str]
+    cli: RunCli, shop: Shop, words: list[str]
 ) -> None:
-    answer = ask("job", "list", *words)
+    answer = cli("job", "list", *words)
     assert answer.returncode == 2
     assert "state:failed" in answer.stderr
     assert "--store" not in answer.stderr
 
 
-def test_a_moment_that_is_none_is_answered_with_both_ways_to_write_one(ask: Ask, shop: Shop) -> None:
-    answer = ask("job", "list", "since:yesterday")
+def test_a_moment_that_is_none_is_answered_with_both_ways_to_write_one(cli: RunCli, shop: Shop) -> None:
+    answer = cli("job", "list", "since:yesterday")
     assert "since:1h" in answer.stderr
     assert "since:2026-01-31" in answer.stderr
 
 
-def test_an_argument_without_a_name_is_answered_with_the_names_there_are(ask: Ask, shop: Shop) -> None:
-    answer = ask("submit", "shop_tasks:add", "3")
+def test_an_argument_without_a_name_is_answered_with_the_names_there_are(cli: RunCli, shop: Shop) -> None:
+    answer = cli("submit", "shop_tasks:add", "3")
     assert "(x: int, y: int = 1)" in answer.stderr
 
 
-def test_json_without_an_end_is_reported(ask: Ask, shop: Shop) -> None:
-    answer = ask("submit", "shop_tasks:add", '{"x": 3')
+def test_json_without_an_end_is_reported(cli: RunCli, shop: Shop) -> None:
+    answer = cli("submit", "shop_tasks:add", '{"x": 3')
     assert "the closing } is missing" in answer.stderr
 
 
-def test_a_bare_name_is_answered_with_tasks_of_that_name_here(ask: Ask, shop: Shop) -> None:
-    answer = ask("submit", "add", "x=3")
+def test_a_bare_name_is_answered_with_tasks_of_that_name_here(cli: RunCli, shop: Shop) -> None:
+    answer = cli("submit", "add", "x=3")
     assert "shop_tasks:add" in answer.stderr
 
 
-def test_a_name_that_is_near_to_nothing_is_not_guessed(ask: Ask, shop: Shop) -> None:
-    answer = ask("submit", "shop_tasks.nosuch", "--from", "shop_tasks")
+def test_a_name_that_is_near_to_nothing_is_not_guessed(cli: RunCli, shop: Shop) -> None:
+    answer = cli("submit", "shop_tasks.nosuch", "--from", "shop_tasks")
     assert "Did you mean" not in answer.stderr
 
 
-def test_a_fault_in_the_project_file_is_shown_with_its_line(ask: Ask, shop: Shop, folder: Path) -> None:
+def test_a_fault_in_the_project_file_is_shown_with_its_line(cli: RunCli, shop: Shop, folder: Path) -> None:
     (folder / "interlock.toml").write_text("losses = 3\n[worker]\nslots = ten\n", encoding="utf-8")
-    answer = ask("job", "list")
+    answer = cli("job", "list")
     assert "slots = ten" in answer.stderr
 
 
 def test_facts_for_programs_are_not_between_the_sentence_and_the_advice(
-    ask: Ask, shop: Shop, monkeypatch: pytest.MonkeyPatch
+    cli: RunCli, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = shop.completed()
-    told = ask("job", "cancel", done)
+    told = cli("job", "cancel", done)
     assert "refusal" not in told.stderr
-    assert json.loads(ask("job", "cancel", done, "--json").stdout)["error"]["facts"]["refusal"] == "terminal"
+    assert json.loads(cli("job", "cancel", done, "--json").stdout)["error"]["facts"]["refusal"] == "terminal"
     monkeypatch.setenv("INTERLOCK_DEBUG", "1")
-    assert "refusal: terminal" in ask("job", "cancel", done).stderr
+    assert "refusal: terminal" in cli("job", "cancel", done).stderr
 
 
-def test_a_traceback_in_a_pipe_is_a_line_for_each_of_its_lines(ask: Ask, shop: Shop) -> None:
+def test_a_traceback_in_a_pipe_is_a_line_for_each_of_its_lines(cli: RunCli, shop: Shop) -> None:
     job_id = shop.submit()
     shop.take(job_id)
     shop.write(job_id, "Traceback:\n  File x\nValueError: no")
-    lines = ask("job", "logs", job_id).stdout.splitlines()
+    lines = cli("job", "logs", job_id).stdout.splitlines()
     assert [line.split("\t")[-1] for line in lines] == ["Traceback:", "  File x", "ValueError: no"]
     assert "␊" not in on_a_terminal(shop, "job", "logs", job_id)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import IO
 
 import pytest
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 from tests.programs import Program
 from tests.waiting import PROGRAM_S
 
@@ -37,7 +37,7 @@ def line_with(output: IO[str], words: str) -> str:
     raise AssertionError(f"nothing said {words!r}")
 
 
-def test_watching_in_a_pipe_tells_each_transition_as_it_happens(shop: Shop) -> None:
+def test_watching_in_a_pipe_prints_each_transition_as_it_happens(shop: Shop) -> None:
     job_id = shop.submit()
     with running(shop.start("job", "watch", job_id)) as (process, output):
         assert "validate\tSUBMITTED\tPENDING" in line_with(output, "validate")
@@ -62,9 +62,9 @@ def test_watching_in_json_is_a_line_for_each_step_and_then_the_job(shop: Shop) -
         assert process.wait(timeout=PROGRAM_S) == FAILED
 
 
-def test_watching_what_has_ended_tells_its_story_and_ends(ask: Ask, shop: Shop) -> None:
+def test_watching_an_ended_job_prints_its_history_and_exits(cli: RunCli, shop: Shop) -> None:
     job_id = shop.failed()
-    answer = ask("job", "watch", job_id)
+    answer = cli("job", "watch", job_id)
     assert answer.returncode == FAILED
     steps = [line.split("\t")[2:6] for line in answer.stdout.splitlines()]
     assert (steps[0], steps[-1]) == (
@@ -73,7 +73,7 @@ def test_watching_what_has_ended_tells_its_story_and_ends(ask: Ask, shop: Shop) 
     )
 
 
-def test_ctrl_c_while_watching_leaves_the_job_alone_and_says_so(shop: Shop) -> None:
+def test_ctrl_c_stops_watching_and_reports_that_the_job_continues(shop: Shop) -> None:
     job_id = shop.submit()
     shop.take(job_id)
     with running(shop.start("job", "watch", job_id)) as (process, output):
@@ -127,10 +127,10 @@ def _read(descriptor: int) -> str:
     ],
 )
 def test_the_exit_code_is_that_of_the_worst_outcome(
-    ask: Ask, shop: Shop, outcomes: list[str], code: int
+    cli: RunCli, shop: Shop, outcomes: list[str], code: int
 ) -> None:
     ids = [getattr(shop, outcome)() for outcome in outcomes]
-    answer = ask("job", "wait", *ids)
+    answer = cli("job", "wait", *ids)
     assert answer.returncode == code
     assert [line.split("\t")[:2] for line in answer.stdout.splitlines()] == [
         [job_id, outcome.upper()] for job_id, outcome in zip(ids, outcomes, strict=True)
@@ -148,41 +148,41 @@ def test_waiting_ends_when_the_last_job_has(shop: Shop) -> None:
         assert process.wait(timeout=PROGRAM_S) == COMPLETED
 
 
-def test_waiting_for_too_long_is_a_code_of_its_own(ask: Ask, shop: Shop) -> None:
+def test_waiting_for_too_long_is_a_code_of_its_own(cli: RunCli, shop: Shop) -> None:
     job_id, done = shop.submit(), shop.submit(queue="other")
     shop.do(lambda port: port.here.jobs.cancel(done))
-    answer = ask("job", "wait", job_id, done, "--timeout", "0.2s")
+    answer = cli("job", "wait", job_id, done, "--timeout", "0.2s")
     assert answer.returncode == NOT_IN_TIME
     assert answer.stdout.startswith(f"{done}\tCANCELED")
     assert answer.stderr.splitlines()[-1] == f"Not ended in time: {job_id}."
     assert shop.job(job_id).state == "PENDING"
 
 
-def test_what_has_ended_is_told_also_when_there_was_no_time_to_look(ask: Ask, shop: Shop) -> None:
+def test_wait_reports_an_ended_job_even_with_a_near_zero_timeout(cli: RunCli, shop: Shop) -> None:
     done, living = shop.canceled(), shop.submit()
-    answer = ask("job", "wait", done, "--timeout", "0.000001s")
+    answer = cli("job", "wait", done, "--timeout", "0.000001s")
     assert (answer.returncode, answer.stderr) == (CANCELED, "")
     assert answer.stdout.startswith(f"{done}\tCANCELED")
-    answer = ask("job", "wait", done, living, "--timeout", "0.000001s")
+    answer = cli("job", "wait", done, living, "--timeout", "0.000001s")
     assert answer.returncode == NOT_IN_TIME
     assert answer.stderr.splitlines()[-1] == f"Not ended in time: {living}."
 
 
-def test_a_filter_is_waited_for_like_a_list(ask: Ask, shop: Shop) -> None:
+def test_a_filter_is_waited_for_like_a_list(cli: RunCli, shop: Shop) -> None:
     shop.completed(queue="ci")
     shop.failed(queue="ci")
     shop.submit()
-    assert ask("job", "wait", "queue:ci").returncode == FAILED
-    nobody = ask("job", "wait", "queue:nowhere")
+    assert cli("job", "wait", "queue:ci").returncode == FAILED
+    nobody = cli("job", "wait", "queue:nowhere")
     assert (nobody.returncode, nobody.stderr) == (0, "No job matches.\n")
 
 
-def test_whoever_waits_looks_after_deadlines_when_no_worker_does(ask: Ask, shop: Shop) -> None:
+def test_job_wait_enforces_deadlines_when_no_worker_runs(cli: RunCli, shop: Shop) -> None:
     (shop.folder / "interlock.toml").write_text("[durations]\nsweep_every_s = 0.1\n", encoding="utf-8")
     job_id = shop.submit(timeout_s=20.0)
     shop.take(job_id)  # by a runner that is never heard of again
     shop.later(21.0)
-    answer = ask("job", "wait", job_id)
+    answer = cli("job", "wait", job_id)
     assert answer.returncode == FAILED
     assert "timeout" in answer.stdout
 
@@ -200,8 +200,8 @@ def test_submit_and_wait_in_json_is_the_job_as_it_ended(shop: Shop) -> None:
         assert process.wait(timeout=PROGRAM_S) == COMPLETED
 
 
-def test_submit_and_wait_for_too_long(ask: Ask, shop: Shop) -> None:
-    answer = ask("submit", "shop_tasks:add", "x=3", "--wait", "--wait-timeout", "0.2s")
+def test_submit_and_wait_for_too_long(cli: RunCli, shop: Shop) -> None:
+    answer = cli("submit", "shop_tasks:add", "x=3", "--wait", "--wait-timeout", "0.2s")
     assert answer.returncode == NOT_IN_TIME
     assert "Not ended in time" in answer.stderr
 

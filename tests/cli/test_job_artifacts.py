@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.cli.shop import RUNNER, Ask, Shop
+from tests.cli.shop import RUNNER, RunCli, Shop
 from tests.server.running import program as server_program
 
 from interlock.errors import InvalidArguments, InvalidArtifact, ServerRefused, UnknownArtifact, UnknownJob
@@ -40,28 +40,28 @@ def job_id(shop: Shop) -> str:
     return job_id
 
 
-def test_what_there_is_is_listed_and_fetched(shop: Shop, ask: Ask, job_id: str) -> None:
-    listed = ask("job", "artifacts", job_id)
+def test_what_there_is_is_listed_and_fetched(shop: Shop, cli: RunCli, job_id: str) -> None:
+    listed = cli("job", "artifacts", job_id)
     digest = hashlib.sha256(b"all well").hexdigest()
     name, attempt, size, _, sha256 = listed.stdout.rstrip("\n").split("\t")
     assert (name, attempt, size, sha256) == ("report.txt", "1.1", "8", digest)
-    (told,) = json.loads(ask("job", "artifacts", job_id, "--json").stdout)["artifacts"]
+    (told,) = json.loads(cli("job", "artifacts", job_id, "--json").stdout)["artifacts"]
     assert (told["name"], told["sha256"], told["size"]) == ("report.txt", digest, 8)
 
     (shop.folder / "out").mkdir()
-    fetched = ask("job", "artifacts", job_id, "--get", "report.txt", "--to", "out")
+    fetched = cli("job", "artifacts", job_id, "--get", "report.txt", "--to", "out")
     assert (fetched.returncode, fetched.stdout) == (0, "out/report.txt\n")
     assert (shop.folder / "out" / "report.txt").read_bytes() == b"all well"
     assert [path.name for path in (shop.folder / "out").iterdir()] == ["report.txt"]
 
 
-def test_the_same_through_a_server(shop: Shop, ask: Ask, job_id: str) -> None:
+def test_the_same_through_a_server(shop: Shop, cli: RunCli, job_id: str) -> None:
     with server_program("--store", shop.url, folder=shop.folder) as (_, url, _):
-        listed = ask("job", "artifacts", job_id, "--store", url)
+        listed = cli("job", "artifacts", job_id, "--store", url)
         assert listed.stdout.startswith("report.txt\t1.1\t8\t")
-        fetched = ask("job", "artifacts", job_id, "--get", "report.txt", "--json", "--store", url)
+        fetched = cli("job", "artifacts", job_id, "--get", "report.txt", "--json", "--store", url)
         assert json.loads(fetched.stdout)["path"] == "report.txt"
-        missing = ask("job", "artifacts", job_id, "--get", "other", "--store", url)
+        missing = cli("job", "artifacts", job_id, "--get", "other", "--store", url)
     assert (shop.folder / "report.txt").read_bytes() == b"all well"
     assert (missing.returncode, "has no artifact 'other'" in missing.stderr) == (2, True)
 
@@ -80,11 +80,11 @@ def test_programs_list_and_fetch_them_too(shop: Shop, job_id: str, tmp_path: Pat
             il.fetch_artifact(job_id, "other", tmp_path)
 
 
-def test_what_is_not_there_is_said(shop: Shop, ask: Ask, job_id: str) -> None:
-    assert "There is no job" in ask("job", "artifacts", "j_000000000000").stderr
+def test_a_missing_job_artifact_or_target_folder_is_reported(shop: Shop, cli: RunCli, job_id: str) -> None:
+    assert "There is no job" in cli("job", "artifacts", "j_000000000000").stderr
     get = ("job", "artifacts", job_id, "--get", "report.txt")
-    assert "has no artifact" in ask(*get, "--attempt", "1.2").stderr
-    nowhere = ask(*get, "--to", "missing")
+    assert "has no artifact" in cli(*get, "--attempt", "1.2").stderr
+    nowhere = cli(*get, "--to", "missing")
     assert (nowhere.returncode, "there is no folder missing" in nowhere.stderr) == (2, True)
 
 

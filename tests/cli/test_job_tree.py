@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 from tests.cli.test_looking_at_jobs import column, on_a_terminal
 
 from interlock.cli.job_watch import lines_of, tree_of
@@ -25,9 +25,9 @@ def family(shop: Shop) -> tuple[str, str, str]:
     return parent, done, shop.submit("shop_tasks.part", parent_job_id=parent, queue="mail")
 
 
-def test_a_pipe_gets_a_line_for_each_job_from_top_to_bottom(ask: Ask, shop: Shop) -> None:
+def test_a_pipe_gets_a_line_for_each_job_from_top_to_bottom(cli: RunCli, shop: Shop) -> None:
     parent, done, waiting = family(shop)
-    answer = ask("job", "tree", parent)
+    answer = cli("job", "tree", parent)
     assert answer.returncode == 0
     assert column(answer.stdout, 0) == [parent, done, waiting]
     assert column(answer.stdout, 1) == ["0", "1", "1"]
@@ -35,9 +35,9 @@ def test_a_pipe_gets_a_line_for_each_job_from_top_to_bottom(ask: Ask, shop: Shop
     assert column(answer.stdout, 8) == ["0.25", "0.25", ""]
 
 
-def test_a_program_gets_all_of_it(ask: Ask, shop: Shop) -> None:
+def test_a_program_gets_all_of_it(cli: RunCli, shop: Shop) -> None:
     parent, done, waiting = family(shop)
-    tree = json.loads(ask("job", "tree", parent[2:], "--json").stdout)
+    tree = json.loads(cli("job", "tree", parent[2:], "--json").stdout)
     assert [node["id"] for node in tree["nodes"]] == [parent, done, waiting]
     assert tree["states"] == {"RUNNING": 1, "COMPLETED": 1, "PENDING": 1}
 
@@ -59,16 +59,16 @@ def test_a_tree_that_has_ended_is_drawn_live_and_left_at_once(shop: Shop) -> Non
     assert "COMPLETED" in on_a_terminal(shop, "job", "tree", parent, NO_COLOR="1")
 
 
-def test_what_is_cut_is_said_beside_it(ask: Ask, shop: Shop) -> None:
+def test_a_truncated_tree_prints_a_hint_to_raise_the_limit(cli: RunCli, shop: Shop) -> None:
     parent, _, _ = family(shop)
-    answer = ask("job", "tree", parent, "--limit", "2")
+    answer = cli("job", "tree", parent, "--limit", "2")
     assert len(answer.stdout.splitlines()) == 2
     assert "The tree has more jobs: --limit 4" in answer.stderr
 
 
-def test_a_job_that_is_not_there_is_reported_as_everywhere(ask: Ask, shop: Shop) -> None:
+def test_a_job_that_is_not_there_is_reported_as_everywhere(cli: RunCli, shop: Shop) -> None:
     shop.submit()
-    answer = ask("job", "tree", "j_000000000000")
+    answer = cli("job", "tree", "j_000000000000")
     assert answer.returncode != 0
     assert "There is no job" in answer.stderr
     assert "Traceback" not in answer.stderr

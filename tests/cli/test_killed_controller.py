@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.agent.conftest import PATIENT, gone, python
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 from tests.effort import pick
 from tests.programs import Program
 from tests.systems.fleet.fleets import OPTIONS, asked, moves, states, until_all_are
@@ -130,7 +130,9 @@ def settle(shop: Shop) -> None:
 
 
 @pytest.mark.long
-def test_killed_while_it_asks_whether_all_are_there(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
+def test_a_controller_killed_while_it_checks_its_agents_starts_no_workload(
+    cli: RunCli, shop: Shop, agents: list[AgentProcess]
+) -> None:
     steps = [moves(agent) for agent in agents]
     agents[1].pause()
     try:
@@ -143,12 +145,12 @@ def test_killed_while_it_asks_whether_all_are_there(ask: Ask, shop: Shop, agents
     assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
     assert [moves(agent) for agent in agents] == steps, "nobody was asked for a workload"
     settle(shop)
-    assert_told(ask, shop, job_id)
+    assert_told(cli, shop, job_id)
     assert workloads(shop) == []
 
 
 @pytest.mark.long
-def test_killed_while_its_agents_are_ready(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
+def test_killed_while_its_agents_are_ready(cli: RunCli, shop: Shop, agents: list[AgentProcess]) -> None:
     running = run(shop, asked(agents, operations=0, lead_s=50.0))
     until_all_are(agents, "READY")
     recorded(shop, "READY")
@@ -156,34 +158,34 @@ def test_killed_while_its_agents_are_ready(ask: Ask, shop: Shop, agents: list[Ag
     assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
     assert [moves(agent)[-1] for agent in agents] == [("READY", "IDLE", "CONTROLLER_DISCONNECT")] * 2
     settle(shop)
-    assert_written_off(ask, shop)
+    assert_written_off(cli, shop)
 
 
 @pytest.mark.parametrize("drive", pick([work], [run, work]))
 def test_killed_while_its_agents_run(
-    ask: Ask, shop: Shop, agents: list[AgentProcess], drive: Callable[..., Program]
+    cli: RunCli, shop: Shop, agents: list[AgentProcess], drive: Callable[..., Program]
 ) -> None:
     before = [set(agent.family) for agent in agents]
     running = drive(shop, asked(agents, operations=0))
     until_all_are(agents, "RUNNING")
     recorded(shop, "RUNNING")
     job_id = workloads(shop)[0].job_id
-    until_so(lambda: '"operations":' in ask("job", "logs", job_id).stdout, "a second is in the log")
+    until_so(lambda: '"operations":' in cli("job", "logs", job_id).stdout, "a second is in the log")
     kill(running)
     assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
     for agent, family in zip(agents, before, strict=True):
         assert moves(agent)[-2] == ("RUNNING", "ABORTING", "CONTROLLER_DISCONNECT")
         assert set(agent.family) <= family
     settle(shop)
-    assert_written_off(ask, shop)
-    shown = ask("workload", "show", job_id).stdout
+    assert_written_off(cli, shop)
+    shown = cli("workload", "show", job_id).stdout
     assert "PARTIAL" in shown
     assert "No result was saved, because its controller was lost" in shown
-    assert json.loads(ask("workload", "show", job_id, "--json").stdout)["heard"]["operations"] > 0
+    assert json.loads(cli("workload", "show", job_id, "--json").stdout)["heard"]["operations"] > 0
 
 
 @pytest.mark.long
-def test_killed_while_its_agents_abort(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
+def test_killed_while_its_agents_abort(cli: RunCli, shop: Shop, agents: list[AgentProcess]) -> None:
     before = [set(agent.family) for agent in agents]
     note, let_go = shop.folder / "note", shop.folder / "let-go"
     note.touch()
@@ -193,7 +195,7 @@ def test_killed_while_its_agents_abort(ask: Ask, shop: Shop, agents: list[AgentP
     recorded(shop, "RUNNING")
     families = [set(agent.family) - family for agent, family in zip(agents, before, strict=True)]
     job_id = workloads(shop)[0].job_id
-    assert ask("workload", "abort", job_id).returncode == 0
+    assert cli("workload", "abort", job_id).returncode == 0
     until_all_are(agents, "ABORTING")
     kill(running)
     assert asyncio.run(states(agents)) == ["ABORTING", "ABORTING"]
@@ -201,19 +203,19 @@ def test_killed_while_its_agents_abort(ask: Ask, shop: Shop, agents: list[AgentP
     assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
     assert all(gone(pid) for family in families for pid in family), "idle means that nothing is left"
     settle(shop)
-    assert_written_off(ask, shop, state="CANCELED")
+    assert_written_off(cli, shop, state="CANCELED")
 
 
-def assert_written_off(ask: Ask, shop: Shop, *, state: str = "FAILED") -> None:
+def assert_written_off(cli: RunCli, shop: Shop, *, state: str = "FAILED") -> None:
     """The job has ended, and of each agent it is known that nobody has heard of its end."""
     views = workloads(shop)
     found = {(view.state, view.final, view.lost, view.error) for view in views}
     assert found == {("IDLE", "ABORTED", True, CONTROLLER_LOST)}
-    assert_told(ask, shop, views[0].job_id, state=state)
+    assert_told(cli, shop, views[0].job_id, state=state)
 
 
-def assert_told(ask: Ask, shop: Shop, job_id: str, *, state: str = "FAILED") -> None:
+def assert_told(cli: RunCli, shop: Shop, job_id: str, *, state: str = "FAILED") -> None:
     view = shop.job(job_id)
     assert (view.state, len(view.attempts)) == (state, 1), "a load test does not begin again by itself"
-    shown = ask("workload", "show", job_id)
+    shown = cli("workload", "show", job_id)
     assert (shown.returncode, state in shown.stdout) == (0, True), shown.stderr

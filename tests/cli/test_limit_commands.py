@@ -5,39 +5,39 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 
 
-def test_a_limit_is_set_listed_shown_explained_and_deleted(ask: Ask, shop: Shop) -> None:
-    answer = ask("limit", "set", "vendor-x", "--max", "1", "--description", "their contract")
+def test_a_limit_is_set_listed_shown_explained_and_deleted(cli: RunCli, shop: Shop) -> None:
+    answer = cli("limit", "set", "vendor-x", "--max", "1", "--description", "their contract")
     assert (answer.returncode, answer.stdout) == (0, "The limit vendor-x has 1 slot (their contract).\n")
     first, second = (shop.submit(limits=("vendor-x",)) for _ in range(2))
-    (listed,) = json.loads(ask("limit", "list", "--json").stdout)
+    (listed,) = json.loads(cli("limit", "list", "--json").stdout)
     assert (listed["name"], listed["keys"][0]["used"], listed["keys"][0]["waiting"]) == ("vendor-x", 1, 1)
-    assert ask("limit", "list").stdout.split("\t")[:6] == ["vendor-x", "1", "", "1", "1", "1"]
-    told = ask("limit", "show", "vendor-x").stdout
+    assert cli("limit", "list").stdout.split("\t")[:6] == ["vendor-x", "1", "", "1", "1", "1"]
+    told = cli("limit", "show", "vendor-x").stdout
     assert "1 of 1 in use, 1 waiting" in told
     assert first in told
-    waits = ask("job", "explain", second).stdout
+    waits = cli("job", "explain", second).stdout
     assert f"It waits for the limit vendor-x: 1 of 1 in use by {first}." in waits
     assert "→ interlock limit show vendor-x" in waits
-    assert ask("limit", "set", "tenant:*", "--max", "2").stdout == (
+    assert cli("limit", "set", "tenant:*", "--max", "2").stdout == (
         "The limit tenant:* has 2 slots for each key.\n"
     )
-    assert ask("limit", "set", "vendor-y", "--rate", "100", "--per", "1m", "--burst", "10").stdout == (
+    assert cli("limit", "set", "vendor-y", "--rate", "100", "--per", "1m", "--burst", "10").stdout == (
         "The limit vendor-y has 100 starts every 1m, at most 10 at once.\n"
     )
-    assert ask("limit", "delete", "vendor-x").stdout == (
+    assert cli("limit", "delete", "vendor-x").stdout == (
         "The limit vendor-x is deleted; jobs that waited for it are admitted.\n"
     )
-    assert json.loads(ask("job", "show", second, "--json").stdout)["admitted_at"]
+    assert json.loads(cli("job", "show", second, "--json").stdout)["admitted_at"]
 
 
 @pytest.mark.usefixtures("shop")
-def test_what_cannot_be_is_refused_with_what_to_do(ask: Ask) -> None:
-    missing = ask("limit", "show", "vendor-x")
+def test_what_cannot_be_is_refused_with_what_to_do(cli: RunCli) -> None:
+    missing = cli("limit", "show", "vendor-x")
     assert missing.returncode != 0
     assert "interlock limit set vendor-x --max 5" in missing.stderr
-    wrong = ask("limit", "set", "a*b", "--max", "0")
+    wrong = cli("limit", "set", "a*b", "--max", "0")
     assert "max is 0 and must be 1 to 1000" in wrong.stderr
-    assert ask("limit", "list").stderr == "No limit is declared.\n"
+    assert cli("limit", "list").stderr == "No limit is declared.\n"

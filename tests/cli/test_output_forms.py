@@ -6,7 +6,7 @@ import json
 
 import pytest
 import yaml
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 from tests.cli.test_looking_at_jobs import on_a_terminal
 
 from interlock.cli import forms
@@ -19,44 +19,46 @@ def two(shop: Shop) -> list[str]:
     return [shop.submit(), first]
 
 
-def test_all_forms_of_data_say_the_same(ask: Ask, two: list[str]) -> None:
-    page = json.loads(ask("job", "list", "--json").stdout)
-    assert json.loads(ask("job", "list", "-o", "json").stdout) == page
-    assert yaml.safe_load(ask("job", "list", "--output", "yaml").stdout) == page
-    lines = ask("job", "list", "--output=jsonl").stdout.splitlines()
+def test_json_yaml_and_jsonl_output_contain_the_same_data(cli: RunCli, two: list[str]) -> None:
+    page = json.loads(cli("job", "list", "--json").stdout)
+    assert json.loads(cli("job", "list", "-o", "json").stdout) == page
+    assert yaml.safe_load(cli("job", "list", "--output", "yaml").stdout) == page
+    lines = cli("job", "list", "--output=jsonl").stdout.splitlines()
     assert [json.loads(line) for line in lines] == page["jobs"]
     assert [job["id"] for job in page["jobs"]] == two
 
 
-def test_a_template_is_filled_for_each_record(ask: Ask, two: list[str]) -> None:
-    answer = ask("job", "list", "-o", "template={id} in {queue}, {attempts[0][state]}")
+def test_a_template_is_filled_for_each_record(cli: RunCli, two: list[str]) -> None:
+    answer = cli("job", "list", "-o", "template={id} in {queue}, {attempts[0][state]}")
     assert answer.stdout.splitlines() == [f"{two[0]} in default, QUEUED", f"{two[1]} in mail, QUEUED"]
-    assert ask("job", "show", two[1], "-o", "template={state}").stdout == "PENDING\n"
-    assert ask("queue", "list", "-o", "template={name}").stdout.split() == ["default", "mail"]
+    assert cli("job", "show", two[1], "-o", "template={state}").stdout == "PENDING\n"
+    assert cli("queue", "list", "-o", "template={name}").stdout.split() == ["default", "mail"]
 
 
 @pytest.mark.parametrize("template", ["{nope}", "{", "{attempts[x]}", "{id.nope}", "{id:>x}"])
 @pytest.mark.usefixtures("two")
-def test_a_template_that_does_not_fit_is_refused_with_the_fields(ask: Ask, template: str) -> None:
-    answer = ask("job", "list", "-o", f"template={template}")
+def test_a_template_that_does_not_fit_is_refused_with_the_fields(cli: RunCli, template: str) -> None:
+    answer = cli("job", "list", "-o", f"template={template}")
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "does not fit" in answer.stderr
     assert "queue" in answer.stderr
 
 
-def test_columns_are_chosen_and_ordered(ask: Ask, two: list[str]) -> None:
-    assert ask("job", "list", "--columns", "queue,id").stdout == f"default\t{two[0]}\nmail\t{two[1]}\n"
-    assert ask("worker", "list", "--columns", "name").stdout == ""
+def test_columns_are_chosen_and_ordered(cli: RunCli, two: list[str]) -> None:
+    assert cli("job", "list", "--columns", "queue,id").stdout == f"default\t{two[0]}\nmail\t{two[1]}\n"
+    assert cli("worker", "list", "--columns", "name").stdout == ""
 
 
 @pytest.mark.parametrize("words", [("-ojson",), ("--output=json",), ("-o", "table", "-o", "json")])
-def test_a_format_is_given_as_every_other_option_is(ask: Ask, two: list[str], words: tuple[str, ...]) -> None:
-    assert [row["id"] for row in json.loads(ask("job", "list", *words).stdout)["jobs"]] == two
+def test_a_format_is_given_as_every_other_option_is(
+    cli: RunCli, two: list[str], words: tuple[str, ...]
+) -> None:
+    assert [row["id"] for row in json.loads(cli("job", "list", *words).stdout)["jobs"]] == two
 
 
 @pytest.mark.usefixtures("two")
-def test_a_column_that_is_not_there_is_refused_with_those_that_are(ask: Ask) -> None:
-    answer = ask("job", "list", "--columns", "id,nope")
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(cli: RunCli) -> None:
+    answer = cli("job", "list", "--columns", "id,nope")
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "There is no column 'nope'." in answer.stderr
     assert "submitted" in answer.stderr
@@ -64,16 +66,16 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are(ask: Ask) -> 
 
 @pytest.mark.usefixtures("two")
 @pytest.mark.parametrize("words", [("-o", "xml"), ("-o",), ("--output", "template")])
-def test_a_format_that_is_not_known_is_refused(ask: Ask, words: tuple[str, ...]) -> None:
-    answer = ask("job", "list", *words)
+def test_a_format_that_is_not_known_is_refused(cli: RunCli, words: tuple[str, ...]) -> None:
+    answer = cli("job", "list", *words)
     assert (answer.returncode, answer.stdout) == (2, "")
 
 
-def test_a_choice_ends_with_its_command(ask: Ask, two: list[str]) -> None:
-    assert ask("job", "list", "-o", "yaml", "--columns", "id").stdout.startswith("jobs:\n- id")
+def test_a_choice_ends_with_its_command(cli: RunCli, two: list[str]) -> None:
+    assert cli("job", "list", "-o", "yaml", "--columns", "id").stdout.startswith("jobs:\n- id")
     assert forms.chosen == forms.OutputForm()
-    assert json.loads(ask("job", "show", two[0], "--json").stdout)["id"] == two[0]
-    assert ask("db", "status", "--json").stdout.startswith("{")
+    assert json.loads(cli("job", "show", two[0], "--json").stdout)["id"] == two[0]
+    assert cli("db", "status", "--json").stdout.startswith("{")
 
 
 def test_a_wide_table_shortens_nothing(shop: Shop) -> None:

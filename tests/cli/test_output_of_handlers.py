@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 
 from interlock.cli.project import Project, WorkerSection
 from interlock.cli.worker_processes import WorkerOptions, settings_for
@@ -38,7 +38,9 @@ def apart():
 """
 
 
-def test_what_handlers_print_and_log_is_in_the_log_of_their_job(ask: Ask, program: Ask, shop: Shop) -> None:
+def test_what_handlers_print_and_log_is_in_the_log_of_their_job(
+    cli: RunCli, program: RunCli, shop: Shop
+) -> None:
     (shop.folder / "talkative.py").write_text(TALKATIVE, encoding="utf-8")
     names = ("looped", "threaded", "apart")
     jobs = [shop.submit(f"talkative.{name}", input=msgspec.Raw(b"{}")) for name in names]
@@ -46,16 +48,16 @@ def test_what_handlers_print_and_log_is_in_the_log_of_their_job(ask: Ask, progra
     assert worker.returncode == 0, worker.stderr
     for name, job_id in zip(names, jobs, strict=True):
         assert shop.job(job_id).state == "COMPLETED"
-        written = ask("job", "logs", job_id, "--plain").stdout.splitlines()
+        written = cli("job", "logs", job_id, "--plain").stdout.splitlines()
         assert sorted(written) == [f"printed {name}", f"talk: logged {name}"]
 
 
-def test_capturing_can_be_turned_off(ask: Ask, program: Ask, shop: Shop) -> None:
+def test_capturing_can_be_turned_off(cli: RunCli, program: RunCli, shop: Shop) -> None:
     (shop.folder / "talkative.py").write_text(TALKATIVE, encoding="utf-8")
     (shop.folder / "interlock.toml").write_text('[worker]\njob_log_level = "off"\n', encoding="utf-8")
     job_id = shop.submit("talkative.threaded", input=msgspec.Raw(b"{}"))
     assert program("worker", "start", "talkative.py", "--burst").returncode == 0
-    assert ask("job", "logs", job_id).stdout == ""
+    assert cli("job", "logs", job_id).stdout == ""
 
 
 # Limits of memory
@@ -71,7 +73,7 @@ def limited(megabytes: int) -> int:
 """
 
 
-def test_a_task_in_a_process_gets_no_more_memory_than_its_limit(program: Ask, shop: Shop) -> None:
+def test_a_task_in_a_process_gets_no_more_memory_than_its_limit(program: RunCli, shop: Shop) -> None:
     (shop.folder / "greedy.py").write_text(GREEDY, encoding="utf-8")
     fits = shop.submit("greedy.limited", input=msgspec.Raw(b'{"megabytes": 1}'))
     greedy = shop.submit("greedy.limited", input=msgspec.Raw(b'{"megabytes": 800}'), retry=ONCE)

@@ -136,7 +136,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ({"TERM": "dumb", "WT_SESSION": "1"}, False),
     ],
 )
-def test_the_environment_tells_whether_a_terminal_shows_links(
+def test_hyperlink_support_is_detected_from_environment_variables(
     bare: pytest.MonkeyPatch, environment: dict[str, str], supported: bool
 ) -> None:
     for name, value in environment.items():

@@ -6,40 +6,40 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 from tests.server.running import running
 
 from interlock.cli import project
 from interlock.cli.worker_processes import Depth
 
 
-def test_a_queue_is_paused_listed_explained_and_resumed(ask: Ask, shop: Shop) -> None:
+def test_a_queue_is_paused_listed_explained_and_resumed(cli: RunCli, shop: Shop) -> None:
     job_id = shop.submit(queue="mail")
-    answer = ask("queue", "pause", "mail", "--reason", "the mail server is away")
+    answer = cli("queue", "pause", "mail", "--reason", "the mail server is away")
     assert (answer.returncode, answer.stdout) == (
         0,
         "The queue mail is paused: its jobs wait, and running jobs continue.\n",
     )
-    (listed,) = json.loads(ask("queue", "list", "--json").stdout)
+    (listed,) = json.loads(cli("queue", "list", "--json").stdout)
     assert (listed["state"], listed["reason"], listed["pending"]) == ("paused", "the mail server is away", 1)
-    assert ask("queue", "list").stdout.split("\t")[-1].strip() == "paused"
-    told = ask("job", "explain", job_id).stdout
+    assert cli("queue", "list").stdout.split("\t")[-1].strip() == "paused"
+    told = cli("job", "explain", job_id).stdout
     assert "the mail server is away" in told
     assert "→ interlock queue resume mail" in told
-    assert ask("queue", "resume", "mail").stdout == "The queue mail is active: its jobs are started.\n"
-    assert json.loads(ask("queue", "resume", "mail", "--json").stdout)["state"] == "open"
+    assert cli("queue", "resume", "mail").stdout == "The queue mail is active: its jobs are started.\n"
+    assert json.loads(cli("queue", "resume", "mail", "--json").stdout)["state"] == "open"
 
 
 @pytest.mark.usefixtures("shop")
-def test_what_is_no_name_of_a_queue_is_refused_with_what_to_do(ask: Ask) -> None:
-    answer = ask("queue", "pause", "x" * 65)
+def test_what_is_no_name_of_a_queue_is_refused_with_what_to_do(cli: RunCli) -> None:
+    answer = cli("queue", "pause", "x" * 65)
     assert answer.returncode == 2
     assert "1 to 64 printable characters" in answer.stderr
     assert "interlock queue list" in answer.stderr
 
 
 @pytest.mark.parametrize("over_http", [False, True])
-async def test_what_waits_in_a_paused_queue_asks_for_no_more_workers(
+async def test_the_pool_supervisor_does_not_count_waiting_jobs_of_a_paused_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, over_http: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)  # no project file is found from here

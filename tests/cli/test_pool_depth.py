@@ -37,7 +37,7 @@ async def submit(server: Running, number: int, **words: Any) -> list[str]:
     return [await server.parts.runtime.jobs.submit(spec, actor="test") for spec in specs]
 
 
-async def test_jobs_that_wait_for_a_slot_of_a_limit_ask_for_no_more_workers(
+async def test_the_pool_supervisor_does_not_count_jobs_that_wait_for_a_slot_of_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, over_http: bool
 ) -> None:
     async with seen(tmp_path, monkeypatch, over_http=over_http) as (server, depth):
@@ -56,7 +56,7 @@ async def test_jobs_that_wait_for_a_slot_of_a_limit_ask_for_no_more_workers(
         assert await depth.look() == 5
 
 
-async def test_jobs_that_wait_for_other_jobs_or_for_their_time_ask_for_no_more_workers(
+async def test_the_pool_supervisor_does_not_count_jobs_that_wait_for_predecessors_or_a_delay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, over_http: bool
 ) -> None:
     async with seen(tmp_path, monkeypatch, over_http=over_http) as (server, depth):

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.cli.shop import Ask
+from tests.cli.shop import RunCli
 
 from interlock.cli import profiles, project
 from interlock.errors import InvalidSettings
@@ -27,27 +27,27 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     return folder / "interlock" / "profiles.toml"
 
 
-def test_a_profile_is_made_listed_used_and_removed(ask: Ask, home: Path, folder: Path) -> None:
+def test_a_profile_is_made_listed_used_and_removed(cli: RunCli, home: Path, folder: Path) -> None:
     (folder / "token.txt").write_text("il_hush\n")
-    ask("config", "set", "prod", "https://jobs.example.org", "--token-file", "token.txt")
-    ask("config", "set", "local", f"sqlite:///{folder}/jobs.db")
+    cli("config", "set", "prod", "https://jobs.example.org", "--token-file", "token.txt")
+    cli("config", "set", "local", f"sqlite:///{folder}/jobs.db")
     assert stat.S_IMODE(home.stat().st_mode) == 0o600
-    assert ask("config", "use", "prod").stdout == "Commands use prod: https://jobs.example.org\n"
-    listed = ask("config", "list", "--json")
+    assert cli("config", "use", "prod").stdout == "Commands use prod: https://jobs.example.org\n"
+    listed = cli("config", "list", "--json")
     assert "hush" not in listed.stdout
     assert json.loads(listed.stdout) == [
         {"name": "local", "url": f"sqlite:///{folder}/jobs.db", "token": False, "in_use": False},
         {"name": "prod", "url": "https://jobs.example.org", "token": True, "in_use": True},
     ]
-    assert ask("config", "remove", "prod").returncode == 0
+    assert cli("config", "remove", "prod").returncode == 0
     assert "hush" not in home.read_text()
     assert (profiles.read().use, list(profiles.read().profiles)) == ("", ["local"])
 
 
-def test_a_token_file_that_cannot_be_read_is_told_and_nothing_is_saved(ask: Ask, folder: Path) -> None:
+def test_an_unreadable_token_file_is_reported_and_no_profile_is_saved(cli: RunCli, folder: Path) -> None:
     (folder / "picture.png").write_bytes(b"\x89PNG")
     for file in ("missing.txt", "picture.png", "."):
-        answer = ask("config", "set", "prod", "https://jobs.example.org", "--token-file", file)
+        answer = cli("config", "set", "prod", "https://jobs.example.org", "--token-file", file)
         assert answer.returncode == 2
         assert f"The token cannot be read from {file}" in answer.stderr
         assert "Traceback" not in answer.stderr
@@ -55,14 +55,14 @@ def test_a_token_file_that_cannot_be_read_is_told_and_nothing_is_saved(ask: Ask,
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_name_that_is_not_known_is_refused_with_those_that_are(ask: Ask) -> None:
-    ask("config", "set", "prod", "https://jobs.example.org")
+def test_a_name_that_is_not_known_is_refused_with_those_that_are(cli: RunCli) -> None:
+    cli("config", "set", "prod", "https://jobs.example.org")
     for words in (("config", "use", "prd"), ("config", "remove", "prd"), ("--profile", "prd", "job", "list")):
-        answer = ask(*words)
+        answer = cli(*words)
         assert answer.returncode == 2
         assert "There is no profile 'prd'. Did you mean prod?" in answer.stderr
     for wrong in (("use",), ("use", "prod", "--none")):
-        assert ask("config", *wrong).returncode == 2
+        assert cli("config", *wrong).returncode == 2
 
 
 def test_the_order_in_which_a_store_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,10 +98,10 @@ def test_any_name_url_and_token_survives_the_file() -> None:
 
 
 @pytest.mark.parametrize("text", ["use = ", "profiles = 3", "[profiles.a]\nurl = 1", "colour = 'red'"])
-def test_a_file_that_cannot_be_read_is_named_with_what_to_do(ask: Ask, home: Path, text: str) -> None:
+def test_a_file_that_cannot_be_read_is_named_with_what_to_do(cli: RunCli, home: Path, text: str) -> None:
     home.parent.mkdir()
     home.write_text(text)
-    answer = ask("config", "list")
+    answer = cli("config", "list")
     assert answer.returncode == 2
     assert str(home) in answer.stderr
     assert "interlock config set" in answer.stderr

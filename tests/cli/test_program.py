@@ -15,7 +15,7 @@ import pytest
 from tests.effort import pick
 from tests.waiting import PROGRAM_S
 
-Ask = Callable[..., CompletedProcess[str]]
+RunCli = Callable[..., CompletedProcess[str]]
 
 SCRIPT = Path(sys.executable).with_name("interlock")
 
@@ -42,7 +42,7 @@ def _read(descriptor: int) -> bytes:
 
 
 @pytest.fixture
-def program(folder: Path) -> Ask:
+def program(folder: Path) -> RunCli:
     """Run the installed console script, and not only what it runs."""
 
     def run(*arguments: str, **environment: str) -> CompletedProcess[str]:
@@ -60,7 +60,7 @@ def program(folder: Path) -> Ask:
     return run
 
 
-def test_a_good_question_is_answered_on_stdout_with_code_0(program: Ask) -> None:
+def test_a_good_question_is_answered_on_stdout_with_code_0(program: RunCli) -> None:
     answer = program("machine", "list")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert [line.split("\t")[0] for line in answer.stdout.splitlines()] == [
@@ -68,7 +68,7 @@ def test_a_good_question_is_answered_on_stdout_with_code_0(program: Ask) -> None
     ]  # fmt: skip
 
 
-def test_a_wrong_question_is_code_2_and_says_what_would_be_right(program: Ask) -> None:
+def test_invalid_usage_exits_with_code_2_and_suggests_valid_names(program: RunCli) -> None:
     answer = program("machine", "show", "jbo")
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "There is no machine 'jbo'. Did you mean job?" in answer.stderr
@@ -76,7 +76,7 @@ def test_a_wrong_question_is_code_2_and_says_what_would_be_right(program: Ask) -
     assert "Traceback" not in answer.stderr
 
 
-def test_a_wrong_question_with_json_is_answered_in_json(program: Ask) -> None:
+def test_a_wrong_question_with_json_is_answered_in_json(program: RunCli) -> None:
     answer = program("machine", "show", "jbo", "--json")
     assert (answer.returncode, answer.stderr) == (2, "")
     error = json.loads(answer.stdout)["error"]
@@ -84,14 +84,14 @@ def test_a_wrong_question_with_json_is_answered_in_json(program: Ask) -> None:
     assert "job" in error["allowed"]
 
 
-def test_a_check_that_finds_something_is_code_1(program: Ask) -> None:
+def test_a_check_that_finds_something_is_code_1(program: RunCli) -> None:
     answer = program("machine", "check", "faulty:DOOR")
     assert answer.returncode == 1
     assert "fault\tdoor\tno-stop-event\t" in answer.stdout
     assert "Traceback" not in answer.stderr
 
 
-def test_a_module_that_fails_becomes_one_line_and_no_traceback(program: Ask) -> None:
+def test_a_module_that_fails_becomes_one_line_and_no_traceback(program: RunCli) -> None:
     answer = program("machine", "show", "broken:DOOR")
     assert answer.returncode == 2
     first = answer.stderr.splitlines()[0]
@@ -100,14 +100,14 @@ def test_a_module_that_fails_becomes_one_line_and_no_traceback(program: Ask) -> 
     assert "Traceback" not in answer.stderr
 
 
-def test_the_traceback_is_shown_on_request(program: Ask) -> None:
+def test_the_traceback_is_shown_on_request(program: RunCli) -> None:
     answer = program("machine", "show", "broken:DOOR", INTERLOCK_DEBUG="1")
     assert answer.returncode == 2
     assert "Traceback" in answer.stderr
     assert "broken.py" in answer.stderr
 
 
-def test_ctrl_c_ends_quietly_with_code_130(program: Ask) -> None:
+def test_ctrl_c_ends_quietly_with_code_130(program: RunCli) -> None:
     answer = program("machine", "check", "interrupted:DOOR")
     assert (answer.returncode, answer.stdout, answer.stderr) == (130, "", "")
 
@@ -131,7 +131,7 @@ def test_a_reader_that_goes_away_is_no_error(command: tuple[str, ...]) -> None:
     assert (answer.returncode, answer.stderr) == (141, "")
 
 
-def test_a_pipe_gets_no_escape_sequences_even_when_colour_is_forced(program: Ask) -> None:
+def test_a_pipe_gets_no_escape_sequences_even_when_colour_is_forced(program: RunCli) -> None:
     for command in pick(("diff job run",), ("list", "check", "diff job run")):
         answer = program("machine", *command.split(), FORCE_COLOR="1")
         assert answer.stdout, command
@@ -154,13 +154,13 @@ def test_no_color_keeps_every_escape_sequence_off_a_terminal(command: str) -> No
     assert "\x1b" not in shown
 
 
-def test_a_terminal_that_knows_no_arrows_still_gets_an_answer(program: Ask) -> None:
+def test_a_terminal_that_knows_no_arrows_still_gets_an_answer(program: RunCli) -> None:
     answer = program("machine", "show", "job", "--json", PYTHONIOENCODING="ascii")
     assert answer.returncode == 0
     assert json.loads(answer.stdout)["machine"] == "job"
 
 
-def test_the_version_is_the_installed_one(program: Ask) -> None:
+def test_the_version_is_the_installed_one(program: RunCli) -> None:
     answer = program("--version")
     assert answer.returncode == 0
     assert answer.stdout.startswith("interlock 0.")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.shop import Ask
+from tests.cli.shop import RunCli
 
 from interlock.cli import project
 from interlock.errors import InvalidSettings
@@ -106,14 +106,14 @@ def test_the_command_line_takes_precedence_over_the_environment_and_then_the_fil
     assert project.load("memory:").settings.losses == 5  # the rest of the file holds in any case
 
 
-def test_commands_use_the_file(ask: Ask, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_use_the_file(cli: RunCli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("INTERLOCK_URL", raising=False)
     write(folder, 'store = "sqlite:///shop.db"\n[limits]\nmax_input_bytes = 20\n')
-    assert ask("db", "migrate").returncode == 0
+    assert cli("db", "migrate").returncode == 0
     assert (folder / "shop.db").exists()
-    assert ask("submit", "anything", "--unchecked", "x=1").returncode == 0
-    assert json.loads(ask("db", "status", "--json").stdout)["records"] == {"job": {"PENDING": 1}}
-    refused = ask("submit", "anything", "--unchecked", "x=12345678901234567890")
+    assert cli("submit", "anything", "--unchecked", "x=1").returncode == 0
+    assert json.loads(cli("db", "status", "--json").stdout)["records"] == {"job": {"PENDING": 1}}
+    refused = cli("submit", "anything", "--unchecked", "x=12345678901234567890")
     assert (refused.returncode, "at most 20 bytes" in refused.stderr) == (2, True)
 
 
@@ -151,7 +151,7 @@ def test_a_bad_file_is_reported_with_what_is_wrong_in_it(here: Path, text: str, 
     assert says in caught.value.sentence
 
 
-def test_a_bad_file_ends_a_command_with_code_2_and_no_traceback(ask: Ask, folder: Path) -> None:
+def test_a_bad_file_ends_a_command_with_code_2_and_no_traceback(cli: RunCli, folder: Path) -> None:
     write(folder, "stor = 1")
     for words in (
         ["job", "list"],
@@ -159,12 +159,12 @@ def test_a_bad_file_ends_a_command_with_code_2_and_no_traceback(ask: Ask, folder
         ["submit", "x", "--unchecked"],
         ["worker", "start", "x"],
     ):
-        answer = ask(*words)
+        answer = cli(*words)
         assert (answer.returncode, answer.stdout) == (2, "")
         assert "there is no stor, did you mean store" in answer.stderr
 
 
-def test_retention_is_said_by_outcome(tmp_path: Path) -> None:
+def test_retention_is_configured_by_outcome_and_has_a_minimum(tmp_path: Path) -> None:
     file = tmp_path / "interlock.toml"
     file.write_text('[retention]\ncompleted = "1d"\nfailed = "30d"\n', encoding="utf-8")
     assert project.load(start=tmp_path).retention.completed == "1d"

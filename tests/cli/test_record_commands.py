@@ -50,7 +50,9 @@ def test_an_order_is_created_sent_events_and_looked_at(capsys: pytest.CaptureFix
     assert [kind["name"] for kind in json.loads(out)] == ["order"]
 
 
-def test_a_refusal_says_what_is_allowed_and_ends_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_record_command_prints_the_reason_and_exits_with_its_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     run(capsys, "create", "order", '{"customer": "ada", "amount": 40}', "--id", "o-1")
     code, _, err = run(capsys, "send", "order", "o-1", "ship", "tracking=T1")
     assert code == 2
@@ -76,7 +78,7 @@ def test_the_database_commands_know_the_kinds_of_the_project(capsys: pytest.Capt
     assert run(capsys, "list", "order")[1] == ""
 
 
-def test_a_module_without_kinds_is_told_how_to_declare_one(
+def test_a_module_without_kinds_is_refused_with_an_error(
     capsys: pytest.CaptureFixture[str], project: Path
 ) -> None:
     (project / "nothing_for_records.py").write_text("", encoding="utf-8")

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 from tests.waiting import PATIENCE_S
 
 from interlock.systems.embedded import EmbeddedOrchestrator
@@ -43,69 +43,69 @@ def run_of(shop: Shop, *, fails: bool) -> str:
     return shop.do(do)
 
 
-def test_what_the_jobs_of_a_run_have_left_behind_is_listed_and_fetched(shop: Shop, ask: Ask) -> None:
+def test_what_the_jobs_of_a_run_have_left_behind_is_listed_and_fetched(shop: Shop, cli: RunCli) -> None:
     run_id = run_of(shop, fails=False)
-    job, name, attempt, size, _, job_id = ask("run", "artifacts", run_id).stdout.rstrip("\n").split("\t")
+    job, name, attempt, size, _, job_id = cli("run", "artifacts", run_id).stdout.rstrip("\n").split("\t")
     assert (job, name, attempt, size) == ("test (1)", "report.txt", "1.1", "8")
-    (left,) = json.loads(ask("run", "artifacts", run_id, "--json").stdout)
+    (left,) = json.loads(cli("run", "artifacts", run_id, "--json").stdout)
     assert (left["job"], left["artifact"]["job_id"]) == ("test (1)", job_id)
-    fetched = ask("run", "artifacts", run_id, "test (1)", "--get", "report.txt", "--to", ".")
+    fetched = cli("run", "artifacts", run_id, "test (1)", "--get", "report.txt", "--to", ".")
     assert fetched.stdout == "report.txt\n"
     assert (shop.folder / Path("report.txt")).read_bytes() == b"all well"
-    assert "name the job" in ask("run", "artifacts", run_id, "--get", "report.txt").stderr
-    assert "has no job 'test'" in ask("run", "artifacts", run_id, "test").stderr
+    assert "name the job" in cli("run", "artifacts", run_id, "--get", "report.txt").stderr
+    assert "has no job 'test'" in cli("run", "artifacts", run_id, "test").stderr
 
 
-def test_flaky_jobs_and_reports_are_shown(shop: Shop, ask: Ask) -> None:
-    none = ask("run", "flaky")
+def test_flaky_jobs_and_reports_are_shown(shop: Shop, cli: RunCli) -> None:
+    none = cli("run", "flaky")
     assert (none.returncode, none.stdout) == (0, "")
     assert "No job has passed and failed" in none.stderr
     run_of(shop, fails=True)
     run_id = run_of(shop, fails=False)
-    (flaky,) = json.loads(ask("run", "flaky", "--repository", "shop/web", "--json").stdout)
+    (flaky,) = json.loads(cli("run", "flaky", "--repository", "shop/web", "--json").stdout)
     assert (flaky["job"], flaky["contradicted"], flaky["latest_sha"]) == ("test (1)", 1, SHA)
-    assert "shop/web\tci\ttest (1)\t1 of 1 commits" in ask("run", "flaky").stdout
+    assert "shop/web\tci\ttest (1)\t1 of 1 commits" in cli("run", "flaky").stdout
     for more in ((), ("--again",)):
-        told = ask("run", "report", run_id, *more)
+        told = cli("run", "report", run_id, *more)
         assert (told.returncode, told.stdout) == (0, "")
         assert "No reporter is notified" in told.stderr
 
 
-def test_a_run_is_compared_with_the_last_green_one_or_with_one_that_is_named(shop: Shop, ask: Ask) -> None:
+def test_a_run_is_compared_with_the_last_green_one_or_with_one_that_is_named(shop: Shop, cli: RunCli) -> None:
     first = run_of(shop, fails=True)
-    alone = ask("run", "compare", first)
+    alone = cli("run", "compare", first)
     assert (alone.returncode, alone.stdout) == (0, "")
     assert "None of the 0 earlier runs that were searched is green" in alone.stderr
     green = run_of(shop, fails=False)
     red = run_of(shop, fails=True)
-    told = ask("run", "compare", red)
+    told = cli("run", "compare", red)
     assert (told.returncode, told.stdout.split("\t")[:2]) == (0, ["test (1)", "failed"]), told.stderr
     assert f"Compared with {green}, the last green run" in told.stderr
-    answer = json.loads(ask("run", "compare", red, "--json").stdout)
+    answer = json.loads(cli("run", "compare", red, "--json").stdout)
     assert (answer["green"]["id"], answer["changes"][0]["change"]) == (green, "failed")
-    beside = json.loads(ask("run", "compare", red, "--with", green[:-1], "--json").stdout)
+    beside = json.loads(cli("run", "compare", red, "--with", green[:-1], "--json").stdout)
     assert (beside["other"]["id"], beside["changes"]) == (green, answer["changes"])
-    alike = ask("run", "compare", red, "--with", first)
+    alike = cli("run", "compare", red, "--with", first)
     assert (alike.returncode, alike.stdout) == (0, "")
     assert f"Compared with {first}: no job has failed, become slower, been added or removed." in alike.stderr
-    missing = ask("run", "compare", red, "--with", "r_000000000000")
+    missing = cli("run", "compare", red, "--with", "r_000000000000")
     assert (missing.returncode, "There is no run r_000000000000" in missing.stderr) == (2, True)
 
 
-def test_what_a_rerun_would_execute_is_shown_and_nothing_is_done(shop: Shop, ask: Ask) -> None:
+def test_what_a_rerun_would_execute_is_shown_and_nothing_is_done(shop: Shop, cli: RunCli) -> None:
     red = run_of(shop, fails=True)
-    told = ask("run", "rerun", red, "--failed", "--preview")
+    told = cli("run", "rerun", red, "--failed", "--preview")
     assert (told.returncode, told.stdout) == (0, "test (1)\tagain\n"), told.stderr
-    answer = json.loads(ask("run", "rerun", red, "--from", "test (1)", "--preview", "--json").stdout)
+    answer = json.loads(cli("run", "rerun", red, "--from", "test (1)", "--preview", "--json").stdout)
     assert (answer["run_id"], answer["again"], answer.get("kept", [])) == (red, ["test (1)"], [])
-    wrong = ask("run", "rerun", red, "--from", "nope", "--preview")
+    wrong = cli("run", "rerun", red, "--from", "nope", "--preview")
     assert (wrong.returncode, "nope" in wrong.stderr) == (2, True)
-    assert len(json.loads(ask("run", "list", "--json").stdout)["runs"]) == 1
-    several = ask("run", "rerun", "outcome:failed", "--preview")
+    assert len(json.loads(cli("run", "list", "--json").stdout)["runs"]) == 1
+    several = cli("run", "rerun", "outcome:failed", "--preview")
     assert (several.returncode, "one run" in several.stderr) == (2, True)
 
 
-def test_a_quarantined_worker_is_shown_and_lifted(shop: Shop, ask: Ask) -> None:
+def test_a_quarantined_worker_is_shown_and_lifted(shop: Shop, cli: RunCli) -> None:
     async def quarantine(port: EmbeddedOrchestrator) -> None:
         for number in range(3):
             await port.here.quarantine.count(
@@ -113,9 +113,9 @@ def test_a_quarantined_worker_is_shown_and_lifted(shop: Shop, ask: Ask) -> None:
             )
 
     shop.do(quarantine)
-    runner, state, occasions, _, lost = ask("worker", "quarantined").stdout.rstrip("\n").split("\t")
+    runner, state, occasions, _, lost = cli("worker", "quarantined").stdout.rstrip("\n").split("\t")
     assert (runner, state, occasions, lost) == ("build-7", "watched", "1", "j_0, j_1, j_2")
-    assert ask("worker", "lift", "build-7", "--reason", "mended").stdout == "build-7 receives work again.\n"
-    again = ask("worker", "lift", "build-7")
+    assert cli("worker", "lift", "build-7", "--reason", "mended").stdout == "build-7 receives work again.\n"
+    again = cli("worker", "lift", "build-7")
     assert (again.returncode, "is not quarantined" in again.stderr) == (2, True)
-    assert json.loads(ask("worker", "quarantined", "--json").stdout) == []
+    assert json.loads(cli("worker", "quarantined", "--json").stdout) == []

@@ -50,7 +50,7 @@ def importing(folder: Path, *words: str, within: tuple[str, ...] = ()) -> Iterat
         ("job list", signal.SIGTERM, 143),
     ],
 )
-def test_a_program_that_is_stopped_while_it_imports_ends_at_once_and_says_nothing(
+def test_a_program_that_receives_a_signal_while_it_imports_exits_at_once_without_output(
     tmp_path: Path, words: str, number: signal.Signals, code: int
 ) -> None:
     with importing(tmp_path, *words.split()) as process:
@@ -59,7 +59,7 @@ def test_a_program_that_is_stopped_while_it_imports_ends_at_once_and_says_nothin
     assert (process.returncode, told) == (code, ("", ""))
 
 
-def test_the_first_process_of_a_container_hears_a_signal_while_it_imports(tmp_path: Path) -> None:
+def test_the_first_process_of_a_container_handles_a_signal_while_it_imports(tmp_path: Path) -> None:
     """It has no default handlers: the signal was lost, and the worker went on."""
     within = container()
     if not within:

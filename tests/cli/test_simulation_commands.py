@@ -18,15 +18,15 @@ from interlock.worker.tasks import DEFAULT
 ROOT = Path(__file__).parents[2]
 
 
-class Desk:
+class Simulator:
     """A terminal in the folder of the project, with a database of its own."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder}/desk.db"
+        self.url = f"sqlite:///{folder}/simulations.db"
         self._capsys = capsys
 
-    def ask(self, *words: str, code: int = 0) -> str:
+    def cli(self, *words: str, code: int = 0) -> str:
         """Run one command in this process; return what it has answered."""
         forget()
         found = main(["simulation", *words])
@@ -43,7 +43,7 @@ class Desk:
 
     def json(self, *words: str) -> Any:
         """The same for a program."""
-        return json.loads(self.ask(*words, "--json"))
+        return json.loads(self.cli(*words, "--json"))
 
 
 def forget() -> None:
@@ -54,21 +54,23 @@ def forget() -> None:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Desk:
-    desk = Desk(tmp_path, capsys)
+def simulator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Simulator:
+    simulator = Simulator(tmp_path, capsys)
     monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("INTERLOCK_URL", desk.url)
+    monkeypatch.setenv("INTERLOCK_URL", simulator.url)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(DEFAULT, "_tasks", {})  # other tests of this process declare tasks, too
-    return desk
+    return simulator
 
 
-def test_the_epidemic_runs_to_its_end_and_draws_its_curve(desk: Desk) -> None:
-    plot = desk.folder / "curve.svg"
+def test_the_epidemic_runs_to_its_end_and_draws_its_curve(simulator: Simulator) -> None:
+    plot = simulator.folder / "curve.svg"
     words = ("people=300", "days=40", "seed=3", f"plot={plot}")
-    desk.run("run", "examples/epidemic.py", *words, "--id", "flu")
-    shown = desk.json("show", "flu")
+    simulator.run("run", "examples/epidemic.py", *words, "--id", "flu")
+    shown = simulator.json("show", "flu")
     view = shown["simulation"]
     assert (view["status"], view["current_step"], view["total_steps"]) == ("completed", 40, 40)
     assert view["result"]["dangers"] == view["danger_count"] > 0
@@ -90,76 +92,78 @@ def growth(sim: SimulationContext):
 """
 
 
-def test_the_metrics_of_a_simulation_are_printed_step_by_step(desk: Desk) -> None:
-    (desk.folder / "growth.py").write_text(GROWTH)
-    desk.run("run", f"{desk.folder}/growth.py", "--id", "growth-1")
-    found = desk.json("metrics", "growth-1")
+def test_the_metrics_of_a_simulation_are_printed_step_by_step(simulator: Simulator) -> None:
+    (simulator.folder / "growth.py").write_text(GROWTH)
+    simulator.run("run", f"{simulator.folder}/growth.py", "--id", "growth-1")
+    found = simulator.json("metrics", "growth-1")
     assert (found["run_id"], found["status"], len(found["steps"])) == ("growth-1", "completed", 5)
     assert set(found["series"]) == {"half", "size"}
-    rows = [line.split("\t") for line in desk.ask("metrics", "growth").splitlines()]
+    rows = [line.split("\t") for line in simulator.cli("metrics", "growth").splitlines()]
     assert [row[0] for row in rows] == list(map(str, found["steps"]))
     assert {len(row) for row in rows} == {3}
-    last = desk.ask("metrics", "growth-1", "--name", "size", "--last", "2").splitlines()
+    last = simulator.cli("metrics", "growth-1", "--name", "size", "--last", "2").splitlines()
     assert [line.split("\t")[0] for line in last] == [row[0] for row in rows[-2:]]
-    refused = desk.ask("metrics", "growth-1", "--name", "width", code=2)
+    refused = simulator.cli("metrics", "growth-1", "--name", "width", code=2)
     assert "no metric width" in refused
     assert "size" in refused
 
 
-def test_the_negotiation_comes_from_its_file(desk: Desk) -> None:
-    told = desk.run("run", "examples/negotiation.yml", "turns=80")
+def test_the_negotiation_comes_from_its_file(simulator: Simulator) -> None:
+    told = simulator.run("run", "examples/negotiation.yml", "turns=80")
     assert '"agreed": true' in told
-    (listed,) = desk.json("list")["simulations"]
+    (listed,) = simulator.json("list")["simulations"]
     assert (listed["scenario_name"], listed["priority"]) == ("A used boat", "high")
     assert listed["danger_count"] > 0
 
 
-def test_what_is_started_is_listed_shown_and_cancelled(desk: Desk) -> None:
-    run_id = desk.ask("start", "examples/epidemic.py", "people=50", "--id", "flu-1", "--name", "Flu").strip()
+def test_what_is_started_is_listed_shown_and_cancelled(simulator: Simulator) -> None:
+    run_id = simulator.cli(
+        "start", "examples/epidemic.py", "people=50", "--id", "flu-1", "--name", "Flu"
+    ).strip()
     assert run_id == "flu-1"
-    desk.ask("start", "models.other", "x=1", "--unchecked", "--priority", "high")
-    assert [line.split("\t")[1] for line in desk.ask("list").splitlines()] == ["pending", "pending"]
-    assert desk.ask("list", "FLU", "--status", "pending").split("\t")[0] == "flu-1"
-    assert desk.json("list", "--priority", "high")["simulations"][0]["task"] == "models.other"
-    refused = desk.ask("pause", "flu", code=2)
+    simulator.cli("start", "models.other", "x=1", "--unchecked", "--priority", "high")
+    assert [line.split("\t")[1] for line in simulator.cli("list").splitlines()] == ["pending", "pending"]
+    assert simulator.cli("list", "FLU", "--status", "pending").split("\t")[0] == "flu-1"
+    assert simulator.json("list", "--priority", "high")["simulations"][0]["task"] == "models.other"
+    refused = simulator.cli("pause", "flu", code=2)
     assert "pending" in refused
     assert "Traceback" not in refused
-    assert desk.ask("cancel", "flu").split() == ["flu-1", "cancelled"]
-    assert desk.ask("watch", "flu-1", code=4) == ""
-    assert "3 simulations" not in desk.ask("prune", "--older-than", "1d")
-    missing = desk.ask("show", "nothing", code=2)
+    assert simulator.cli("cancel", "flu").split() == ["flu-1", "cancelled"]
+    assert simulator.cli("watch", "flu-1", code=4) == ""
+    assert "3 simulations" not in simulator.cli("prune", "--older-than", "1d")
+    missing = simulator.cli("show", "nothing", code=2)
     assert "There is no simulation nothing" in missing
 
 
-def test_a_number_of_a_scenario_that_json_cannot_hold_is_refused(desk: Desk) -> None:
-    scenario = desk.folder / "endless.yml"
+def test_a_number_of_a_scenario_that_json_cannot_hold_is_refused(simulator: Simulator) -> None:
+    scenario = simulator.folder / "endless.yml"
     scenario.write_text("simulation: models.other\narguments: {x: .inf}\n")
-    told = desk.ask("start", str(scenario), "--unchecked", code=2)
+    told = simulator.cli("start", str(scenario), "--unchecked", code=2)
     assert "x is inf, which JSON cannot hold" in told
-    assert desk.json("list")["simulations"] == []
+    assert simulator.json("list")["simulations"] == []
 
 
-def test_old_runs_are_brought_in(desk: Desk) -> None:
-    folder = desk.folder / "results" / "old-1"
+def test_old_runs_are_brought_in(simulator: Simulator) -> None:
+    folder = simulator.folder / "results" / "old-1"
     folder.mkdir(parents=True)
     (folder / "state.json").write_text('{"status": "running", "current_step": 4}')
     told = ["old-1", "imported", "it has no state: a resume starts with step 1"]
-    assert desk.ask("import", str(folder.parent)).strip().split("\t") == told
-    assert desk.json("show", "old-1")["simulation"]["status"] == "interrupted"
+    assert simulator.cli("import", str(folder.parent)).strip().split("\t") == told
+    assert simulator.json("show", "old-1")["simulation"]["status"] == "interrupted"
 
 
-def test_wrong_questions_are_answered(desk: Desk) -> None:
-    (desk.folder / "bad.yml").write_text("simulation: examples/epidemic.py\nargument: {}\n")
-    assert "cannot be read" in desk.ask("start", str(desk.folder / "bad.yml"), code=2)
-    assert "did you mean people" in desk.ask("start", "examples/epidemic.py", "peeple=5", code=2)
-    assert "no simulations" in desk.ask("start", "tests/journeys/errands.py", code=2)
+def test_wrong_questions_are_answered(simulator: Simulator) -> None:
+    (simulator.folder / "bad.yml").write_text("simulation: examples/epidemic.py\nargument: {}\n")
+    assert "cannot be read" in simulator.cli("start", str(simulator.folder / "bad.yml"), code=2)
+    assert "did you mean people" in simulator.cli("start", "examples/epidemic.py", "peeple=5", code=2)
+    assert "no simulations" in simulator.cli("start", "tests/journeys/errands.py", code=2)
 
 
-def test_what_a_module_of_simulations_prints_does_not_mix_with_the_id(desk: Desk) -> None:
-    (desk.folder / "errands.py").write_text(
+def test_what_a_module_of_simulations_prints_does_not_mix_with_the_id(simulator: Simulator) -> None:
+    (simulator.folder / "errands.py").write_text(
         "from interlock import SimulationContext, simulation\n"
         'print("a module that talks")\n'
         "@simulation(total_steps=2)\n"
         "def errand(sim: SimulationContext): yield 1\n"
     )
-    assert desk.ask("start", str(desk.folder / "errands.py"), "--id", "quiet") == "quiet\n"
+    assert simulator.cli("start", str(simulator.folder / "errands.py"), "--id", "quiet") == "quiet\n"

@@ -43,7 +43,7 @@ cancel_deadline_s = 2.0  # nobody is left to say that the execution of a killed 
 """
 
 
-class Desk:
+class Simulator:
     """A folder with a model and a database."""
 
     def __init__(self, folder: Path) -> None:
@@ -54,7 +54,7 @@ class Desk:
         self.temporary.mkdir()
         self.environment = {
             **os.environ,
-            "INTERLOCK_URL": f"sqlite:///{folder}/desk.db",
+            "INTERLOCK_URL": f"sqlite:///{folder}/simulations.db",
             "TMPDIR": str(self.temporary),
             "NO_COLOR": "1",
         }
@@ -64,13 +64,13 @@ class Desk:
             "simulation", "run", str(self.model), *words, folder=self.folder, environment=self.environment
         )
 
-    def ask(self, *words: str) -> str:
+    def cli(self, *words: str) -> str:
         done = programs.run(*words, folder=self.folder, environment=self.environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def view(self) -> dict[str, Any]:
-        view: dict[str, Any] = json.loads(self.ask("simulation", "show", "flu", "--json"))["simulation"]
+        view: dict[str, Any] = json.loads(self.cli("simulation", "show", "flu", "--json"))["simulation"]
         return view
 
     def is_at(self, step: int, execution: int) -> bool:
@@ -97,42 +97,42 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def simulator(tmp_path: Path) -> Simulator:
+    return Simulator(tmp_path)
 
 
 @pytest.mark.long  # journeys/test_simulations.py kills and resumes
-def test_what_is_stopped_or_killed_is_resumed_and_leaves_nothing_behind(desk: Desk) -> None:
-    with desk.start(f"gate={desk.gate}", "--id", "flu") as stopped:
-        until_so(lambda: desk.is_at(2, 1), "the third step has begun")
+def test_what_is_stopped_or_killed_is_resumed_and_leaves_nothing_behind(simulator: Simulator) -> None:
+    with simulator.start(f"gate={simulator.gate}", "--id", "flu") as stopped:
+        until_so(lambda: simulator.is_at(2, 1), "the third step has begun")
         stopped.send_signal(signal.SIGINT)
         _, told = stopped.communicate()
     assert stopped.returncode == 130, told
     assert "`interlock simulation resume flu`" in told
-    assert f"`interlock simulation run {desk.model} --resume flu`" in told
-    view = desk.view()
+    assert f"`interlock simulation run {simulator.model} --resume flu`" in told
+    view = simulator.view()
     assert (view["status"], view.get("resuming", False), view["saved_step"]) == ("interrupted", False, 2)
     assert view["error"] == "`interlock simulation run` was stopped"
-    assert desk.workers() == []
+    assert simulator.workers() == []
 
-    with desk.start("--resume", "flu") as killed:
-        until_so(lambda: desk.is_at(2, 2), "it goes on here")
+    with simulator.start("--resume", "flu") as killed:
+        until_so(lambda: simulator.is_at(2, 2), "it goes on here")
         killed.kill()
-        until_so(lambda: desk.workers() == [], "its worker has gone with it")
-    assert list(desk.temporary.iterdir()) == []
-    resumed = json.loads(desk.ask("simulation", "resume", "flu", "--json"))
+        until_so(lambda: simulator.workers() == [], "its worker has gone with it")
+    assert list(simulator.temporary.iterdir()) == []
+    resumed = json.loads(simulator.cli("simulation", "resume", "flu", "--json"))
     assert (resumed["resuming"], resumed.get("queue", "default")) == (True, "default")
-    desk.gate.touch()
-    desk.ask("worker", "start", str(desk.model), "--burst")
-    view = desk.view()
+    simulator.gate.touch()
+    simulator.cli("worker", "start", str(simulator.model), "--burst")
+    view = simulator.view()
     assert (view["status"], view["result"], view["execution"]) == ("completed", 5, 3)
 
 
-def test_a_second_ctrl_c_kills_a_step_that_does_not_end(desk: Desk) -> None:
-    desk.model.write_text(MODEL.replace("await asyncio.sleep(0.01)", "__import__('time').sleep(0.01)"))
-    (desk.folder / "interlock.toml").write_text("")
-    with desk.start(f"gate={desk.gate}", "--id", "flu") as stopped:
-        until_so(lambda: desk.is_at(2, 1), "the third step has begun")
+def test_a_second_ctrl_c_kills_a_step_that_does_not_end(simulator: Simulator) -> None:
+    simulator.model.write_text(MODEL.replace("await asyncio.sleep(0.01)", "__import__('time').sleep(0.01)"))
+    (simulator.folder / "interlock.toml").write_text("")
+    with simulator.start(f"gate={simulator.gate}", "--id", "flu") as stopped:
+        until_so(lambda: simulator.is_at(2, 1), "the third step has begun")
         stopped.send_signal(signal.SIGINT)
         assert stopped.stderr is not None
         said = ""
@@ -144,26 +144,26 @@ def test_a_second_ctrl_c_kills_a_step_that_does_not_end(desk: Desk) -> None:
         _, told = stopped.communicate()
     assert stopped.returncode == 130, told
     assert "`interlock simulation resume flu`" in told
-    assert desk.workers() == []
-    view = desk.view()
+    assert simulator.workers() == []
+    view = simulator.view()
     assert (view["status"], view["saved_step"]) == ("interrupted", 2)
 
 
-def test_a_worker_that_cannot_begin_is_told_of_in_words(desk: Desk) -> None:
-    other = desk.model.with_name("other.py")
+def test_a_simulation_that_cannot_start_is_reported_with_a_readable_error(simulator: Simulator) -> None:
+    other = simulator.model.with_name("other.py")
     other.write_text(MODEL.replace("def slow", "def other"))
-    desk.ask("simulation", "start", str(other), f"gate={desk.gate}", "--id", "flu")
-    with desk.start("--resume", "flu") as refused:
+    simulator.cli("simulation", "start", str(other), f"gate={simulator.gate}", "--id", "flu")
+    with simulator.start("--resume", "flu") as refused:
         _, told = refused.communicate()
     assert refused.returncode == 2
     assert "flu executes other.other, and" in told
-    with desk.start("people=5", "--resume", "flu") as refused:
+    with simulator.start("people=5", "--resume", "flu") as refused:
         _, told = refused.communicate()
     assert "has its arguments already" in told
     # Its worker imports the model anew, and finds that it is broken by then.
     once = "import os\nif os.path.exists(__file__ + '.seen'): raise SystemExit('the model is broken')\n"
-    desk.model.write_text(f"{once}open(__file__ + '.seen', 'w').close()\n{MODEL}")
-    with desk.start(f"gate={desk.gate}", "--id", "broken") as ended:
+    simulator.model.write_text(f"{once}open(__file__ + '.seen', 'w').close()\n{MODEL}")
+    with simulator.start(f"gate={simulator.gate}", "--id", "broken") as ended:
         _, told = ended.communicate()
     assert ended.returncode == 2, told
     assert "The worker of broken has ended by itself" in told

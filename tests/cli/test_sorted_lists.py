@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 from tests.cli.test_looking_at_jobs import column, on_a_terminal
 
 from interlock.cli import forms, output
@@ -20,31 +20,31 @@ def three(shop: Shop) -> list[str]:
     return [shop.submit(queue=queue) for queue in ("b", "a", "c")]
 
 
-def test_rows_are_sorted_by_a_column_in_both_directions(ask: Ask, three: list[str]) -> None:
+def test_rows_are_sorted_by_a_column_in_both_directions(cli: RunCli, three: list[str]) -> None:
     b, a, c = three
-    assert column(ask("job", "list").stdout, 0) == [c, a, b]
-    assert column(ask("job", "list", "--sort", "queue").stdout, 0) == [a, b, c]
-    assert column(ask("job", "list", "--sort", "-queue").stdout, 0) == [c, b, a]
-    assert column(ask("job", "list", "--sort=queue", "--reverse").stdout, 0) == [c, b, a]
-    assert column(ask("job", "list", "--reverse").stdout, 0) == [b, a, c]
+    assert column(cli("job", "list").stdout, 0) == [c, a, b]
+    assert column(cli("job", "list", "--sort", "queue").stdout, 0) == [a, b, c]
+    assert column(cli("job", "list", "--sort", "-queue").stdout, 0) == [c, b, a]
+    assert column(cli("job", "list", "--sort=queue", "--reverse").stdout, 0) == [c, b, a]
+    assert column(cli("job", "list", "--reverse").stdout, 0) == [b, a, c]
 
 
-def test_the_second_column_decides_between_equals(ask: Ask, shop: Shop, three: list[str]) -> None:
+def test_the_second_column_decides_between_equals(cli: RunCli, shop: Shop, three: list[str]) -> None:
     again = shop.submit(queue="a")
     b, a, c = three
-    assert column(ask("job", "list", "--sort", "queue,submitted").stdout, 0) == [a, again, b, c]
-    assert column(ask("job", "list", "--sort", "queue,-submitted").stdout, 0) == [again, a, b, c]
+    assert column(cli("job", "list", "--sort", "queue,submitted").stdout, 0) == [a, again, b, c]
+    assert column(cli("job", "list", "--sort", "queue,-submitted").stdout, 0) == [again, a, b, c]
 
 
-def test_a_column_that_is_not_printed_can_be_sorted_by(ask: Ask, three: list[str]) -> None:
+def test_a_column_that_is_not_printed_can_be_sorted_by(cli: RunCli, three: list[str]) -> None:
     b, a, c = three
-    assert ask("job", "list", "--sort", "queue", "--columns", "id").stdout.split() == [a, b, c]
+    assert cli("job", "list", "--sort", "queue", "--columns", "id").stdout.split() == [a, b, c]
 
 
-def test_every_noun_is_sorted_in_the_same_way(ask: Ask, three: list[str]) -> None:
+def test_every_noun_is_sorted_in_the_same_way(cli: RunCli, three: list[str]) -> None:
     assert len(three) == 3
-    assert column(ask("queue", "list", "--sort", "-name").stdout, 0) == ["c", "b", "a"]
-    machines = column(ask("machine", "list", "--sort", "name").stdout, 0)
+    assert column(cli("queue", "list", "--sort", "-name").stdout, 0) == ["c", "b", "a"]
+    machines = column(cli("machine", "list", "--sort", "name").stdout, 0)
     assert machines == sorted(machines)
 
 
@@ -77,28 +77,30 @@ def test_numbers_durations_and_times_are_sorted_by_value_and_empty_cells_are_las
     assert numbers("-when") == ["1000+", "10", "9", ""]
 
 
-def test_a_page_says_that_only_its_rows_are_sorted(ask: Ask, three: list[str]) -> None:
+def test_a_sorted_page_prints_a_note_that_only_its_rows_are_sorted(cli: RunCli, three: list[str]) -> None:
     assert len(three) == 3
-    answer = ask("job", "list", "--limit", "2", "--sort", "queue")
+    answer = cli("job", "list", "--limit", "2", "--sort", "queue")
     assert column(answer.stdout, 3) == ["a", "c"]
     assert "There are more: --cursor" in answer.stderr
     assert "(only the rows above are sorted)" in answer.stderr
-    assert "sorted" not in ask("job", "list", "--limit", "2").stderr
+    assert "sorted" not in cli("job", "list", "--limit", "2").stderr
 
 
 @pytest.mark.parametrize("words", [("--json",), ("-o", "yaml"), ("-o", "template={id}")])
 @pytest.mark.parametrize("order", [("--sort", "queue"), ("--reverse",)])
 @pytest.mark.usefixtures("three")
-def test_data_is_not_sorted_and_says_so(ask: Ask, words: tuple[str, ...], order: tuple[str, ...]) -> None:
-    answer = ask("job", "list", *words, *order)
+def test_sorting_of_machine_readable_output_is_refused_with_an_error(
+    cli: RunCli, words: tuple[str, ...], order: tuple[str, ...]
+) -> None:
+    answer = cli("job", "list", *words, *order)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "JSON keeps the order of the store" in answer.stderr
 
 
 @pytest.mark.parametrize("sort", ["nope", "-nope", "queue,nope"])
 @pytest.mark.usefixtures("three")
-def test_a_column_that_is_not_there_is_refused_with_those_that_are(ask: Ask, sort: str) -> None:
-    answer = ask("job", "list", "--sort", sort)
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(cli: RunCli, sort: str) -> None:
+    answer = cli("job", "list", "--sort", sort)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "There is no column 'nope'." in answer.stderr
     assert "submitted" in answer.stderr

@@ -8,7 +8,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 
 from interlock.cli import watch
 from interlock.cli.connection import Embedded
@@ -35,12 +35,12 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_a_store_of_a_newer_program_is_left_alone(ask: Ask, shop: Shop, words: list[str]) -> None:
+def test_a_store_of_a_newer_program_is_left_alone(cli: RunCli, shop: Shop, words: list[str]) -> None:
     shop.submit()
     path = shop.folder / "interlock.db"
     with closing(sqlite3.connect(path)) as shell, shell:
         shell.execute("INSERT INTO interlock_schema VALUES (99, 'of tomorrow', 0)")
-    answer = ask(*words)
+    answer = cli(*words)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "99" in answer.stderr
     assert "Traceback" not in answer.stderr
@@ -49,21 +49,23 @@ def test_a_store_of_a_newer_program_is_left_alone(ask: Ask, shop: Shop, words: l
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_a_store_that_is_away_is_told_without_its_password(ask: Ask, shop: Shop, words: list[str]) -> None:
-    answer = ask(*words, "--store", "postgresql://me:secret@127.0.0.1:1/shop", "--json")
+def test_an_unavailable_store_is_reported_without_its_password(
+    cli: RunCli, shop: Shop, words: list[str]
+) -> None:
+    answer = cli(*words, "--store", "postgresql://me:secret@127.0.0.1:1/shop", "--json")
     error = json.loads(answer.stdout)["error"]
     assert (answer.returncode, error["code"]) == (2, "store_unavailable")
     assert "secret" not in answer.stdout + answer.stderr
 
 
-def test_a_file_that_is_no_database_is_reported(ask: Ask, shop: Shop) -> None:
+def test_a_file_that_is_no_database_is_reported(cli: RunCli, shop: Shop) -> None:
     (shop.folder / "interlock.db").write_text("not a database at all, but long enough to be read as one" * 20)
-    answer = ask("job", "list")
+    answer = cli("job", "list")
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "Traceback" not in answer.stderr
 
 
-async def test_whoever_follows_jobs_misses_nothing_and_hears_nothing_twice_when_the_store_comes_and_goes(
+async def test_a_job_follower_receives_each_transition_exactly_once_despite_store_outages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(watch, "POLL_S", 0.001)

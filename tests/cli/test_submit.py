@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests import programs
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 
 from interlock.lifecycles.job import MAX_DEPTH
 
@@ -33,8 +33,8 @@ def input_of(shop: Shop, job_id: str) -> Any:
     return msgspec.json.decode(shop.job(job_id.strip()).input)
 
 
-def test_the_answer_is_the_id_and_nothing_else(ask: Ask, shop: Shop) -> None:
-    answer = ask("submit", "shop_tasks:add", "x=3")
+def test_the_answer_is_the_id_and_nothing_else(cli: RunCli, shop: Shop) -> None:
+    answer = cli("submit", "shop_tasks:add", "x=3")
     assert answer.returncode == 0
     assert AN_ID.fullmatch(answer.stdout)
     assert answer.stderr == "a module that talks\n"  # stdout is for the answer
@@ -53,26 +53,26 @@ def test_the_answer_is_the_id_and_nothing_else(ask: Ask, shop: Shop) -> None:
     ],
 )
 def test_a_task_and_its_arguments_can_be_named_in_several_ways(
-    ask: Ask, shop: Shop, words: list[str]
+    cli: RunCli, shop: Shop, words: list[str]
 ) -> None:
-    answer = ask("submit", *words)
+    answer = cli("submit", *words)
     assert answer.returncode == 0, answer.stderr
     view = shop.job(answer.stdout.strip())
     assert (view.task, input_of(shop, view.id)) == ("shop_tasks.add", {"x": 3})
 
 
-def test_values_are_json_where_they_can_be_and_text_otherwise(ask: Ask, shop: Shop) -> None:
+def test_values_are_json_where_they_can_be_and_text_otherwise(cli: RunCli, shop: Shop) -> None:
     words = ['a={"b": [1, null]}', "c=true", "d=two words", "e=", "f=1=2", 'g="7"']
-    answer = ask("submit", "anything", "--unchecked", *words)
+    answer = cli("submit", "anything", "--unchecked", *words)
     assert input_of(shop, answer.stdout) == {
         "a": {"b": [1, None]}, "c": True, "d": "two words", "e": "", "f": "1=2", "g": "7",
     }  # fmt: skip
 
 
-def test_options_go_before_those_of_the_task(ask: Ask, shop: Shop) -> None:
-    plain = shop.job(ask("submit", "shop_tasks:send", "address=a").stdout.strip())
+def test_options_go_before_those_of_the_task(cli: RunCli, shop: Shop) -> None:
+    plain = shop.job(cli("submit", "shop_tasks:send", "address=a").stdout.strip())
     assert (plain.queue, plain.priority) == ("mail", 0)
-    answer = ask(
+    answer = cli(
         "submit", "shop_tasks:send", "address=a", "--queue", "ci", "--priority", "5", "--label", "gpu",
         "--label", "big", "--workers", "3", "--delay", "1h", "--description", "for you", "--timeout", "10m",
     )  # fmt: skip
@@ -83,29 +83,29 @@ def test_options_go_before_those_of_the_task(ask: Ask, shop: Shop) -> None:
     assert (view.ready_at - view.created_at).total_seconds() == pytest.approx(3600, abs=5)
 
 
-def test_the_view_is_answered_in_json(ask: Ask, shop: Shop) -> None:
-    view = json.loads(ask("submit", "shop_tasks:add", "x=3", "--json").stdout)
+def test_the_view_is_answered_in_json(cli: RunCli, shop: Shop) -> None:
+    view = json.loads(cli("submit", "shop_tasks:add", "x=3", "--json").stdout)
     assert (view["state"], view["input"]) == ("PENDING", {"x": 3})
 
 
-def test_many_of_the_same_are_many_ids(ask: Ask, shop: Shop) -> None:
-    ids = ask("submit", "shop_tasks:add", "x=3", "--count", "3").stdout.split()
+def test_many_of_the_same_are_many_ids(cli: RunCli, shop: Shop) -> None:
+    ids = cli("submit", "shop_tasks:add", "x=3", "--count", "3").stdout.split()
     assert len(set(ids)) == shop.count() == 3
-    lines = ask("submit", "shop_tasks:add", "x=3", "--count", "2", "--json").stdout.splitlines()
+    lines = cli("submit", "shop_tasks:add", "x=3", "--count", "2", "--json").stdout.splitlines()
     assert [json.loads(line)["state"] for line in lines] == ["PENDING", "PENDING"]
 
 
-def test_a_request_id_makes_one_job_however_often_it_is_sent(ask: Ask, shop: Shop) -> None:
-    first = ask("submit", "shop_tasks:add", "x=3", "--request-id", "r1")
-    again = ask("submit", "shop_tasks:add", "x=3", "--request-id", "r1")
+def test_a_request_id_makes_one_job_however_often_it_is_sent(cli: RunCli, shop: Shop) -> None:
+    first = cli("submit", "shop_tasks:add", "x=3", "--request-id", "r1")
+    again = cli("submit", "shop_tasks:add", "x=3", "--request-id", "r1")
     assert (first.returncode, first.stdout, shop.count()) == (0, again.stdout, 1)
-    other = ask("submit", "shop_tasks:add", "x=4", "--request-id", "r1")
+    other = cli("submit", "shop_tasks:add", "x=4", "--request-id", "r1")
     assert (other.returncode, shop.count()) == (2, 1)
 
 
-def test_a_parent_may_be_named_by_the_beginning_of_its_id(ask: Ask, shop: Shop) -> None:
+def test_a_parent_may_be_named_by_the_beginning_of_its_id(cli: RunCli, shop: Shop) -> None:
     parent = shop.submit()
-    answer = ask("submit", "shop_tasks:add", "x=3", "--parent", parent[2:11])
+    answer = cli("submit", "shop_tasks:add", "x=3", "--parent", parent[2:11])
     assert shop.job(answer.stdout.strip()).parent_job_id == parent
     assert shop.job(parent).children == 1
 
@@ -122,31 +122,33 @@ def test_a_parent_may_be_named_by_the_beginning_of_its_id(ask: Ask, shop: Shop) 
         (["interlock.shell", "run=make test"], "make test"),
     ],
 )
-def test_a_command_becomes_a_job_of_the_shell(ask: Ask, shop: Shop, words: list[str], run: str) -> None:
-    answer = ask("submit", *words)
+def test_a_command_becomes_a_job_of_the_shell(cli: RunCli, shop: Shop, words: list[str], run: str) -> None:
+    answer = cli("submit", *words)
     assert answer.returncode == 0, answer.stderr
     assert shop.job(answer.stdout.strip()).task == "interlock.shell"
     assert input_of(shop, answer.stdout) == {"run": run}
 
 
-def test_behind_a_task_two_dashes_only_end_the_options(ask: Ask, shop: Shop) -> None:
-    answer = ask("submit", "shop_tasks:add", "--", "x=-3")
+def test_behind_a_task_two_dashes_only_end_the_options(cli: RunCli, shop: Shop) -> None:
+    answer = cli("submit", "shop_tasks:add", "--", "x=-3")
     assert input_of(shop, answer.stdout) == {"x": -3}
 
 
 # Standard input
 
 
-def test_every_line_of_standard_input_is_a_job(ask: Ask, shop: Shop, typed: Any) -> None:
+def test_every_line_of_standard_input_is_a_job(cli: RunCli, shop: Shop, typed: Any) -> None:
     typed('{"x": 1}\n\n[2, 5]\n{"x": 3}\n')
-    ids = ask("submit", "shop_tasks:add", "-", "--queue", "ci").stdout.split()
+    ids = cli("submit", "shop_tasks:add", "-", "--queue", "ci").stdout.split()
     assert [input_of(shop, job_id) for job_id in ids] == [{"x": 1}, {"x": 2, "y": 5}, {"x": 3}]
     assert shop.job(ids[0]).queue == "ci"
 
 
-def test_a_line_may_say_everything_about_its_job(ask: Ask, shop: Shop, typed: Any) -> None:
+def test_a_line_of_stdin_may_contain_the_task_and_options_of_its_job(
+    cli: RunCli, shop: Shop, typed: Any
+) -> None:
     typed('{"task": "shop_tasks.add", "input": {"x": 1}, "queue": "ci"}\n{"task": "shop_tasks.fail"}\n')
-    first, second = ask("submit", "-", "--priority", "3").stdout.split()
+    first, second = cli("submit", "-", "--priority", "3").stdout.split()
     assert (shop.job(first).task, shop.job(first).queue) == ("shop_tasks.add", "ci")
     assert (shop.job(second).task, shop.job(second).priority) == ("shop_tasks.fail", 3)
 
@@ -160,10 +162,10 @@ def test_a_line_may_say_everything_about_its_job(ask: Ask, shop: Shop, typed: An
     ],
 )
 def test_one_bad_line_is_named_and_nothing_is_stored(
-    ask: Ask, shop: Shop, typed: Any, bad: str, says: str
+    cli: RunCli, shop: Shop, typed: Any, bad: str, says: str
 ) -> None:
     typed(f'{{"x": 1}}\n{bad}\n{{"x": 3}}\n')
-    answer = ask("submit", "shop_tasks:add", "-")
+    answer = cli("submit", "shop_tasks:add", "-")
     assert (answer.returncode, answer.stdout, shop.count()) == (2, "", 0)
     assert says in answer.stderr
 
@@ -177,10 +179,10 @@ def test_one_bad_line_is_named_and_nothing_is_stored(
     ],
 )
 def test_a_whole_line_that_is_no_job_is_refused(
-    ask: Ask, shop: Shop, typed: Any, line: str, says: str
+    cli: RunCli, shop: Shop, typed: Any, line: str, says: str
 ) -> None:
     typed(line)
-    answer = ask("submit", "-")
+    answer = cli("submit", "-")
     assert (answer.returncode, answer.stdout, shop.count()) == (2, "", 0)
     assert says in answer.stderr
 
@@ -217,9 +219,9 @@ def test_a_whole_line_that_is_no_job_is_refused(
     ],
 )  # fmt: skip
 def test_what_cannot_be_submitted_is_refused_before_anything_is_stored(
-    ask: Ask, shop: Shop, words: list[str], says: str
+    cli: RunCli, shop: Shop, words: list[str], says: str
 ) -> None:
-    answer = ask("submit", *words)
+    answer = cli("submit", *words)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert says in answer.stderr
     assert "Traceback" not in answer.stderr
@@ -227,18 +229,18 @@ def test_what_cannot_be_submitted_is_refused_before_anything_is_stored(
 
 
 @pytest.mark.parametrize("state", ["completed", "failed", "canceled"])
-def test_a_parent_that_has_ended_takes_no_child(ask: Ask, shop: Shop, state: str) -> None:
+def test_a_parent_that_has_ended_takes_no_child(cli: RunCli, shop: Shop, state: str) -> None:
     parent = getattr(shop, state)()
-    answer = ask("submit", "shop_tasks:add", "x=3", "--parent", parent)
+    answer = cli("submit", "shop_tasks:add", "x=3", "--parent", parent)
     assert (answer.returncode, answer.stdout, shop.count()) == (2, "", 1)
     assert f"The job {parent} is {state.upper()}, which is final" in answer.stderr
 
 
-def test_a_tree_is_at_most_five_deep(ask: Ask, shop: Shop) -> None:
+def test_a_tree_is_at_most_five_deep(cli: RunCli, shop: Shop) -> None:
     deepest = shop.submit()
     for _ in range(MAX_DEPTH):
-        deepest = ask("submit", "shop_tasks:add", "x=3", "--parent", deepest).stdout.strip()
-    answer = ask("submit", "shop_tasks:add", "x=3", "--parent", deepest)
+        deepest = cli("submit", "shop_tasks:add", "x=3", "--parent", deepest).stdout.strip()
+    answer = cli("submit", "shop_tasks:add", "x=3", "--parent", deepest)
     assert (answer.returncode, shop.count()) == (2, 1 + MAX_DEPTH)
     assert "A job is at most 5 deep in its tree" in answer.stderr
 
@@ -257,8 +259,8 @@ def test_a_payload_of_100_megabytes_is_refused_without_being_stored(shop: Shop, 
     assert shop.count() == 0
 
 
-def test_a_refusal_is_answered_in_json_too(ask: Ask, shop: Shop) -> None:
-    answer = ask("submit", "shop_tasks:add", "x=three", "--json")
+def test_a_refusal_is_answered_in_json_too(cli: RunCli, shop: Shop) -> None:
+    answer = cli("submit", "shop_tasks:add", "x=three", "--json")
     error = json.loads(answer.stdout)["error"]
     assert (answer.returncode, error["code"], error["facts"]["task"]) == (
         2,
@@ -267,13 +269,13 @@ def test_a_refusal_is_answered_in_json_too(ask: Ask, shop: Shop) -> None:
     )
 
 
-def test_metadata_and_the_middleware_of_the_project_are_part_of_a_submission(ask: Ask, shop: Shop) -> None:
+def test_metadata_and_the_middleware_of_the_project_are_part_of_a_submission(cli: RunCli, shop: Shop) -> None:
     (shop.folder / "context.py").write_text(
         "class Tenant:\n    def submit(self, spec):\n        return spec.with_metadata(tenant='acme')\n",
         encoding="utf-8",
     )
     (shop.folder / "interlock.toml").write_text('middleware = ["context:Tenant"]\n', encoding="utf-8")
-    made = ask("submit", "shop_tasks:add", "x=1", "--metadata", "a=b=c", "--metadata", "d=")
+    made = cli("submit", "shop_tasks:add", "x=1", "--metadata", "a=b=c", "--metadata", "d=")
     assert made.returncode == 0, made.stderr
     assert shop.job(made.stdout.strip()).metadata == {"a": "b=c", "d": "", "tenant": "acme"}
-    assert "is not KEY=TEXT" in ask("submit", "shop_tasks:add", "x=1", "--metadata", "a").stderr
+    assert "is not KEY=TEXT" in cli("submit", "shop_tasks:add", "x=1", "--metadata", "a").stderr

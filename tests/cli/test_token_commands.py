@@ -13,7 +13,7 @@ from interlock.errors import NotSignedIn
 from interlock.systems.access.authentication import TokenCheck
 from interlock.systems.embedded import EmbeddedOrchestrator
 
-Ask = Callable[..., CompletedProcess[str]]
+RunCli = Callable[..., CompletedProcess[str]]
 
 
 def lets_in(shop: Shop, token: str) -> bool:
@@ -28,31 +28,31 @@ def lets_in(shop: Shop, token: str) -> bool:
     return shop.do(work)
 
 
-def test_a_token_is_made_shown_rotated_and_revoked(shop: Shop, ask: Ask) -> None:
-    made = ask("token", "create", "ci", "--role", "submitter", "--queue", "mail", "--expires", "30d")
+def test_a_token_is_made_shown_rotated_and_revoked(shop: Shop, cli: RunCli) -> None:
+    made = cli("token", "create", "ci", "--role", "submitter", "--queue", "mail", "--expires", "30d")
     token = made.stdout.strip()
     assert "Store the secret now" in made.stderr
     assert lets_in(shop, token)
-    (row,) = ask("token", "list").stdout.splitlines()
+    (row,) = cli("token", "list").stdout.splitlines()
     cells = row.split("\t")
     assert cells[:4] == ["ci", "submitter", "active", "mail"]
     assert cells[6] == "192.0.2.1"
-    shown = ask("token", "show", "ci").stdout
+    shown = cli("token", "show", "ci").stdout
     assert "last used\t" in shown
     assert "from\t192.0.2.1" in shown
 
-    rotated = ask("token", "rotate", "ci", "--overlap", "1h", "--reason", "every quarter")
+    rotated = cli("token", "rotate", "ci", "--overlap", "1h", "--reason", "every quarter")
     assert "The old secret works until" in rotated.stderr
     assert lets_in(shop, token)
     assert lets_in(shop, rotated.stdout.strip())
     shop.later(3_601)
     assert not lets_in(shop, token)
     assert lets_in(shop, rotated.stdout.strip())
-    final = ask("token", "rotate", "ci", "--overlap", "0", "--json")
+    final = cli("token", "rotate", "ci", "--overlap", "0", "--json")
     assert not lets_in(shop, rotated.stdout.strip())
     assert lets_in(shop, json.loads(final.stdout)["token"])
-    assert ask("token", "revoke", "ci").stdout == "ci (submitter) is revoked.\n"
-    view = json.loads(ask("token", "show", "ci", "--json").stdout)
+    assert cli("token", "revoke", "ci").stdout == "ci (submitter) is revoked.\n"
+    view = json.loads(cli("token", "show", "ci", "--json").stdout)
     assert (view["state"], view["used_from"], view["queues"]) == ("revoked", "192.0.2.1", ["mail"])
 
 
@@ -67,10 +67,10 @@ def test_a_token_is_made_shown_rotated_and_revoked(shop: Shop, ask: Ask) -> None
     ],
 )
 def test_what_cannot_be_done_is_reported_with_what_to_do(
-    shop: Shop, ask: Ask, words: tuple[str, ...], told: str
+    shop: Shop, cli: RunCli, words: tuple[str, ...], told: str
 ) -> None:
-    ask("token", "create", "ci", "--role", "viewer")
-    refused = ask("token", *words)
+    cli("token", "create", "ci", "--role", "viewer")
+    refused = cli("token", *words)
     assert refused.returncode == 2
     assert told in refused.stderr
     assert "Traceback" not in refused.stderr

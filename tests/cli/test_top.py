@@ -9,7 +9,7 @@ import signal
 from typing import Any
 
 import pytest
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 from tests.programs import Program
 from tests.waiting import PROGRAM_S
 
@@ -33,9 +33,9 @@ def busy(shop: Shop) -> dict[str, str]:
 
 
 def test_a_program_gets_numbers_problems_queues_workers_and_running_jobs(
-    ask: Ask, busy: dict[str, str]
+    cli: RunCli, busy: dict[str, str]
 ) -> None:
-    seen = json.loads(ask("top", "--json").stdout)
+    seen = json.loads(cli("top", "--json").stdout)
     assert (seen["numbers"]["pending"], seen["numbers"]["running"]) == (1, 1)
     assert [each["id"] for each in seen["jobs"]] == [busy["running"]]
     assert [each["name"] for each in seen["workers"]] == ["web-1"]
@@ -43,14 +43,16 @@ def test_a_program_gets_numbers_problems_queues_workers_and_running_jobs(
     assert [each["code"] for each in seen["findings"]] == ["no_worker"]
 
 
-def test_a_pipe_gets_one_snapshot_whose_lines_say_what_they_are(ask: Ask, busy: dict[str, str]) -> None:
-    rows = [line.split("\t") for line in ask("top").stdout.splitlines()]
+def test_top_in_a_pipe_prints_one_snapshot_whose_lines_begin_with_their_type(
+    cli: RunCli, busy: dict[str, str]
+) -> None:
+    rows = [line.split("\t") for line in cli("top").stdout.splitlines()]
     assert rows[0] == ["live", "1", "1", "1", "4", "0"]
     assert [row[0] for row in rows[1:]] == ["finding", "queue", "queue", "worker", "job"]
     assert rows[-1][1] == busy["running"]
 
 
-def test_a_low_terminal_shortens_the_longest_table_first_and_says_so() -> None:
+def test_a_low_terminal_shortens_the_longest_table_first_and_shows_the_hidden_count() -> None:
     short = Sheet("queue", "", ("name",), [(f"q{number}",) for number in range(4)])
     long = Sheet("job", "", ("id",), [(f"j{number}",) for number in range(50)])
     shown = top_screen.fit([short, long], height=20)

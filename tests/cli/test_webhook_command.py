@@ -65,7 +65,7 @@ def test_a_receiver_that_refuses_ends_it_with_code_1(key: str, capsys: pytest.Ca
     assert "answered 500" in capsys.readouterr().out
 
 
-def test_this_machine_is_not_told_unless_that_is_allowed(
+def test_webhook_test_sends_nothing_to_a_local_address_unless_allowed(
     key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with listening(200) as (url, heard):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 from tests.waiting import PROGRAM_S
 
 from interlock.cli.project import Project, WorkerSection
@@ -19,25 +19,25 @@ from interlock.systems.settings import DEFAULT_SETTINGS
 ORDERS = Path(__file__).parents[2] / "examples" / "orders.py"
 
 
-def test_a_burst_does_all_there_is_and_ends(ask: Ask, program: Ask, shop: Shop) -> None:
-    done = ask("submit", "shop_tasks:add", "x=3").stdout.strip()
-    failed = ask("submit", "shop_tasks:fail").stdout.strip()
-    shell = ask("submit", "--shell", "echo hello; echo oops >&2").stdout.strip()
-    elsewhere = ask("submit", "anything", "--unchecked", "--queue", "elsewhere").stdout.strip()
+def test_a_burst_does_all_there_is_and_ends(cli: RunCli, program: RunCli, shop: Shop) -> None:
+    done = cli("submit", "shop_tasks:add", "x=3").stdout.strip()
+    failed = cli("submit", "shop_tasks:fail").stdout.strip()
+    shell = cli("submit", "--shell", "echo hello; echo oops >&2").stdout.strip()
+    elsewhere = cli("submit", "anything", "--unchecked", "--queue", "elsewhere").stdout.strip()
     worker = program("worker", "start", "shop_tasks", "--burst", "--name", "till")
     assert worker.returncode == 0, worker.stderr
-    answer = ask("job", "wait", done, failed, shell)
+    answer = cli("job", "wait", done, failed, shell)
     assert answer.returncode == 3
-    assert json.loads(ask("job", "show", done, "--json").stdout)["result"] == 4
-    assert "user: ValueError: out of stock" in ask("job", "explain", failed).stdout
-    assert sorted(ask("job", "logs", shell, "--plain").stdout.split()) == ["hello", "oops"]
+    assert json.loads(cli("job", "show", done, "--json").stdout)["result"] == 4
+    assert "user: ValueError: out of stock" in cli("job", "explain", failed).stdout
+    assert sorted(cli("job", "logs", shell, "--plain").stdout.split()) == ["hello", "oops"]
     assert shop.job(elsewhere).state == "PENDING"
     lease = shop.job(done).attempts[0].lease
     assert lease is not None
     assert lease.runner_id.startswith("till#")
 
 
-def test_a_burst_waits_for_what_is_to_be_tried_again(program: Ask, shop: Shop) -> None:
+def test_a_burst_waits_for_what_is_to_be_tried_again(program: RunCli, shop: Shop) -> None:
     (shop.folder / "flaky_tasks.py").write_text(
         "from interlock.worker.tasks import task\n"
         "class FlakyError(Exception): ...\n"
@@ -68,7 +68,7 @@ async def whole(ctx: Context) -> int:
 """
 
 
-def test_a_burst_does_jobs_that_submit_jobs(program: Ask, shop: Shop) -> None:
+def test_a_burst_does_jobs_that_submit_jobs(program: RunCli, shop: Shop) -> None:
     (shop.folder / "family.py").write_text(FAMILY)
     job_id = shop.submit("family.whole", input=msgspec.Raw(b"{}"))
     # With one place no child can end before its parent waits for it, so the parent needs a second attempt.
@@ -77,15 +77,15 @@ def test_a_burst_does_jobs_that_submit_jobs(program: Ask, shop: Shop) -> None:
     assert (whole.state, whole.result, len(whole.attempts)) == ("COMPLETED", msgspec.Raw(b"6"), 2)
 
 
-def test_a_burst_saves_caches_and_finds_them_again(ask: Ask, program: Ask, shop: Shop) -> None:
+def test_a_burst_saves_caches_and_finds_them_again(cli: RunCli, program: RunCli, shop: Shop) -> None:
     given = {"run": "cat lib/a; mkdir -p lib; echo kept > lib/a", "caches": [{"key": "k", "path": "lib"}]}
     for _ in range(2):
         job_id = shop.submit("interlock.shell", input=msgspec.Raw(msgspec.json.encode(given)))
         assert program("worker", "start", "--shell", "--burst").returncode == 0
-    assert "kept" in ask("job", "logs", job_id, "--plain").stdout
+    assert "kept" in cli("job", "logs", job_id, "--plain").stdout
 
 
-def test_a_burst_executes_simulations(program: Ask, shop: Shop) -> None:
+def test_a_burst_executes_simulations(program: RunCli, shop: Shop) -> None:
     (shop.folder / "walk.py").write_text(
         "from interlock import simulation\n"
         "@simulation(total_steps=3)\n"
@@ -98,16 +98,16 @@ def test_a_burst_executes_simulations(program: Ask, shop: Shop) -> None:
     assert (shown["status"], shown["current_step"]) == ("completed", 3)
 
 
-def test_timers_of_declared_kinds_fire_in_a_burst(ask: Ask, program: Ask, shop: Shop) -> None:
+def test_timers_of_declared_kinds_fire_in_a_burst(cli: RunCli, program: RunCli, shop: Shop) -> None:
     shutil.copy(ORDERS, shop.folder / "orders_for_burst.py")
     (shop.folder / "interlock.toml").write_text('kinds = ["orders_for_burst"]\n', encoding="utf-8")
-    assert ask("record", "create", "order", "customer=ada", "amount=40", "--id", "o-1").returncode == 0
+    assert cli("record", "create", "order", "customer=ada", "amount=40", "--id", "o-1").returncode == 0
     shop.later(30 * 86_400)
     assert program("worker", "start", "shop_tasks", "--burst").returncode == 0
-    assert json.loads(ask("record", "get", "order", "o-1", "--json").stdout)["state"] == "expired"
+    assert json.loads(cli("record", "get", "order", "o-1", "--json").stdout)["state"] == "expired"
 
 
-def test_a_burst_ends_although_a_task_in_a_thread_took_too_long(program: Ask, shop: Shop) -> None:
+def test_a_burst_ends_although_a_task_in_a_thread_took_too_long(program: RunCli, shop: Shop) -> None:
     (shop.folder / "slow.py").write_text(
         "import threading\n"
         "from interlock import task\n"
@@ -120,11 +120,11 @@ def test_a_burst_ends_although_a_task_in_a_thread_took_too_long(program: Ask, sh
     assert shop.job(job_id).state == "FAILED"
 
 
-def test_a_worker_works_until_it_is_asked_to_go(ask: Ask, shop: Shop) -> None:
+def test_a_worker_executes_jobs_until_sigterm_and_exits_with_code_0(cli: RunCli, shop: Shop) -> None:
     process = shop.start("worker", "start", "shop_tasks", "--queue", "mail", "--queue", "default")
     try:
         job_id = shop.submit("shop_tasks.send", queue="mail", input=msgspec.Raw(b'{"address":"a"}'))
-        assert ask("job", "wait", job_id).stdout.startswith(f"{job_id}\tCOMPLETED")
+        assert cli("job", "wait", job_id).stdout.startswith(f"{job_id}\tCOMPLETED")
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=PROGRAM_S)
         assert process.returncode == 0, said
@@ -133,11 +133,13 @@ def test_a_worker_works_until_it_is_asked_to_go(ask: Ask, shop: Shop) -> None:
         process.communicate(timeout=PROGRAM_S)
 
 
-def test_the_module_and_the_queues_may_come_from_the_project_file(ask: Ask, program: Ask, shop: Shop) -> None:
+def test_the_module_and_the_queues_may_come_from_the_project_file(
+    cli: RunCli, program: RunCli, shop: Shop
+) -> None:
     (shop.folder / "interlock.toml").write_text(
         '[worker]\nmodule = "shop_tasks"\nqueues = ["mail"]\n', encoding="utf-8"
     )
-    job_id = ask("submit", "send", "address=a").stdout.strip()
+    job_id = cli("submit", "send", "address=a").stdout.strip()
     assert shop.job(job_id).task == "shop_tasks.send"
     assert program("worker", "start", "--burst").returncode == 0
     assert shop.job(job_id).state == "COMPLETED"
@@ -171,8 +173,10 @@ def test_the_command_line_takes_precedence_over_the_project_file() -> None:
         (["shop_tasks", "--store", "mysql://there/it"], "is not the URL of a store"),
     ],
 )
-def test_a_worker_that_cannot_begin_says_why(ask: Ask, shop: Shop, words: list[str], says: str) -> None:
-    answer = ask("worker", "start", *words)
+def test_a_worker_that_cannot_start_prints_the_reason_without_a_traceback(
+    cli: RunCli, shop: Shop, words: list[str], says: str
+) -> None:
+    answer = cli("worker", "start", *words)
     assert answer.returncode == 2, answer.stderr
     assert says in answer.stderr
     assert "Traceback" not in answer.stderr

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 from tests.waiting import PROGRAM_S
 
 from interlock.testing.agent_process import AgentProcess, running_agent
@@ -83,31 +83,31 @@ def load(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> str:
     return "load.yml"
 
 
-def test_a_client_certificate_of_the_command_line_opens_an_agent_that_asks_for_one(
-    ask: Ask, load: str, guarded: AgentProcess, certificates: Certificates
+def test_an_agent_accepts_the_client_certificate_given_on_the_command_line(
+    cli: RunCli, load: str, guarded: AgentProcess, certificates: Certificates
 ) -> None:
     cert, key = map(str, certificates.controller)
     tls = ("--tls-ca", str(certificates.ca), "--tls-cert", cert, "--tls-key", key)
-    done = ask("workload", "run", load, "--agents", guarded.address, *tls, "--json")
+    done = cli("workload", "run", load, "--agents", guarded.address, *tls, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["result"]["operations"] == 5
 
 
 def test_a_client_certificate_of_the_environment_opens_it_as_well(
-    ask: Ask, load: str, guarded: AgentProcess, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+    cli: RunCli, load: str, guarded: AgentProcess, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers that drive fleets are given it so."""
     for name, file in zip(("CERT", "KEY"), certificates.controller, strict=True):
         monkeypatch.setenv(f"INTERLOCK_AGENT_{name}", str(file))
     monkeypatch.setenv("INTERLOCK_AGENT_CA", str(certificates.ca))
-    done = ask("workload", "run", load, "--agents", guarded.address, "--json")
+    done = cli("workload", "run", load, "--agents", guarded.address, "--json")
     assert done.returncode == 0, done.stderr
 
 
-def test_who_lacks_a_certificate_is_told_which_options_give_one(
-    ask: Ask, load: str, guarded: AgentProcess, certificates: Certificates
+def test_the_error_for_a_missing_client_certificate_names_the_options_that_set_one(
+    cli: RunCli, load: str, guarded: AgentProcess, certificates: Certificates
 ) -> None:
-    refused = ask("workload", "run", load, "--agents", guarded.address, "--tls-ca", str(certificates.ca))
+    refused = cli("workload", "run", load, "--agents", guarded.address, "--tls-ca", str(certificates.ca))
     assert refused.returncode == 2
     assert "closed the connection" in refused.stderr
     assert "--tls-cert" in refused.stderr
@@ -115,9 +115,9 @@ def test_who_lacks_a_certificate_is_told_which_options_give_one(
 
 
 def test_a_controller_without_tls_is_informed_that_the_agent_may_want_it(
-    ask: Ask, load: str, guarded: AgentProcess
+    cli: RunCli, load: str, guarded: AgentProcess
 ) -> None:
-    refused = ask("workload", "run", load, "--agents", guarded.address)
+    refused = cli("workload", "run", load, "--agents", guarded.address)
     assert refused.returncode == 2
     assert "closed the connection" in refused.stderr
     assert "INTERLOCK_AGENT_CA" in refused.stderr
@@ -125,37 +125,37 @@ def test_a_controller_without_tls_is_informed_that_the_agent_may_want_it(
 
 
 def test_a_controller_with_tls_is_informed_that_the_agent_has_none(
-    ask: Ask, load: str, plain: AgentProcess, certificates: Certificates
+    cli: RunCli, load: str, plain: AgentProcess, certificates: Certificates
 ) -> None:
-    refused = ask("workload", "run", load, "--agents", plain.address, "--tls-ca", str(certificates.ca))
+    refused = cli("workload", "run", load, "--agents", plain.address, "--tls-ca", str(certificates.ca))
     assert refused.returncode == 2
     assert f"{plain.address} does not use TLS" in refused.stderr
 
 
-def test_an_agent_whose_certificate_nobody_vouches_for_is_named(
-    ask: Ask, load: str, guarded: AgentProcess, certificates: Certificates, tmp_path: Path
+def test_the_error_for_an_untrusted_agent_certificate_names_the_agent_and_the_ca_file(
+    cli: RunCli, load: str, guarded: AgentProcess, certificates: Certificates, tmp_path: Path
 ) -> None:
     stranger = Certificates(tmp_path / "stranger")
-    refused = ask("workload", "run", load, "--agents", guarded.address, "--tls-ca", str(stranger.ca))
+    refused = cli("workload", "run", load, "--agents", guarded.address, "--tls-ca", str(stranger.ca))
     assert refused.returncode == 2
     assert f"The certificate of {guarded.address} is not signed by" in refused.stderr
     assert str(stranger.ca) in refused.stderr
 
 
 @pytest.mark.parametrize(("token", "words"), [("", "is not set"), ("wrong", "does not accept")])
-def test_a_token_that_is_missing_or_wrong_is_told_by_the_name_of_its_variable(
-    ask: Ask, load: str, plain: AgentProcess, monkeypatch: pytest.MonkeyPatch, token: str, words: str
+def test_the_error_for_a_missing_or_wrong_token_names_its_environment_variable(
+    cli: RunCli, load: str, plain: AgentProcess, monkeypatch: pytest.MonkeyPatch, token: str, words: str
 ) -> None:
     monkeypatch.setenv("INTERLOCK_AGENT_TOKEN", token)
-    refused = ask("workload", "run", load, "--agents", plain.address)
+    refused = cli("workload", "run", load, "--agents", plain.address)
     assert refused.returncode == 2
     assert words in refused.stderr
     assert "INTERLOCK_AGENT_TOKEN" in refused.stderr
     assert "authorization" not in refused.stderr
 
 
-def test_files_that_are_no_certificates_are_reported_before_anything_is_asked(
-    ask: Ask, load: str, plain: AgentProcess, certificates: Certificates, tmp_path: Path
+def test_unusable_tls_files_are_reported_before_a_workload_is_created(
+    cli: RunCli, load: str, plain: AgentProcess, certificates: Certificates, tmp_path: Path
 ) -> None:
     junk = tmp_path / "junk.pem"
     junk.write_text("no certificate")
@@ -169,7 +169,7 @@ def test_files_that_are_no_certificates_are_reported_before_anything_is_asked(
         ((*ca, "--tls-cert", str(cert)), "--tls-key"),
         (("--tls-cert", str(cert), "--tls-key", str(key)), "--tls-ca"),
     ):
-        refused = ask("workload", "run", load, "--agents", plain.address, *words)
+        refused = cli("workload", "run", load, "--agents", plain.address, *words)
         assert refused.returncode == 2
         assert told in refused.stderr
-    assert json.loads(ask("workload", "list", "--json").stdout) == {"workloads": []}
+    assert json.loads(cli("workload", "list", "--json").stdout) == {"workloads": []}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from rich.console import Console
-from tests.cli.shop import Ask, Shop
+from tests.cli.shop import RunCli, Shop
 from tests.programs import Program
 from tests.systems.fleet.fleets import fleet, gated, moves, states
 from tests.waiting import PATIENCE_S, PROGRAM_S, until_so
@@ -57,26 +57,28 @@ def until_busy(running: Program) -> None:
     raise AssertionError(running.stderr.read() if running.stderr else "it ended")
 
 
-def test_a_workload_is_run_shown_listed_and_saved(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
-    done = ask("workload", "run", load(shop, agents, operations="100"), "--out", "results", "--json")
+def test_a_workload_is_run_shown_listed_and_saved(
+    cli: RunCli, shop: Shop, agents: list[AgentProcess]
+) -> None:
+    done = cli("workload", "run", load(shop, agents, operations="100"), "--out", "results", "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert (answer["result"]["verdict"], answer["result"]["operations"]) == ("COMPLETE", 200)
     saved = {path.name for path in (shop.folder / "results").iterdir()}
     assert saved == {"result.json", "seconds.csv", "latencies.hlog", "report.html"}
     assert json.loads((shop.folder / "results" / "result.json").read_text()) == answer["result"]
-    listed = ask("workload", "list").stdout.split("\t")
+    listed = cli("workload", "list").stdout.split("\t")
     assert listed[:4] == [answer["job_id"], "COMPLETED", "load", "2"]
-    shown = ask("workload", "show", answer["job_id"])
+    shown = cli("workload", "show", answer["job_id"])
     assert "All agents completed." in shown.stdout
     assert shown.stdout.count("COMPLETED\t100") == 2
-    watched = ask("workload", "watch", answer["job_id"], "--json")
+    watched = cli("workload", "watch", answer["job_id"], "--json")
     assert watched.returncode == 0
     assert {each["final"] for each in json.loads(watched.stdout)["agents"]} == {"COMPLETED"}
 
 
 def test_ctrl_c_leaves_every_agent_idle_and_saves_what_there_is(
-    ask: Ask, shop: Shop, agents: list[AgentProcess]
+    cli: RunCli, shop: Shop, agents: list[AgentProcess]
 ) -> None:
     running = shop.start("workload", "run", load(shop, agents), "--out", "results")
     until_busy(running)
@@ -87,17 +89,19 @@ def test_ctrl_c_leaves_every_agent_idle_and_saves_what_there_is(
     assert asyncio.run(states(agents)) == ["IDLE", "IDLE"]
     saved = json.loads((shop.folder / "results" / "result.json").read_text())
     assert (saved["verdict"], saved["operations"] > 0) == ("ABORTED", True)
-    job_id = ask("workload", "list").stdout.split("\t")[0]
-    shown = json.loads(ask("workload", "show", job_id, "--json").stdout)
+    job_id = cli("workload", "list").stdout.split("\t")[0]
+    shown = json.loads(cli("workload", "show", job_id, "--json").stdout)
     assert (shown["job"]["state"], shown["result"]["verdict"]) == ("CANCELED", "ABORTED")
     assert {(each["state"], each["final"]) for each in shown["agents"]} == {("IDLE", "ABORTED")}
 
 
-def test_somebody_else_can_abort_it(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
+def test_a_workload_can_be_aborted_by_another_process(
+    cli: RunCli, shop: Shop, agents: list[AgentProcess]
+) -> None:
     running = shop.start("workload", "run", load(shop, agents))
     until_busy(running)
-    job_id = ask("workload", "list").stdout.split("\t")[0]
-    assert ask("workload", "abort", job_id, "--reason", "wrong target").returncode == 0
+    job_id = cli("workload", "list").stdout.split("\t")[0]
+    assert cli("workload", "abort", job_id, "--reason", "wrong target").returncode == 0
     running.communicate(timeout=PROGRAM_S)
     assert running.returncode == 4
     assert shop.job(job_id).stop_reason is not None
@@ -113,32 +117,32 @@ def test_agents_whose_controller_is_killed_stop_by_themselves(shop: Shop, agents
     assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
 
 
-def test_a_workload_whose_controller_is_gone_is_shown_as_one_that_nobody_drives(
-    ask: Ask, shop: Shop, agents: list[AgentProcess]
+def test_a_workload_whose_controller_was_killed_is_shown_as_having_no_controller(
+    cli: RunCli, shop: Shop, agents: list[AgentProcess]
 ) -> None:
     """Without a server nothing sweeps the store, and it was RUNNING with both agents half an hour later."""
     running = shop.start("workload", "run", load(shop, agents))
     until_busy(running)
-    alive = ask("workload", "list")
+    alive = cli("workload", "list")
     assert "agents running" in alive.stdout
     assert "no controller drives it" not in alive.stdout
     running.kill()
     running.communicate(timeout=PROGRAM_S)
     shop.later(1_800)
-    listed = ask("workload", "list")
+    listed = cli("workload", "list")
     assert re.search(r"no controller drives it: its lease expired 2\d min ago", listed.stdout)
     assert "agents running" not in listed.stdout
     job_id = listed.stdout.split("\t")[0]
-    shown = ask("workload", "show", job_id)
+    shown = cli("workload", "show", job_id)
     assert "no controller drives it" in shown.stdout
     assert shown.stdout.count("no report since ") == 2
-    assert json.loads(ask("workload", "show", job_id, "--json").stdout)["driven"] is False
-    assert ask("workload", "watch", job_id).returncode == 3, "whoever looks ends it"
+    assert json.loads(cli("workload", "show", job_id, "--json").stdout)["driven"] is False
+    assert cli("workload", "watch", job_id).returncode == 3, "whoever looks ends it"
 
 
 @pytest.mark.long  # libfaketime makes it slow; test_clocks_and_start.py has the rule
 @pytest.mark.parametrize("step_s", [30, -30])
-def test_a_controller_whose_clock_is_set_while_its_agents_are_ready_starts_them_as_it_said(
+def test_a_clock_step_on_the_controller_does_not_change_the_start_time_of_its_ready_agents(
     shop: Shop, agents: list[AgentProcess], step_s: int
 ) -> None:
     clock, gate = shop.folder / "clock", shop.folder / "gate"
@@ -168,18 +172,18 @@ def test_a_controller_whose_clock_is_set_while_its_agents_are_ready_starts_them_
     assert step_s < 0 or lasted_s > step_s, "its clock was set while it ran"
 
 
-def test_a_file_with_faults_is_reported_with_lines_and_columns(ask: Ask, shop: Shop) -> None:
+def test_a_file_with_faults_is_reported_with_lines_and_columns(cli: RunCli, shop: Shop) -> None:
     (shop.folder / "load.yml").write_text("kind: sleep\nrate: fast\n")
-    refused = ask("workload", "run", "load.yml", "--agents", "a.example")
+    refused = cli("workload", "run", "load.yml", "--agents", "a.example")
     assert refused.returncode == 2
     assert "load.yml:2:7: this has to be a number" in refused.stderr
-    missing = ask("workload", "run", "nothing.yml")
+    missing = cli("workload", "run", "nothing.yml")
     assert (missing.returncode, "nothing.yml cannot be read" in missing.stderr) == (2, True)
 
 
-def test_agents_that_are_not_there_are_named(ask: Ask, shop: Shop) -> None:
+def test_agents_that_are_not_there_are_named(cli: RunCli, shop: Shop) -> None:
     (shop.folder / "load.yml").write_text(LOAD)
-    refused = ask("workload", "run", "load.yml", "--agents", "127.0.0.1:1")
+    refused = cli("workload", "run", "load.yml", "--agents", "127.0.0.1:1")
     assert refused.returncode == 2
     assert "Nothing was started" in refused.stderr
     assert "127.0.0.1:1 does not answer" in refused.stderr

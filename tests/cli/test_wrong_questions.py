@@ -12,7 +12,7 @@ import pytest
 from interlock.cli.errors import print_error, print_unexpected
 from interlock.errors import CannotLoad, InterlockError, TransitionNotAllowed, UnknownState
 
-Ask = Callable[..., CompletedProcess[str]]
+RunCli = Callable[..., CompletedProcess[str]]
 
 
 @pytest.mark.parametrize(
@@ -34,54 +34,56 @@ Ask = Callable[..., CompletedProcess[str]]
         ),
     ],
 )
-def test_a_name_that_cannot_be_loaded_says_why_and_what_to_do(
-    ask: Ask, name: str, sentence: str, todo: str
+def test_the_error_for_a_machine_that_cannot_be_loaded_gives_the_reason_and_the_remedy(
+    cli: RunCli, name: str, sentence: str, todo: str
 ) -> None:
-    answer = ask("machine", "show", name)
+    answer = cli("machine", "show", name)
     first, *_, last = answer.stderr.removeprefix("a module that talks\n").splitlines()
     assert (answer.returncode, answer.stdout) == (2, "")
     assert sentence in first
     assert last.startswith(f"→ {todo}")
 
 
-def test_check_of_a_module_that_cannot_be_imported_is_a_wrong_question(ask: Ask) -> None:
-    assert ask("machine", "check", "broken:X").returncode == 2
+def test_check_of_a_module_that_cannot_be_imported_is_a_wrong_question(cli: RunCli) -> None:
+    assert cli("machine", "check", "broken:X").returncode == 2
 
 
-def test_showing_a_malformed_machine_lists_its_faults(ask: Ask) -> None:
-    answer = ask("machine", "show", "faulty:DOOR")
+def test_showing_a_malformed_machine_lists_its_faults(cli: RunCli) -> None:
+    answer = cli("machine", "show", "faulty:DOOR")
     assert answer.returncode == 2
     assert "unexplained: the state open has no description" in answer.stderr
 
 
-def test_a_file_that_is_no_blueprint_says_what_is_wrong_with_it(ask: Ask, folder: Path) -> None:
+def test_a_file_that_is_not_a_blueprint_is_refused_with_an_error_that_names_it(
+    cli: RunCli, folder: Path
+) -> None:
     (folder / "bad.json").write_text('{"machine": 3}', encoding="utf-8")
-    answer = ask("machine", "diff", "bad.json", "job")
+    answer = cli("machine", "diff", "bad.json", "job")
     assert answer.returncode == 2
     assert "bad.json is not the blueprint of a machine" in answer.stderr
 
 
-def test_a_wrong_command_is_answered_with_the_nearest_one(ask: Ask) -> None:
-    answer = ask("machine", "lst")
+def test_a_wrong_command_is_answered_with_the_nearest_one(cli: RunCli) -> None:
+    answer = cli("machine", "lst")
     assert answer.returncode == 2
     assert "Did you mean 'list'?" in answer.stderr
 
 
-def test_loading_leaves_the_import_path_as_it_was(ask: Ask) -> None:
+def test_loading_leaves_the_import_path_as_it_was(cli: RunCli) -> None:
     before = list(sys.path)
-    ask("machine", "show", "doors:DOOR")
-    ask("machine", "show", "broken:X")
+    cli("machine", "show", "doors:DOOR")
+    cli("machine", "show", "broken:X")
     assert sys.path == before
 
 
-def test_an_error_says_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_does_not_repeat_the_allowed_names_of_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     print_error(UnknownState("opne", ("open", "closed"), where="door"), as_json=False)
     assert capsys.readouterr().err == (
         "Error: There is no state 'opne' of door. Did you mean open?\n→ Use one of: open, closed.\n"
     )
 
 
-def test_an_error_shows_what_is_allowed_and_its_facts_only_when_asked_to(
+def test_an_error_always_lists_the_allowed_events_and_shows_its_facts_only_in_debug_mode(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = TransitionNotAllowed(
@@ -99,7 +101,9 @@ def test_an_error_without_advice_ends_with_its_sentence(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "Error: No.\n"
 
 
-def test_what_nobody_foresaw_is_one_line_and_how_to_see_more(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unexpected_exception_prints_one_line_and_the_command_for_a_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code = print_unexpected(KeyError("x"), ["machine", "list"], as_json=False)
     assert code == 70
     assert capsys.readouterr().err == (
@@ -109,10 +113,10 @@ def test_what_nobody_foresaw_is_one_line_and_how_to_see_more(capsys: pytest.Capt
 
 
 def test_an_unforeseen_error_in_a_command_reaches_no_user_as_a_traceback(
-    ask: Ask, folder: Path, monkeypatch: pytest.MonkeyPatch
+    cli: RunCli, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "odd.py").write_text("class O:\n  def __getattr__(self, n): raise OSError('odd')\no = O()\n")
-    answer = ask("machine", "show", "odd:o.x")
+    answer = cli("machine", "show", "odd:o.x")
     assert answer.returncode == 70
     assert "Unexpected OSError: odd." in answer.stderr
     assert "Traceback" not in answer.stderr

@@ -23,7 +23,7 @@ async def guarded() -> AsyncIterator[Running]:
         yield one
 
 
-async def test_an_address_that_does_not_exist_is_told_only_to_those_who_are_let_in(guarded: Running) -> None:
+async def test_an_unknown_path_returns_404_only_to_authenticated_clients(guarded: Running) -> None:
     assert (await guarded.client().get("/nowhere")).status_code == 401
     assert (await guarded.client(await guarded.token(Role.VIEWER)).get("/nowhere")).status_code == 404
 
@@ -142,7 +142,7 @@ async def test_for_a_token_that_is_confined_to_queues_the_others_do_not_exist(gu
     assert (await guarded.parts.runtime.jobs.get(theirs)).state == "PENDING"
 
 
-async def test_on_this_machine_tokens_are_asked_for_as_soon_as_there_is_one(tmp_path: object) -> None:
+async def test_a_server_on_loopback_requires_a_token_once_one_exists(tmp_path: object) -> None:
     url = f"sqlite:///{tmp_path}/interlock.db"
     async with running(url) as first:
         assert (await first.client().get("/api/jobs")).status_code == 200
@@ -152,7 +152,7 @@ async def test_on_this_machine_tokens_are_asked_for_as_soon_as_there_is_one(tmp_
         assert (await second.client(token).get("/api/jobs")).status_code == 200
 
 
-async def test_where_no_token_is_asked_for_a_bad_one_is_refused_all_the_same(server: Running) -> None:
+async def test_an_invalid_token_is_refused_even_if_no_token_is_required(server: Running) -> None:
     assert (await server.client("il_nonsense").get("/api/jobs")).status_code == 401
 
 
@@ -160,7 +160,7 @@ async def test_where_no_token_is_asked_for_a_bad_one_is_refused_all_the_same(ser
 
 
 @pytest.mark.parametrize("name", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
-async def test_a_name_that_leads_to_this_machine_does_not_speak_for_it(server: Running, name: str) -> None:
+async def test_a_request_with_a_foreign_host_header_is_refused_with_421(server: Running, name: str) -> None:
     for path in ("/api/jobs", "/healthz"):
         answer = await server.client().get(path, headers={"Host": name})
         assert (answer.status_code, answer.json()["code"]) == (421, "wrong_host")

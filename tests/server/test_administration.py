@@ -21,7 +21,7 @@ from interlock.systems.settings import Settings
 from interlock.wire.access import Role
 
 
-async def test_a_server_tells_how_it_is_with_the_last_error_of_each_loop(
+async def test_a_server_reports_its_health_with_the_last_error_of_each_loop(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     await server.parts.runtime.figures.round()

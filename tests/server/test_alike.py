@@ -50,7 +50,7 @@ async def test_the_same_failure_is_counted_whatever_numbers_and_ids_are_in_it(
     assert await of(client, waits) == {"number": 0, "looked_at": 0}
 
 
-async def test_the_number_of_jobs_looked_at_is_limited_and_the_answer_says_so(
+async def test_the_number_of_scanned_jobs_is_limited_and_the_response_reports_more(
     client: httpx2.AsyncClient, server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = [await fail(server, f"boom {number}") for number in range(5)]

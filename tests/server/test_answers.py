@@ -180,7 +180,9 @@ async def test_what_happens_is_counted(server: Running, client: httpx2.AsyncClie
         assert line in text, f"{line} is not in\n{text}"
 
 
-async def test_a_server_says_that_it_is_alive_and_ready(server: Running, client: httpx2.AsyncClient) -> None:
+async def test_a_server_reports_liveness_always_and_readiness_until_it_stops(
+    server: Running, client: httpx2.AsyncClient
+) -> None:
     assert (await client.get("/healthz")).json() == {"status": "ok"}
     ready = await client.get("/readyz")
     assert ready.status_code == 200
@@ -191,7 +193,7 @@ async def test_a_server_says_that_it_is_alive_and_ready(server: Running, client:
     assert (await client.get("/healthz")).status_code == 200
 
 
-async def test_the_head_of_an_answer_can_be_asked_for_alone(client: httpx2.AsyncClient) -> None:
+async def test_a_head_request_returns_the_headers_without_a_body(client: httpx2.AsyncClient) -> None:
     head = await client.head("/api/jobs")
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["x-content-type-options"] == "nosniff"

@@ -145,7 +145,7 @@ async def test_even_where_forks_are_trusted_none_chooses_a_task(hooked: Running)
 
 
 @pytest.mark.parametrize(("role", "given"), [(Role.SUBMITTER, False), (Role.OPERATOR, True)])
-async def test_what_a_submitter_says_about_the_repository_opens_no_secret(
+async def test_a_repository_claimed_by_a_submitter_grants_no_secret(
     hooked: Running, monkeypatch: pytest.MonkeyPatch, role: Role, given: bool
 ) -> None:
     monkeypatch.setenv("INTERLOCK_SECRET_DEPLOY", "correct horse battery")
@@ -161,7 +161,7 @@ async def test_what_a_submitter_says_about_the_repository_opens_no_secret(
         assert "the repository that a submitter claims does not count" in view.error
 
 
-async def test_secrets_that_no_policy_names_are_told_when_the_server_starts(
+async def test_a_server_logs_at_startup_which_secrets_no_policy_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("INTERLOCK_SECRET_FORGOTTEN", "correct horse battery")

@@ -91,7 +91,7 @@ async def test_nothing_is_taken_under_a_lease_that_has_ended_or_is_none(
     assert files(blobs) == []
 
 
-async def test_a_body_that_is_too_large_is_refused_whether_it_says_so_or_not(
+async def test_an_upload_that_is_too_large_is_refused_with_or_without_a_content_length(
     server: Running, client: httpx2.AsyncClient, blobs: Path
 ) -> None:
     await server.submit()

@@ -160,7 +160,7 @@ class Town:
 
 
 @pytest.mark.parametrize("role", pick((Role.ADMIN, Role.RUNNER), tuple(Role)))
-async def test_no_route_tells_a_confined_token_anything_of_another_queue(
+async def test_no_route_shows_a_confined_token_anything_of_another_queue(
     guarded: Running, role: Role
 ) -> None:
     town = await Town(guarded).build()
@@ -226,7 +226,7 @@ async def test_a_job_of_another_queue_is_refused_in_the_same_words_as_one_that_i
         assert json.dumps(told[0]).replace(theirs, missing) == json.dumps(told[1]), path
 
 
-async def test_the_name_of_a_request_does_not_say_how_many_there_were(guarded: Running) -> None:
+async def test_request_ids_do_not_reveal_the_number_of_requests(guarded: Running) -> None:
     client = guarded.client()
     names = [(await client.get("/healthz")).headers["x-request-id"] for _ in range(20)]
     steps = {abs(int(after, 16) - int(before, 16)) for before, after in pairwise(names)}
@@ -234,7 +234,9 @@ async def test_the_name_of_a_request_does_not_say_how_many_there_were(guarded: R
     assert min(steps) > 1_000
 
 
-async def test_what_other_queues_have_caused_is_told_without_their_ids_and_errors(guarded: Running) -> None:
+async def test_a_confined_token_sees_effects_of_other_queues_without_their_ids_and_errors(
+    guarded: Running,
+) -> None:
     town = await Town(guarded).build()
     client = guarded.client(await guarded.token(Role.VIEWER, "confined", queues=(MINE,)))
     parent, guest = town.mine[2], town.mine[-3]
@@ -265,7 +267,7 @@ async def paged(
 
 
 @pytest.mark.parametrize("queues", [(MINE,), (MINE, "empty")])
-async def test_cursors_of_a_confined_token_lead_through_the_list_and_say_nothing(
+async def test_cursors_of_a_confined_token_page_through_the_list_and_reveal_no_ids(
     guarded: Running, queues: tuple[str, ...]
 ) -> None:
     mine = []

@@ -71,7 +71,7 @@ async def test_a_cancel_that_comes_together_with_the_deadline_is_not_swallowed()
             await task
 
 
-async def test_one_limit_inside_another_is_told_from_it() -> None:
+async def test_an_expired_inner_deadline_does_not_expire_the_outer_one() -> None:
     loop = asyncio.get_running_loop()
     body, answer = Deadlines(1.0), Deadlines(5.0)
     outer, inner = answer(), body()

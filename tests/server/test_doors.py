@@ -67,7 +67,9 @@ async def test_a_token_that_another_process_makes_closes_the_door(tmp_path: Path
         assert (await server.client(token).get("/api/jobs")).status_code == 200
 
 
-async def test_the_door_is_found_closed_also_when_the_journal_says_nothing(server: Running) -> None:
+async def test_a_server_requires_a_token_once_one_exists_even_if_it_misses_the_journal_entry(
+    server: Running,
+) -> None:
     server.parts.door.believed_s = 0.0
     server.parts.following._readers.clear()
     await server.token(Role.VIEWER)
@@ -95,7 +97,7 @@ async def test_a_store_that_does_not_answer_opens_no_door(
     assert (await server.client().get("/healthz")).status_code == 200
 
 
-async def test_many_requests_at_once_ask_the_store_once_whether_there_is_a_token(
+async def test_concurrent_requests_query_the_store_at_most_once_for_an_existing_token(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = 0
@@ -122,7 +124,7 @@ async def test_streams_without_a_token_end_when_the_door_closes(server: Running)
     assert await refuses(server)
 
 
-async def test_a_server_that_was_told_to_need_no_token_goes_on_without() -> None:
+async def test_a_server_configured_without_tokens_requires_none_after_one_is_created() -> None:
     async with running(settings=any_port(tokens_required=False)) as server:
         await server.token(Role.VIEWER)
         assert (await server.client().get("/api/jobs")).status_code == 200
@@ -211,13 +213,17 @@ async def test_a_foreign_name_is_fine_once_there_is_a_token(tmp_path: Path) -> N
         ),
     ],
 )
-async def test_the_announcement_says_who_is_let_in(settings: dict[str, Any], access: str) -> None:
+async def test_the_startup_message_shows_which_clients_have_access(
+    settings: dict[str, Any], access: str
+) -> None:
     async with running(settings=any_port(**settings)) as server:
         (line,) = [line for line in announcement(server.url, server.parts) if "access" in line]
         assert line.removeprefix("  access  ").split(":")[0] == access
 
 
-async def test_the_announcement_says_where_the_dashboard_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_startup_message_shows_the_dashboard_url_or_how_to_build_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with running() as server:
         for files, said in (({"/index.html": None}, f"{server.url}/"), ({}, "make dashboard")):
             monkeypatch.setattr(web, "built", lambda files=files: files)

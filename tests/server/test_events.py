@@ -33,14 +33,14 @@ async def test_what_happens_is_reported_as_it_happens(server: Running, client: h
     assert [entry["version"] for entry in told] == [1, 2, 3]
 
 
-async def test_a_stream_says_at_once_where_it_begins(server: Running, client: httpx2.AsyncClient) -> None:
+async def test_a_stream_sends_its_initial_cursor_at_once(server: Running, client: httpx2.AsyncClient) -> None:
     async with listening(client) as events:
         assert events.cursor == server.parts.following.cursor
         assert events.response.headers["content-type"].startswith("text/event-stream")
         assert events.response.headers["cache-control"] == "no-store"
 
 
-async def test_a_script_that_asks_for_it_is_told_where_the_stream_begins(
+async def test_a_stream_sends_a_begin_event_only_if_requested(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     for asked, event in ((False, []), (True, ["event: begin", "data: {}"])):
@@ -122,13 +122,13 @@ async def test_what_makes_no_sense_is_reported_before_the_stream_begins(
     assert (answer.status_code, answer.json()["code"]) == (422, code)
 
 
-async def test_only_the_head_can_be_asked_for(client: httpx2.AsyncClient) -> None:
+async def test_a_head_request_to_the_event_stream_returns_at_once(client: httpx2.AsyncClient) -> None:
     answer = await client.head("/api/events")
     assert answer.status_code == 200
     assert (await client.get("/healthz")).status_code == 200
 
 
-async def test_a_gap_is_told_where_something_was_pruned_before_it_was_read(
+async def test_a_stream_sends_a_gap_event_if_entries_after_the_cursor_were_pruned(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     async with listening(client) as events:

@@ -22,7 +22,7 @@ WORKERS = "/api/workers"
 HELD = "/api/supervisor/workers"
 
 
-class Desk:
+class Api:
     """Somebody with a token, and what they have made."""
 
     def __init__(self, server: Running, client: httpx2.AsyncClient, runner: httpx2.AsyncClient) -> None:
@@ -87,63 +87,63 @@ class Repeat(NamedTuple):
     """One route: what there has to be before, and what is asked then."""
 
     name: str
-    ask: Callable[[Desk], Awaitable[tuple[str, dict[str, Any]]]]
+    ask: Callable[[Api], Awaitable[tuple[str, dict[str, Any]]]]
 
 
-def _about(path: str, make: Callable[[Desk], Awaitable[str]], **body: Any) -> Any:
-    async def ask(desk: Desk) -> tuple[str, dict[str, Any]]:
-        return path.format(await make(desk)), body
+def _about(path: str, make: Callable[[Api], Awaitable[str]], **body: Any) -> Any:
+    async def ask(api: Api) -> tuple[str, dict[str, Any]]:
+        return path.format(await make(api)), body
 
     return ask
 
 
-async def _nothing(_: Desk) -> str:
+async def _nothing(_: Api) -> str:
     return ""
 
 
-async def _token(desk: Desk) -> str:
-    await desk.post("/api/tokens", name="spare", role="viewer")
+async def _token(api: Api) -> str:
+    await api.post("/api/tokens", name="spare", role="viewer")
     return "spare"
 
 
-async def _paused_queue(desk: Desk) -> str:
-    await desk.post("/api/queues/pause", queue="mail")
+async def _paused_queue(api: Api) -> str:
+    await api.post("/api/queues/pause", queue="mail")
     return ""
 
 
 NIGHTLY = {"name": "nightly", "schedule": {"every": "1h", "job": {"task": "t"}}}
 
 
-async def _schedule(desk: Desk) -> str:
-    await desk.post("/api/schedules", **NIGHTLY)
+async def _schedule(api: Api) -> str:
+    await api.post("/api/schedules", **NIGHTLY)
     return "nightly"
 
 
-async def _paused_schedule(desk: Desk) -> str:
-    await desk.post(f"/api/schedules/{await _schedule(desk)}/pause")
+async def _paused_schedule(api: Api) -> str:
+    await api.post(f"/api/schedules/{await _schedule(api)}/pause")
     return "nightly"
 
 
-async def _limit(desk: Desk) -> str:
-    await desk.post("/api/limits", limit="vendor-x", spec={"max": 5})
+async def _limit(api: Api) -> str:
+    await api.post("/api/limits", limit="vendor-x", spec={"max": 5})
     return "vendor-x"
 
 
-async def _dead_letter(desk: Desk) -> str:
-    return await failed_job(desk.server)
+async def _dead_letter(api: Api) -> str:
+    return await failed_job(api.server)
 
 
-async def _approval(desk: Desk) -> str:
-    return await waiting_approval(desk.server)
+async def _approval(api: Api) -> str:
+    return await waiting_approval(api.server)
 
 
-async def _batch(desk: Desk) -> str:
-    made = await desk.post("/api/batches", jobs=[{"task": "t"}])
+async def _batch(api: Api) -> str:
+    made = await api.post("/api/batches", jobs=[{"task": "t"}])
     return str(made["batch_id"])
 
 
 REPEATS = (
-    Repeat("signalJob", _about("/api/jobs/{}/signals", Desk.job, name="paid", data={"sum": 3})),
+    Repeat("signalJob", _about("/api/jobs/{}/signals", Api.job, name="paid", data={"sum": 3})),
     Repeat("approveApproval", _about("/api/approvals/{}/approve", _approval, comment="fine")),
     Repeat("rejectApproval", _about("/api/approvals/{}/reject", _approval, comment="no")),
     Repeat("createBatch", _about("/api/batches", _nothing, jobs=[{"task": "t"}])),
@@ -161,21 +161,21 @@ REPEATS = (
     Repeat("setLimit", _about("/api/limits", _nothing, limit="vendor-x", spec={"max": 5})),
     Repeat("deleteLimit", _about("/api/limits/delete", _limit, limit="vendor-x")),
     Repeat("submitJobs", _about("/api/jobs", _nothing, task="t")),
-    Repeat("cancelJob", _about("/api/jobs/{}/cancel", Desk.job)),
-    Repeat("retryJob", _about("/api/jobs/{}/retry", Desk.ended_job)),
+    Repeat("cancelJob", _about("/api/jobs/{}/cancel", Api.job)),
+    Repeat("retryJob", _about("/api/jobs/{}/retry", Api.ended_job)),
     Repeat("retryDeadLetter", _about("/api/dead-letters/{}/retry", _dead_letter, input={"x": 1})),
     Repeat("discardDeadLetter", _about("/api/dead-letters/{}/discard", _dead_letter)),
     Repeat(
         "actOnDeadLetters",
         _about("/api/dead-letters/actions", _dead_letter, filter="queue:letters", action="discard"),
     ),
-    Repeat("actOnJobs", _about("/api/jobs/actions", Desk.job, filter="state:pending", action="cancel")),
+    Repeat("actOnJobs", _about("/api/jobs/actions", Api.job, filter="state:pending", action="cancel")),
     Repeat("registerWorker", _about(WORKERS, _nothing, name="anna")),
-    Repeat("startWorker", _about(f"{WORKERS}/{{}}/start", Desk.worker)),
-    Repeat("pauseWorker", _about(f"{HELD}/{{}}/pause", lambda desk: desk.worker("start"))),
-    Repeat("resumeWorker", _about(f"{HELD}/{{}}/resume", lambda desk: desk.worker("start", "pause"))),
-    Repeat("drainWorker", _about(f"{HELD}/{{}}/drain", lambda desk: desk.worker("start"))),
-    Repeat("terminateWorker", _about(f"{HELD}/{{}}/terminate", lambda desk: desk.worker("start"))),
+    Repeat("startWorker", _about(f"{WORKERS}/{{}}/start", Api.worker)),
+    Repeat("pauseWorker", _about(f"{HELD}/{{}}/pause", lambda api: api.worker("start"))),
+    Repeat("resumeWorker", _about(f"{HELD}/{{}}/resume", lambda api: api.worker("start", "pause"))),
+    Repeat("drainWorker", _about(f"{HELD}/{{}}/drain", lambda api: api.worker("start"))),
+    Repeat("terminateWorker", _about(f"{HELD}/{{}}/terminate", lambda api: api.worker("start"))),
     Repeat(
         "actOnWorkers",
         _about(f"{HELD}/actions", lambda d: d.worker("start"), filter="state:running", action="pause"),
@@ -183,20 +183,20 @@ REPEATS = (
     Repeat("pauseQueue", _about("/api/queues/pause", _nothing, queue="mail")),
     Repeat("resumeQueue", _about("/api/queues/resume", _paused_queue, queue="mail")),
     Repeat("submitRun", _about("/api/runs", _nothing, **PLAN)),
-    Repeat("cancelRun", _about("/api/runs/{}/cancel", Desk.run)),
-    Repeat("approveRun", _about("/api/runs/{}/approve", lambda desk: desk.run(FORK))),
-    Repeat("declineRun", _about("/api/runs/{}/decline", lambda desk: desk.run(FORK))),
-    Repeat("rerun", _about("/api/runs/{}/rerun", lambda desk: desk.run(ended=True))),
-    Repeat("actOnRuns", _about("/api/runs/actions", Desk.run, filter="workflow:ci", action="cancel")),
+    Repeat("cancelRun", _about("/api/runs/{}/cancel", Api.run)),
+    Repeat("approveRun", _about("/api/runs/{}/approve", lambda api: api.run(FORK))),
+    Repeat("declineRun", _about("/api/runs/{}/decline", lambda api: api.run(FORK))),
+    Repeat("rerun", _about("/api/runs/{}/rerun", lambda api: api.run(ended=True))),
+    Repeat("actOnRuns", _about("/api/runs/actions", Api.run, filter="workflow:ci", action="cancel")),
     Repeat("startSimulation", _about("/api/simulations", _nothing, run_id="flu", task="flu")),
-    Repeat("pauseSimulation", _about("/api/simulations/{}/pause", lambda desk: desk.simulation("running"))),
+    Repeat("pauseSimulation", _about("/api/simulations/{}/pause", lambda api: api.simulation("running"))),
     Repeat(
         "resumeSimulation",
-        _about("/api/simulations/{}/resume", lambda desk: desk.simulation("running", "interrupted")),
+        _about("/api/simulations/{}/resume", lambda api: api.simulation("running", "interrupted")),
     ),
-    Repeat("cancelSimulation", _about("/api/simulations/{}/cancel", lambda desk: desk.simulation("running"))),
+    Repeat("cancelSimulation", _about("/api/simulations/{}/cancel", lambda api: api.simulation("running"))),
     Repeat(
-        "transitionSimulation", _about("/api/simulations/{}/transition", Desk.simulation, status="running")
+        "transitionSimulation", _about("/api/simulations/{}/transition", Api.simulation, status="running")
     ),
     Repeat("startWorkload", _about("/api/workload-jobs", _nothing, workload=ASKED)),
     Repeat("revokeToken", _about("/api/tokens/{}/revoke", _token)),
@@ -213,12 +213,12 @@ def test_every_route_that_takes_a_request_id_is_in_the_table() -> None:
 @pytest.mark.parametrize("repeat", REPEATS, ids=lambda each: each.name)
 async def test_a_repeat_over_http_gets_the_first_answer_to_the_byte(server: Running, repeat: Repeat) -> None:
     admin, runner = [server.client(await server.token(role)) for role in (Role.ADMIN, Role.RUNNER)]
-    desk = Desk(server, admin, runner)
-    path, body = await repeat.ask(desk)
+    api = Api(server, admin, runner)
+    path, body = await repeat.ask(api)
     client = runner if repeat.name == "registerWorker" else admin
     first = await client.post(path, json={**body, "request_id": "order-17"})
     assert first.status_code < 300, first.text
-    await desk.change()
+    await api.change()
     again = await client.post(path, json=body, headers={"Idempotency-Key": "order-17"})
     assert (again.status_code, again.content) == (first.status_code, first.content)
     entries = (await server.parts.store.feed(after="", limit=1_000)).entries
@@ -230,13 +230,13 @@ async def test_a_repeat_gets_the_first_answer_also_when_the_record_was_pruned(
     server: Running, repeat: Repeat
 ) -> None:
     admin, runner = [server.client(await server.token(role)) for role in (Role.ADMIN, Role.RUNNER)]
-    desk = Desk(server, admin, runner)
-    path, body = await repeat.ask(desk)
+    api = Api(server, admin, runner)
+    path, body = await repeat.ask(api)
     client = runner if repeat.name == "registerWorker" else admin
     first = await client.post(path, json={**body, "request_id": "order-17"})
     assert first.status_code < 300, first.text
-    await desk.change()
-    await desk.prune()
+    await api.change()
+    await api.prune()
     again = await client.post(path, json={**body, "request_id": "order-17"})
     assert (again.status_code, again.content) == (first.status_code, first.content)
     stranger = await client.post(path, json={**body, "request_id": "another"})
@@ -244,23 +244,23 @@ async def test_a_repeat_gets_the_first_answer_also_when_the_record_was_pruned(
 
 
 async def test_the_same_id_for_another_bulk_is_refused(server: Running) -> None:
-    desk = Desk(server, server.client(), server.client())
-    await desk.job()
+    api = Api(server, server.client(), server.client())
+    await api.job()
     asked = {"filter": "state:pending", "action": "cancel", "request_id": "order-17"}
-    assert (await desk.client.post("/api/jobs/actions", json=asked)).status_code == 200
-    other = await desk.client.post("/api/jobs/actions", json={**asked, "filter": "queue:mail"})
+    assert (await api.client.post("/api/jobs/actions", json=asked)).status_code == 200
+    other = await api.client.post("/api/jobs/actions", json={**asked, "filter": "queue:mail"})
     assert (other.status_code, other.json()["code"]) == (409, "request_id_reused")
     assert other.json()["facts"]["request_id"] == "order-17"
 
 
 async def test_a_confined_token_gets_the_first_answer_also_when_the_job_was_pruned(server: Running) -> None:
     client = server.client(await server.token(Role.ADMIN, "confined", queues=("mine",)))
-    desk = Desk(server, client, client)
+    api = Api(server, client, client)
     job_id = await server.submit(queue="mine")
     path, asked = f"/api/jobs/{job_id}/cancel", {"request_id": "order-17"}
     first = await client.post(path, json=asked)
     assert first.status_code == 200, first.text
-    await desk.prune()
+    await api.prune()
     again = await client.post(path, json=asked)
     assert (again.status_code, again.content) == (first.status_code, first.content)
     assert (await client.post(path, json={"request_id": "another"})).status_code == 404

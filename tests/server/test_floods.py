@@ -347,7 +347,9 @@ async def test_a_connection_whose_token_is_being_looked_up_is_not_closed(
             assert [answer.status_code for answer in await asyncio.gather(*looking)] == [200] * 6
 
 
-async def test_a_server_whose_connections_all_wait_for_an_answer_says_so(waiting_for_ever: None) -> None:
+async def test_a_server_whose_connections_are_all_in_use_by_long_polls_returns_503(
+    waiting_for_ever: None,
+) -> None:
     async with running(settings=any_port(max_connections=2)) as server:
         client = server.client()
         polls = [asyncio.create_task(client.post("/api/runner/lease", json=poll(f"r{n}"))) for n in range(2)]

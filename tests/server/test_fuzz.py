@@ -60,7 +60,9 @@ def spread(cases: Sequence[Case]) -> Sequence[Case]:
 
 
 @pytest.mark.parametrize("label", LABELS[pick(2, 0) :: pick(12, 1)])
-def test_whatever_comes_by_chance_is_answered_as_the_document_says(label: str, tmp_path: Path) -> None:
+def test_random_requests_get_responses_that_conform_to_the_openapi_document(
+    label: str, tmp_path: Path
+) -> None:
     with world(tmp_path) as one:
         sent = 0
         for number in MORE_AND_MORE:
@@ -94,13 +96,15 @@ def test_answers_follow_the_document_with_a_token_and_without(route: Route, tmp_
 
 
 @pytest.mark.parametrize("first", [(), (fuzzing.waiting,), PLACES], ids=len)
-def test_whatever_answers_lead_to_can_be_asked_for(first: Sequence[fuzzing.Place], tmp_path: Path) -> None:
+def test_responses_to_requests_that_follow_links_conform_to_the_openapi_document(
+    first: Sequence[fuzzing.Place], tmp_path: Path
+) -> None:
     answered = fuzzing.walk(tmp_path, first=first, scenarios=SCENARIOS, steps=STEPS)
     assert answered.total() > SCENARIOS * 2
     assert any(answered[label, 200] for label in FOLLOWED), "nobody followed a link"
 
 
-def test_everything_that_can_be_asked_for_is_tried() -> None:
+def test_the_fuzzer_covers_every_operation_of_the_openapi_document() -> None:
     assert sorted(fuzzing.operations(fuzzing.schema_of())) == sorted(LABELS)
 
 

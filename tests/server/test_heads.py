@@ -176,7 +176,7 @@ async def test_pages_for_people_may_not_be_framed(server: Running) -> None:
     assert "default-src 'none'" in policy
 
 
-async def test_a_server_that_speaks_tls_itself_asks_browsers_to_insist_on_it(tmp_path: Path) -> None:
+async def test_a_server_with_tls_sends_an_hsts_header_except_for_localhost(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     settings = any_port(
         tls_cert=str(cert), tls_key=str(key), allowed_hosts=("ci.example.org",), tokens_required=True
@@ -190,5 +190,5 @@ async def test_a_server_that_speaks_tls_itself_asks_browsers_to_insist_on_it(tmp
             assert "strict-transport-security" not in local.headers, "it would hold for every port"
 
 
-async def test_a_server_without_tls_says_nothing_about_it(server: Running) -> None:
+async def test_a_server_without_tls_sends_no_hsts_header(server: Running) -> None:
     assert "strict-transport-security" not in (await server.client().get("/healthz")).headers

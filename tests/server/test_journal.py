@@ -87,7 +87,9 @@ async def test_the_story_of_one_entity_is_read_by_its_index(
     assert await found(client, kind="job", id=story[0], newest="true") == whole[::-1]
 
 
-async def test_a_word_that_nothing_has_says_which_there_are(client: httpx2.AsyncClient) -> None:
+async def test_an_invalid_journal_filter_is_refused_with_a_remedy_and_the_allowed_states(
+    client: httpx2.AsyncClient,
+) -> None:
     for asked, code in (
         ({"state": "arrived"}, "unknown_state"),
         ({"state": "arrived", "kind": "job"}, "unknown_state"),

@@ -59,7 +59,7 @@ async def test_an_order_is_placed_paid_and_shown_over_http() -> None:
         assert (kind["name"], kind["create"]) == ("order", "submitter")
 
 
-async def test_each_event_of_a_kind_asks_for_its_own_role() -> None:
+async def test_each_event_of_a_kind_requires_its_own_role() -> None:
     async with shop(tokens_required=True) as server:
         viewer, submitter, operator = [
             server.client(await server.token(role)) for role in (Role.VIEWER, Role.SUBMITTER, Role.OPERATOR)

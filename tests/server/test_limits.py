@@ -141,7 +141,7 @@ async def test_a_head_that_drips_is_not_waited_for(hasty: Running) -> None:
     assert b'"code":"arrived_too_slowly"' in answer
 
 
-async def test_a_client_that_says_nothing_at_all_is_not_waited_for(hasty: Running) -> None:
+async def test_a_client_that_sends_no_request_gets_a_408_timeout(hasty: Running) -> None:
     assert (await raw(hasty)).startswith(b"HTTP/1.1 408")
 
 
@@ -202,7 +202,7 @@ async def test_a_client_that_goes_away_in_the_middle_costs_nothing(small: Runnin
 # Too often, too many
 
 
-async def test_a_client_that_asks_too_often_is_told_when_to_come_back() -> None:
+async def test_a_client_over_its_rate_limit_gets_429_with_a_retry_after_header() -> None:
     settings = any_port(tokens_required=True, api_rate=Rate(ONCE_AN_HOUR, 3))
     async with running(settings=settings) as one:
         busy, other = (
@@ -245,7 +245,7 @@ def test_a_bucket_fills_with_time_up_to_its_brim() -> None:
         buckets.take("a")
 
 
-async def test_a_server_that_has_too_much_to_do_says_so_at_once() -> None:
+async def test_a_server_at_its_concurrency_limit_returns_503_at_once() -> None:
     go_on, inside = asyncio.Event(), asyncio.Semaphore(0)
 
     async def wait(_: Call) -> Alive:

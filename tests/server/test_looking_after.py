@@ -89,7 +89,7 @@ async def test_news_that_is_less_than_a_page_is_gathered_before_the_journal_is_r
     assert await journal.round() > 0, "a busy store would be asked for each commit"
 
 
-async def test_the_children_of_a_job_that_was_stopped_are_told_by_the_server(quick: Running) -> None:
+async def test_the_server_cancels_the_children_of_a_canceled_job(quick: Running) -> None:
     client = quick.client()
     parent = await quick.submit()
     child = (await client.post("/api/jobs", json={"task": "a.b", "parent_job_id": parent})).json()["id"]

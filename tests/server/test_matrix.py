@@ -216,7 +216,7 @@ async def bearer(site: Site, name: str, role: Role, *, confined: bool = False) -
 
 @pytest.mark.parametrize("confined", [False, True], ids=["everywhere", "confined"])
 @pytest.mark.parametrize("role", list(Role))
-async def test_each_role_is_answered_as_the_declarations_say(site: Site, role: Role, confined: bool) -> None:
+async def test_every_route_responds_to_each_role_as_declared(site: Site, role: Role, confined: bool) -> None:
     asker = await bearer(site, f"{role}-asks", role, confined=confined)
     assert await faults_of(site, asker) == []
 
@@ -263,7 +263,7 @@ async def test_a_lease_is_answered_only_where_it_is_declared_to_be_enough(site: 
     assert await faults_of(site, asker) == []
 
 
-async def test_where_no_token_is_asked_for_what_a_proxy_forwards_needs_one() -> None:
+async def test_a_request_forwarded_by_a_proxy_needs_a_token_even_if_local_requests_need_none() -> None:
     async with running(settings=any_port(stranger_rate=Rate(1e6, 10**6))) as server:
         site = Site(server)
         site.grant = await server.hold(await server.submit(queue=THEIRS), THEIRS)
@@ -278,7 +278,7 @@ def test_what_needs_no_token_is_health_signing_in_and_what_is_signed() -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
-def test_every_route_declares_what_a_confined_token_is_told(route: Route) -> None:
+def test_every_route_open_to_confined_tokens_declares_how_it_confines_them(route: Route) -> None:
     reachable = route.role is not None and not route.everything
     assert (route.confined is not None) is reachable
 

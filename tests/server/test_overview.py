@@ -321,7 +321,9 @@ async def test_jobs_with_large_inputs_are_looked_at_a_few_at_a_time(
     assert sum(loaded) <= 2 * overview.FIRST * 51_000
 
 
-async def test_a_server_whose_figures_fail_is_ready_and_says_so_here(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_whose_figures_fail_stays_ready_and_reports_a_finding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(figures, "EVERY_S", 0.01)
 
     async def away(_: object) -> int:
@@ -359,7 +361,7 @@ async def test_many_who_look_cost_the_store_as_much_as_one(
     assert (await server.client().get("/api/overview")).json() == first.json()
 
 
-async def test_a_confined_token_is_told_of_its_own_queues_only() -> None:
+async def test_a_confined_token_sees_findings_and_figures_of_its_own_queues_only() -> None:
     async with running(settings=any_port(tokens_required=True), orchestration=SELDOM) as server:
         runtime = server.parts.runtime
         runtime.engine.clock = AskingClock(server.parts.store)

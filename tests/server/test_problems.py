@@ -40,7 +40,7 @@ async def test_a_job_that_does_not_exist(client: httpx2.AsyncClient) -> None:
     problem(await client.get("/api/machines/jab"), 404, "unknown_machine")
 
 
-async def test_a_wrong_method_is_told_the_right_ones(client: httpx2.AsyncClient) -> None:
+async def test_a_405_response_lists_the_allowed_methods(client: httpx2.AsyncClient) -> None:
     answer = await client.delete("/api/jobs")
     told = problem(answer, 405, "method_not_allowed")
     assert told["allowed"] == ["GET", "HEAD", "POST"]
@@ -60,7 +60,7 @@ async def test_a_wrong_method_is_told_the_right_ones(client: httpx2.AsyncClient)
         (b"[]", {"where": "body", "path": "$"}, "expected object"),
     ],
 )
-async def test_a_body_that_makes_no_sense_is_told_where_it_stops_doing_so(
+async def test_an_invalid_body_is_refused_with_the_position_or_path_of_the_error(
     client: httpx2.AsyncClient, body: bytes, facts: dict[str, Any], words: str
 ) -> None:
     answer = await client.post("/api/jobs", content=body, headers={"Content-Type": "application/json"})
@@ -70,7 +70,7 @@ async def test_a_body_that_makes_no_sense_is_told_where_it_stops_doing_so(
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b'{"task": "\xff"}'])
-async def test_bytes_that_are_no_text_are_told_from_json_that_is_wrong(
+async def test_invalid_utf_8_is_refused_with_its_own_code_and_position(
     client: httpx2.AsyncClient, body: bytes
 ) -> None:
     answer = await client.post("/api/jobs", content=body, headers={"Content-Type": "application/json"})
@@ -117,7 +117,7 @@ async def test_a_refused_transition_names_the_state_the_event_and_what_is_allowe
     assert (told["facts"]["state"], told["facts"]["asked"]) == ("COMPLETED", "cancel")
 
 
-async def test_a_job_that_breaks_a_rule_is_told_all_of_them(client: httpx2.AsyncClient) -> None:
+async def test_an_invalid_job_is_refused_with_all_of_its_faults(client: httpx2.AsyncClient) -> None:
     wrong = {"task": "a.b", "worker_count": 11, "delay_s": -1}
     told = problem(await client.post("/api/jobs", json=wrong), 422, "invalid_job")
     assert len(told["facts"]["faults"]) == 2

@@ -47,7 +47,7 @@ def is_shut(address: tuple[str, int]) -> bool:
     return False
 
 
-def test_a_server_says_where_it_is_and_ends_when_told(tmp_path: Path) -> None:
+def test_a_server_prints_its_url_store_and_access_and_exits_with_code_0_on_sigterm(tmp_path: Path) -> None:
     with program(folder=tmp_path) as (process, url, said), asking(url) as client:
         assert client.get("/readyz").status_code == 200
         assert client.post("/api/jobs", json={"task": "a.b"}).status_code == 201
@@ -132,7 +132,7 @@ def test_tokens_are_made_listed_and_revoked_and_a_server_heeds_them(
         (("--log-level", "loud"), "is not one of debug"),
     ],
 )
-def test_a_server_that_cannot_begin_says_why_in_words(
+def test_a_server_that_cannot_start_prints_the_reason_without_a_traceback(
     tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     done = interlock("server", "--port", "0", *arguments, folder=tmp_path)
@@ -187,7 +187,7 @@ async def test_a_server_does_not_wait_for_ever_for_a_request_that_does_not_end()
         assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
 
 
-async def test_clients_trust_the_authority_that_they_are_told_to_and_no_other(tmp_path: Path) -> None:
+async def test_clients_trust_only_the_configured_certificate_authority(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (cert, key), (other, _) = certificate(tmp_path), certificate(tmp_path / "other")
     settings = any_port(tls_cert=str(cert), tls_key=str(key))
@@ -222,7 +222,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return cert, key
 
 
-async def test_a_server_speaks_tls_when_it_has_a_certificate(tmp_path: Path) -> None:
+async def test_a_server_with_a_certificate_serves_https(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     settings = any_port(tls_cert=str(cert), tls_key=str(key))
     async with running(settings=settings) as one:

@@ -53,7 +53,7 @@ async def series(client: httpx2.AsyncClient, name: str) -> dict[str, float]:
     }
 
 
-async def test_jobs_slots_and_the_oldest_ready_job_are_told_by_queue(
+async def test_metrics_report_jobs_slots_and_the_age_of_the_oldest_ready_job_by_queue(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     await server.submit(queue="mail")

@@ -126,7 +126,7 @@ async def test_a_server_that_was_just_started_does_not_show_a_long_queue_as_empt
         assert (mail["pending"], mail.get("capped", False)) == (queues.JOBS + 50, False)
 
 
-async def test_a_queue_is_paused_and_resumed_and_says_who_did_it_and_why(
+async def test_a_queue_can_be_paused_and_resumed_and_shows_the_actor_and_the_reason(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     await server.submit(queue="mail")
@@ -147,7 +147,7 @@ async def test_a_queue_is_paused_and_resumed_and_says_who_did_it_and_why(
     assert "paused_at" not in (await listed(client))["mail"]
 
 
-async def test_the_overview_names_a_paused_queue_with_jobs_and_asks_for_no_worker_there(
+async def test_the_overview_reports_a_paused_queue_with_jobs_instead_of_a_missing_worker(
     server: Running, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overview, "FRESH_S", 0.0)

@@ -51,7 +51,7 @@ async def test_a_lifecycle_of_a_user_is_listed_and_shown_from_its_table_alone() 
         assert len(entries["entries"]) == 5
 
 
-async def test_records_are_paged_and_wrong_names_say_which_are_right() -> None:
+async def test_records_are_paged_and_errors_for_unknown_kinds_and_states_list_the_allowed_ones() -> None:
     async with running() as server:
         made = [await server.submit() for _ in range(5)]
         _, page = await asked(server, "/api/records/job?limit=3")

@@ -100,7 +100,7 @@ def test_however_different_refusals_are_the_log_stays_bounded() -> None:
     assert len(lines(stream, alike="others")) == 1
 
 
-def test_what_libraries_say_again_and_again_is_summed_up() -> None:
+def test_repeated_log_messages_of_libraries_are_limited_to_the_first_few() -> None:
     stream = io.StringIO()
     with libraries_logging(Log("info", "json", stream)):
         for number in range(MANY):

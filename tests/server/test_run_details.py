@@ -89,7 +89,9 @@ async def test_artifacts_of_a_run_are_listed_by_job_page_by_page(tmp_path: Path)
         assert ([each["job"] for each in rest["artifacts"]], rest.get("next")) == (["test"], None)
 
 
-async def test_the_view_of_a_forks_run_says_what_its_jobs_are_held_to(client: httpx2.AsyncClient) -> None:
+async def test_the_view_of_a_run_from_a_fork_shows_the_queue_and_labels_imposed_on_its_jobs(
+    client: httpx2.AsyncClient,
+) -> None:
     run_id = await made(client, source={**SOURCE, "from_fork": True})
     view = await until(client, run_id, "AWAITING_APPROVAL")
     assert view.held_to is not None

@@ -29,7 +29,9 @@ async def versions(server: Running, job_id: str) -> int:
     return (await server.parts.runtime.jobs.get(job_id)).version
 
 
-async def test_the_greeting_says_what_a_runner_has_to_know(client: httpx2.AsyncClient) -> None:
+async def test_the_greeting_returns_the_protocol_version_and_the_limits_for_runners(
+    client: httpx2.AsyncClient,
+) -> None:
     told = (await client.get("/api/runner")).json()
     assert told["protocol"] == 1
     assert told["heartbeat_every_s"] < told["lease_ttl_s"]
@@ -209,7 +211,7 @@ async def test_several_messages_have_an_answer_each(server: Running, runner: Run
     ]
 
 
-async def test_several_messages_of_one_type_need_not_say_it(server: Running, runner: Runner) -> None:
+async def test_a_batch_of_messages_of_one_type_needs_no_type_field(server: Running, runner: Runner) -> None:
     for _ in range(2):
         await server.submit()
     tokens = [grant["token"] for grant in await runner.grants(limit=2)]

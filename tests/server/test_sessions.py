@@ -423,7 +423,7 @@ async def test_a_session_of_a_confined_token_sees_its_queues_only(guarded: Runni
     assert (await browser.client.get("/api/events")).status_code == 403
 
 
-async def test_where_no_token_is_asked_for_it_says_so(server: Running) -> None:
+async def test_the_session_is_the_local_user_with_all_roles_if_no_token_is_required(server: Running) -> None:
     for headers in ({}, {"Cookie": f"{plain(server)}=is_stale"}):
         asked = (await server.client().get("/api/session", headers=headers)).json()
         assert asked["name"] == "local"

@@ -142,7 +142,7 @@ async def test_a_program_does_the_same_over_a_server(server: Running) -> None:
             await il.simulations.get("nothing")
 
 
-async def test_a_worker_behind_http_is_heard_as_one_on_the_store(server: Running) -> None:
+async def test_a_worker_can_execute_and_pause_a_simulation_over_http(server: Running) -> None:
     manager = server.parts.runtime.simulations
     await manager.create_run(SimulationSpec(task="flu", run_id="flu"))
     port = HttpOrchestrator(server.url, names=lambda: "claim-1")
@@ -217,7 +217,7 @@ async def test_a_program_drives_a_simulation_by_hand(where: str, server: Running
         assert len(refusals) == 1
 
 
-async def test_a_run_that_is_not_heard_of_is_listed_as_stale(client: httpx2.AsyncClient) -> None:
+async def test_a_simulation_without_a_recent_heartbeat_is_listed_as_stale(client: httpx2.AsyncClient) -> None:
     await client.post("/api/simulations", json={"run_id": "hand"})
     moved = {"status": "running", "worker_id": "w1", "request_id": "r1"}
     assert (await client.post("/api/simulations/hand/transition", json=moved)).status_code == 200

@@ -55,7 +55,7 @@ async def test_other_children_under_a_name_are_a_conflict(
     assert (other.status_code, other.json()["code"]) == (409, "request_id_reused")
 
 
-async def test_without_the_lease_nothing_is_submitted_and_nothing_told(
+async def test_a_runner_without_the_lease_can_neither_submit_nor_list_children(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     parent = await parent_of(server)

@@ -38,7 +38,7 @@ async def test_a_duplicate_is_a_conflict_that_names_the_job(server: Running) -> 
     assert first["id"] in problem["todo"]
 
 
-async def test_the_answer_says_what_was_done_for_each(server: Running) -> None:
+async def test_the_response_shows_for_each_unique_job_how_it_was_submitted(server: Running) -> None:
     async with server.client() as client:
         first = (await client.post("/api/jobs", json=unique("existing"))).json()["id"]
         again = (await client.post("/api/jobs", json=unique("existing"))).json()
@@ -51,7 +51,7 @@ async def test_the_answer_says_what_was_done_for_each(server: Running) -> None:
     assert view["unique_key"] == '{"order":17}'
 
 
-async def test_both_clients_say_what_was_done(server: Running) -> None:
+async def test_the_async_and_sync_clients_return_how_a_unique_job_was_submitted(server: Running) -> None:
     spec = JobSpec(task="shop.send", input={"order": 17}, unique=Unique(policy="existing"))
     async with Interlock(server.url) as il:
         first = await il.submit(spec)

@@ -203,7 +203,9 @@ async def test_a_page_under_another_name_is_refused_like_everything_else(browser
     assert (answer.status_code, answer.json()["code"]) == (421, "wrong_host")
 
 
-async def test_without_built_files_the_page_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_server_without_a_built_dashboard_returns_a_page_with_the_build_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(app, "built", lambda: web.read_files(tmp_path / "nowhere"))
     async with running() as server:
         for path in ("/", "/jobs"):

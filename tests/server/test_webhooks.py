@@ -140,7 +140,7 @@ async def test_a_pull_request_from_a_fork_is_known_as_one(hooked: Running) -> No
         ("push", push(repository={"full_name": "other/shop"}), "no rule fits"),
     ],
 )
-async def test_what_starts_no_run_is_accepted_and_says_why(
+async def test_an_event_that_starts_no_run_gets_202_with_the_reason(
     hooked: Running, event: str, payload: object, reason: str
 ) -> None:
     answer = await github(hooked.client(), payload, event)
@@ -179,14 +179,14 @@ async def test_a_body_that_makes_no_sense_is_refused_and_never_a_fault_of_the_se
     assert (answer.json()["code"], answer.status_code // 100) == (code, 4)
 
 
-async def test_a_form_is_told_what_to_change_on_github(hooked: Running) -> None:
+async def test_a_form_encoded_webhook_is_refused_with_415(hooked: Running) -> None:
     answer = await github(
         hooked.client(), b"payload=%7B%7D", headers={"Content-Type": "application/x-www-form-urlencoded"}
     )
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media")
 
 
-async def test_a_hook_starts_what_its_body_asks_for_once_for_each_message(hooked: Running) -> None:
+async def test_a_generic_webhook_starts_the_run_of_its_body_once_for_each_message_id(hooked: Running) -> None:
     client = hooked.client()
     plan = Plan(jobs=(PlannedJob(name="a", task="shop.send"),))
     body = msgspec.json.encode(RunSpec(workflow="x", plan=plan, source=Source(sha="1")))

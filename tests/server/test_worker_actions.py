@@ -39,7 +39,7 @@ def ids_in(answer: dict[str, Any]) -> list[str]:
     return [done["id"] for done in answer.get("done", [])]
 
 
-async def test_a_preview_says_which_it_would_be_and_changes_nothing(client: httpx2.AsyncClient) -> None:
+async def test_a_dry_run_lists_the_matching_workers_and_changes_nothing(client: httpx2.AsyncClient) -> None:
     ids = await at_work(client, "anna", "berta", labels=["gpu"])
     await at_work(client, "carla")
     preview = await asked(client, "label:gpu", "pause", dry_run=True, request_id="look")
@@ -65,7 +65,7 @@ async def test_only_those_are_meant_with_which_it_can_be_done(client: httpx2.Asy
     assert ids_in(await asked(client, "state:paused", "pause")) == []
 
 
-async def test_a_limit_says_that_there_are_more(client: httpx2.AsyncClient) -> None:
+async def test_a_limited_action_reports_whether_more_workers_match(client: httpx2.AsyncClient) -> None:
     ids = await at_work(client, "anna", "berta", "carla")
     some = await asked(client, "", "drain", limit=2)
     assert (ids_in(some), some["more"]) == ([ids[2], ids[1]], True)
@@ -94,7 +94,7 @@ async def test_the_same_request_is_done_once_with_each(client: httpx2.AsyncClien
         ({"filter": "", "action": "pause", "dryrun": True}, "bad_request"),
     ],
 )
-async def test_what_cannot_be_asked_is_reported_and_does_nothing(
+async def test_an_invalid_worker_action_is_refused_with_422_and_changes_nothing(
     client: httpx2.AsyncClient, body: dict[str, Any], code: str
 ) -> None:
     await at_work(client, "anna")

@@ -26,7 +26,9 @@ async def registered(client: httpx2.AsyncClient, **spec: Any) -> dict[str, Any]:
     return made
 
 
-async def test_a_worker_lives_through_the_addresses_that_were_asked_for(client: httpx2.AsyncClient) -> None:
+async def test_the_worker_routes_cover_the_lifecycle_from_registration_to_termination(
+    client: httpx2.AsyncClient,
+) -> None:
     made = await registered(client, name="builder", capacity=2)
     assert (made["state"], made["workspace_id"], made["id"][:2]) == ("IDLE", "ci", "w_")
     at, held = f"/api/workers/{made['id']}", f"/api/supervisor/workers/{made['id']}"
@@ -178,7 +180,9 @@ async def test_a_worker_that_waits_looks_only_when_there_is_news_of_it(
     assert server.parts.worker_wakeups.waiting == 0
 
 
-async def test_only_who_has_registered_a_worker_speaks_for_it(server: Running) -> None:
+async def test_only_the_token_that_registered_a_worker_can_send_its_heartbeats_and_leave(
+    server: Running,
+) -> None:
     mine = server.client(await server.token(Role.RUNNER, "mine"))
     other = server.client(await server.token(Role.RUNNER, "other"))
     made = await registered(mine)

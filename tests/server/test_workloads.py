@@ -18,7 +18,9 @@ from interlock.worker.http import HttpOrchestrator
 from interlock.workloads import drive_workload
 
 
-async def test_what_a_driver_hears_of_its_agents_is_listed_and_journalled(client: httpx2.AsyncClient) -> None:
+async def test_agent_states_reported_by_a_controller_are_listed_and_journalled(
+    client: httpx2.AsyncClient,
+) -> None:
     runner, grant = await driving(client)
     said = facts(runner, grant, "running", "ready")
     assert (await client.post("/api/runner/workloads", json=said)).json() == {"facts": 2}
@@ -38,7 +40,7 @@ async def test_what_a_driver_hears_of_its_agents_is_listed_and_journalled(client
     ]
 
 
-async def test_only_the_live_lease_of_the_job_that_drives_speaks_for_its_agents(
+async def test_agent_states_are_accepted_only_under_the_live_lease_of_the_workload_job(
     client: httpx2.AsyncClient,
 ) -> None:
     runner, grant = await driving(client)

@@ -127,7 +127,7 @@ async def test_what_was_discarded_stays_so_for_as_long_as_the_job_is_kept() -> N
             await il.dead_letters.get(job)
 
 
-async def test_a_sweep_removes_a_bounded_batch_and_says_that_there_is_more() -> None:
+async def test_a_retention_sweep_removes_a_bounded_batch_and_reports_that_more_remain() -> None:
     retention = RetentionSettings(completed="1d").over(BASE)
     async with in_memory(REGISTRY) as il:
         jobs = await il.submit_many([work.spec() for _ in range(700)])

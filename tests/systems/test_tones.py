@@ -21,7 +21,7 @@ def test_every_state_of_every_machine_has_a_tone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
-def test_a_tone_is_declared_only_where_the_table_would_say_another(name: str) -> None:
+def test_a_state_declares_a_tone_only_if_it_differs_from_the_tone_derived_from_its_table(name: str) -> None:
     table = EVERY[name].table
     silent = replace(table, states=[replace(entry, tone=None) for entry in table.states])
     assert not [entry.name for entry in table.states if entry.tone and silent.tone(entry.name) is entry.tone]

@@ -17,11 +17,11 @@ from interlock.systems.catalogue import JOURNALLED
 from interlock.testing import Fault, InMemory, Plan, in_memory, in_memory_sync
 from interlock.testing.clocks import HANDLER_S, TURNS, NothingComes, VirtualTime
 
-desk = Registry()
+registry = Registry()
 HOUR_S = 3_600.0
 
 
-@desk.task(retries=3)
+@registry.task(retries=3)
 async def send(ctx: Context, text: str, closed: int = 2) -> str:
     """The post office is closed the first times."""
     if ctx.attempt <= closed:
@@ -29,19 +29,19 @@ async def send(ctx: Context, text: str, closed: int = 2) -> str:
     return text
 
 
-@desk.task(timeout_s=24 * HOUR_S)
+@registry.task(timeout_s=24 * HOUR_S)
 async def sleep_in(seconds: float) -> str:
     await asyncio.sleep(seconds)
     return "rested"
 
 
-@desk.task
+@registry.task
 def add(left: int, right: int) -> int:
     time.sleep(0.02)  # real time, in a thread
     return left + right
 
 
-@desk.task
+@registry.task
 async def save_and_wait(ctx: Context) -> str:
     if ctx.restored(str) is None:
         ctx.checkpoint("half done")
@@ -54,7 +54,7 @@ async def states(il: InMemory, job_id: str) -> list[str]:
 
 
 async def test_retries_happen_after_their_pauses_and_nobody_waits_for_them() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         job = await il.submit(send, "Hello")
         assert await job.result() == "Hello"
         first, second, third = (await job.view()).attempts
@@ -65,7 +65,7 @@ async def test_retries_happen_after_their_pauses_and_nobody_waits_for_them() -> 
 
 
 async def test_a_job_with_a_delay_begins_at_its_time_and_not_before() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         begins_at = il.clock.now + timedelta(hours=2)
         job = await il.submit(send.options(delay_s=2 * HOUR_S), "Later", closed=0)
         await il.clock.jump("119m")
@@ -78,14 +78,14 @@ async def test_a_job_with_a_delay_begins_at_its_time_and_not_before() -> None:
 
 
 async def test_a_handler_that_sleeps_for_an_hour_keeps_its_lease_and_takes_no_time() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         job = await il.submit(sleep_in, HOUR_S)
         assert await job.result() == "rested"
         assert len((await job.view()).attempts) == 1
 
 
 async def test_an_attempt_that_takes_too_long_is_timed_out() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         job = await il.submit(sleep_in.options(timeout_s=60), HOUR_S)
         with pytest.raises(JobFailed, match="60 s"):
             await job.result()
@@ -93,7 +93,7 @@ async def test_an_attempt_that_takes_too_long_is_timed_out() -> None:
 
 
 async def test_waiting_for_a_result_is_in_the_time_of_the_test() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         job = await il.submit(sleep_in, HOUR_S)
         with pytest.raises(ResultNotReady, match="after 5 s"):
             await job.result(timeout_s=5)
@@ -101,7 +101,7 @@ async def test_waiting_for_a_result_is_in_the_time_of_the_test() -> None:
 
 
 async def test_what_a_worker_had_when_it_died_is_done_by_the_next_one_after_the_lease_has_run_out() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         job = await il.submit(save_and_wait)
         await il.clock.jump("30s")
         await il.worker.kill()
@@ -114,7 +114,7 @@ async def test_what_a_worker_had_when_it_died_is_done_by_the_next_one_after_the_
 
 
 async def test_a_worker_that_is_asked_to_go_gives_its_work_back_at_once() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         job = await il.submit(sleep_in, HOUR_S)
         await il.clock.jump("1s")
         assert await il.worker.stop() == 0
@@ -124,7 +124,7 @@ async def test_a_worker_that_is_asked_to_go_gives_its_work_back_at_once() -> Non
 
 
 async def test_time_stands_still_while_a_handler_is_at_work_in_a_thread() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         before = il.clock.now
         job = await il.submit(add, 1, 2)
         assert await job.result() == 3
@@ -171,7 +171,7 @@ async def test_a_thread_that_waits_for_the_event_loop_does_not_hold_it_up() -> N
 
 
 async def test_a_cancel_reaches_a_handler_that_waits() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         job = await il.submit(sleep_in, HOUR_S)
         await il.clock.jump("1s")
         await job.cancel(reason="nobody needs it")
@@ -179,7 +179,7 @@ async def test_a_cancel_reaches_a_handler_that_waits() -> None:
 
 
 async def story() -> list[Entry]:
-    async with in_memory(desk, seed=7) as il:
+    async with in_memory(registry, seed=7) as il:
         jobs = [await il.submit(send, f"letter {n}", closed=n % 3) for n in range(10)]
         await il.clock.jump("3s")
         await il.worker.kill()
@@ -205,7 +205,7 @@ async def test_faults_of_the_store_befall_the_worker_and_each_job_is_completed_o
             Fault("done twice", chance=0.2),
         ),
     )
-    async with in_memory(desk, faults=plan, concurrency=1) as il:
+    async with in_memory(registry, faults=plan, concurrency=1) as il:
         jobs = [await il.submit(send, str(n), closed=0) for n in range(20)]
         assert [await job.result() for job in jobs] == [str(n) for n in range(20)]
         assert il.faulty is not None
@@ -216,7 +216,7 @@ async def test_faults_of_the_store_befall_the_worker_and_each_job_is_completed_o
 
 async def test_afterwards_the_loop_has_its_own_time_again() -> None:
     loop: Any = asyncio.get_running_loop()
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         await il.clock.jump("1h")
         assert "time" in vars(loop)
     assert "time" not in vars(loop)
@@ -224,14 +224,14 @@ async def test_afterwards_the_loop_has_its_own_time_again() -> None:
 
 
 async def test_time_does_not_go_back() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         with pytest.raises(ValueError, match="does not go back"):
             await il.clock.jump("-1s")
 
 
 def test_a_test_that_waits_for_what_never_comes_ends_and_says_so() -> None:
     async def wait_for_ever() -> None:
-        async with in_memory(desk):
+        async with in_memory(registry):
             await asyncio.Event().wait()
 
     with pytest.raises(NothingComes, match="Ten years"):
@@ -248,7 +248,7 @@ def test_a_loop_that_is_not_asyncios_own_is_refused_in_words() -> None:
 
 
 def test_the_same_without_asyncio() -> None:
-    with in_memory_sync(desk) as il:
+    with in_memory_sync(registry) as il:
         job_id = il.submit(send, "Hello")
         assert il.job(job_id).state == "PENDING"
         before = il.clock.now
@@ -259,7 +259,7 @@ def test_the_same_without_asyncio() -> None:
 
 
 def test_a_worker_dies_without_asyncio_too() -> None:
-    with in_memory_sync(desk) as il:
+    with in_memory_sync(registry) as il:
         job_id = il.submit(save_and_wait)
         il.clock.jump("30s")
         il.worker.kill()

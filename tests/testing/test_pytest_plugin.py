@@ -83,26 +83,26 @@ def test_loading_the_fixtures_imports_nothing_heavy() -> None:
     assert answer.stdout.split() == ["False", "interlock.testing.pytest_plugin"]
 
 
-desk = Registry()
+registry = Registry()
 
 
-@desk.task
+@registry.task
 async def child(number: int) -> int:
     await asyncio.sleep(1_800)
     return number
 
 
-@desk.task
+@registry.task
 async def parent(ctx: Context) -> None:
     await ctx.submit(child, 1)
 
 
-@desk.task
+@registry.task
 async def waits(ctx: Context) -> None:
     await ctx.wait_for("paid", timeout="2d")
 
 
-@desk.task(retries=1)
+@registry.task(retries=1)
 async def fails_once(ctx: Context) -> str:
     if ctx.attempt == 1:
         raise ValueError("not yet")
@@ -110,7 +110,7 @@ async def fails_once(ctx: Context) -> str:
 
 
 async def test_drain_runs_what_is_due_with_all_that_it_submits_and_leaves_what_waits() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         began = il.clock.now
         top = await il.submit(parent)
         later = await il.submit(child.options(delay_s=5 * 86_400), 2)
@@ -126,7 +126,7 @@ async def test_drain_runs_what_is_due_with_all_that_it_submits_and_leaves_what_w
 
 
 async def test_drain_does_not_wait_for_a_worker_that_was_killed() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         await il.worker.kill()
         job = await il.submit(child, 1)
         await il.drain()
@@ -134,7 +134,7 @@ async def test_drain_does_not_wait_for_a_worker_that_was_killed() -> None:
 
 
 def test_drain_without_asyncio_leaves_a_retry_to_its_time() -> None:
-    with in_memory_sync(desk) as il:
+    with in_memory_sync(registry) as il:
         job_id = il.submit(fails_once)
         il.drain()
         assert len(il.job(job_id).attempts) == 2

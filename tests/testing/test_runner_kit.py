@@ -187,22 +187,24 @@ async def test_a_runner_that_comes_by_itself_is_waited_for_at_the_address() -> N
 @pytest.mark.parametrize("lost", [False, True], ids=["answered", "answer-lost"])
 async def test_a_heartbeat_that_was_under_way_when_the_end_was_heard_is_no_fault(lost: bool) -> None:
     """A worker renews its lease until it knows that its completion has arrived."""
-    desk = KitOrchestrator(Pace(), "")
-    desk.put("shop.send", {})
-    await _tell(desk, "lease", runner_id="r", limit=1, acknowledge=True)
-    (lease,) = desk.leases.values()
+    orchestrator = KitOrchestrator(Pace(), "")
+    orchestrator.put("shop.send", {})
+    await _tell(orchestrator, "lease", runner_id="r", limit=1, acknowledge=True)
+    (lease,) = orchestrator.leases.values()
     said = {"token": lease.grant.token, "runner_id": "r"}
-    await _tell(desk, "complete", **said, sequence=1, outcome={"outcome": "succeeded"})
+    await _tell(orchestrator, "complete", **said, sequence=1, outcome={"outcome": "succeeded"})
     if lost:
         lease.ended_at = None
 
-    await _tell(desk, "heartbeat", **said, sequence=2)
-    assert desk.faults == []
+    await _tell(orchestrator, "heartbeat", **said, sequence=2)
+    assert orchestrator.faults == []
 
-    lease.ended_at = desk.clock() - UNDER_WAY_S - 1.0
-    await _tell(desk, "heartbeat", **said, sequence=3)
-    assert desk.faults == ["It has sent a heartbeat after it had reported how the attempt ended."]
+    lease.ended_at = orchestrator.clock() - UNDER_WAY_S - 1.0
+    await _tell(orchestrator, "heartbeat", **said, sequence=3)
+    assert orchestrator.faults == ["It has sent a heartbeat after it had reported how the attempt ended."]
 
 
-async def _tell(desk: KitOrchestrator, what: str, **message: object) -> None:
-    await desk.respond(KitRequest("POST", f"/api/runner/{what}", "", json.dumps(message).encode()), what)
+async def _tell(orchestrator: KitOrchestrator, what: str, **message: object) -> None:
+    await orchestrator.respond(
+        KitRequest("POST", f"/api/runner/{what}", "", json.dumps(message).encode()), what
+    )

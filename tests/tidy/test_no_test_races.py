@@ -26,7 +26,7 @@ KEYWORDS = frozenset({"timeout", "timeout_s", "within_s"})
 VIRTUAL = "its time is virtual and passes at once"
 HANDLER = "a program that a test runs as somebody's work"
 ABOUT_TIME = {
-    "agent/test_desk.py": VIRTUAL,
+    "agent/test_state.py": VIRTUAL,
     "agent/test_load.py": VIRTUAL,
     "agent/test_outbox.py": VIRTUAL,
     "agent/workloads/odd.py": HANDLER,

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from interlock import workloads
-from interlock.agent.state import Desk, Present
+from interlock.agent.state import AgentState, Present
 from interlock.systems.fleet import driver
 from interlock.systems.fleet.clocks import choose_start
 from interlock.systems.fleet.driver import Drive
@@ -38,7 +38,7 @@ async def nothing(*_: Any, **__: Any) -> None:
 
 
 def test_an_agent_that_goes_on_when_its_stream_breaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Desk, "disconnected", lambda *_: None)
+    monkeypatch.setattr(AgentState, "disconnected", lambda *_: None)
     assert is_noticed(judge_fleet.STOPS, "network", first=6)
 
 
@@ -48,36 +48,36 @@ def test_a_drive_that_stops_nobody_in_the_end_is_noticed(monkeypatch: pytest.Mon
 
 
 def test_an_agent_that_takes_a_workload_a_second_time_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    init = Desk.__init__
+    init = AgentState.__init__
 
-    def forgetful(self: Desk, *args: Any, **more: Any) -> None:
+    def forgetful(self: AgentState, *args: Any, **more: Any) -> None:
         init(self, *args, **more)
         self._used = deque(maxlen=0)
 
-    monkeypatch.setattr(Desk, "__init__", forgetful)
+    monkeypatch.setattr(AgentState, "__init__", forgetful)
     assert is_noticed(judge_fleet.ONCE, "network")
 
 
 def test_an_agent_that_trusts_its_wall_clock_once_the_start_was_told_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    schedule, begin = Desk._schedule, Desk._begin
+    schedule, begin = AgentState._schedule, AgentState._begin
     told: dict[str, int] = {}
 
-    def noted(self: Desk, present: Present, start_at_unix_ns: int) -> int:
+    def noted(self: AgentState, present: Present, start_at_unix_ns: int) -> int:
         told[present.workload_id] = start_at_unix_ns
         # It prepares shortly before the start, so that there is time for its clock to be set.
         assert present.checked is not None
         present.checked = msgspec.structs.replace(present.checked, prepare_s=1.0)
         return schedule(self, present, start_at_unix_ns)
 
-    def gullible(self: Desk, present: Present) -> None:
+    def gullible(self: AgentState, present: Present) -> None:
         ahead_ns = told[present.workload_id] - self.clocks.wall_ns()
         present.start_at_ns = self.clocks.monotonic_ns() + ahead_ns
         begin(self, present)
 
-    monkeypatch.setattr(Desk, "_schedule", noted)
-    monkeypatch.setattr(Desk, "_begin", gullible)
+    monkeypatch.setattr(AgentState, "_schedule", noted)
+    monkeypatch.setattr(AgentState, "_begin", gullible)
     assert is_noticed(judge_fleet.NOT_BEFORE, "deaths", judge_fleet.TOGETHER)
 
 
@@ -91,12 +91,12 @@ def test_load_that_starts_again_when_a_worker_gives_it_back_is_noticed(
 
 @pytest.mark.long
 def test_an_abort_that_stops_whatever_there_is_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    abort = Desk.abort
+    abort = AgentState.abort
 
-    def careless(self: Desk, workload_id: str, reason: str = "") -> bool:
+    def careless(self: AgentState, workload_id: str, reason: str = "") -> bool:
         return abort(self, self.record.workload_id or workload_id, reason)
 
-    monkeypatch.setattr(Desk, "abort", careless)
+    monkeypatch.setattr(AgentState, "abort", careless)
     assert is_noticed(judge_fleet.OLD_WORDS, "network", first=18)
 
 
@@ -148,5 +148,5 @@ def test_a_drive_that_says_that_nothing_was_started_although_agents_have_begun_i
 
 
 def test_a_workload_that_nobody_kills_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Desk, "_kill", lambda *_: None)
+    monkeypatch.setattr(AgentState, "_kill", lambda *_: None)
     assert is_noticed(judge_fleet.LEFT, "none", first=3)

@@ -73,7 +73,9 @@ async def test_a_confined_token_sees_its_queue_on_every_page_and_no_way_to_a_pag
 
 
 @pytest.mark.long
-async def test_every_page_asks_for_a_token_when_its_own_is_revoked(browser: Browser, tmp_path: Path) -> None:
+async def test_every_page_shows_the_sign_in_form_after_its_token_is_revoked(
+    browser: Browser, tmp_path: Path
+) -> None:
     async with running(f"sqlite:///{tmp_path}/jobs.db") as server:
         made = await fill(server)
         admin, token = await server.token(Role.ADMIN), await server.token(Role.VIEWER, "ada")

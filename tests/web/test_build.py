@@ -140,7 +140,7 @@ def test_without_node_the_error_names_what_to_install(project: Path, monkeypatch
         dashboard.build(project)
 
 
-def test_a_build_asks_for_node_only_where_there_is_none_and_something_to_build(
+def test_a_build_requires_the_node_wheel_only_without_node_and_without_built_files(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def asks() -> list[str]:

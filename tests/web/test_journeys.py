@@ -126,7 +126,7 @@ async def test_hostile_texts_run_nothing_and_break_nothing(server: Running, visi
     assert visitor.taken() == []
 
 
-async def test_a_page_says_that_the_server_is_gone_and_continues_when_it_is_back(
+async def test_a_page_shows_that_the_server_is_unreachable_and_reconnects_when_it_returns(
     browser: Browser, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
@@ -148,7 +148,7 @@ async def test_a_page_says_that_the_server_is_gone_and_continues_when_it_is_back
         await context.close()
 
 
-async def test_with_tokens_the_page_asks_for_one_and_asks_again_when_it_is_revoked(
+async def test_a_page_requires_a_token_to_sign_in_and_again_after_the_token_is_revoked(
     browser: Browser, tmp_path: Path
 ) -> None:
     async with running(f"sqlite:///{tmp_path}/jobs.db") as server:

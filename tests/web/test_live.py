@@ -72,7 +72,7 @@ async def test_a_page_that_is_only_watched_renders_at_most_five_times_a_second(
         assert 1 <= renders <= RENDERS_A_SECOND + 1, (path, renders)  # both ends of the second may have one
 
 
-async def test_a_hidden_page_asks_for_nothing_and_shows_everything_when_it_is_seen_again(
+async def test_a_hidden_page_sends_no_requests_and_updates_when_it_becomes_visible(
     server: Running, visitor: Visitor
 ) -> None:
     await visitor.open("/jobs")
@@ -160,7 +160,7 @@ async def test_a_page_that_is_opened_reads_everything_once(server: Running, visi
 
 
 @pytest.mark.long
-async def test_a_stream_that_is_refused_is_not_asked_for_again_and_the_page_tells_why(
+async def test_a_page_does_not_request_a_refused_stream_again_and_shows_the_reason(
     browser: Browser, tmp_path: Path
 ) -> None:
     async with running(f"sqlite:///{tmp_path}/jobs.db") as server:

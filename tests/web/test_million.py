@@ -104,7 +104,7 @@ async def open_all(server: Running, visitor: Visitor) -> Answers:
 
 
 @pytest.mark.long  # server/test_page_work.py counts the same reads
-async def test_pages_of_very_many_jobs_ask_the_store_for_little_and_count_no_table(
+async def test_dashboard_pages_read_little_from_a_very_large_store_and_count_no_table(
     browser: Browser, crowded: tuple[Running, Work], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, work = crowded

@@ -31,7 +31,7 @@ async def fail(server: Running, error: str) -> str:
     return job
 
 
-async def test_a_part_that_is_refused_says_so_itself_and_the_others_are_shown(
+async def test_a_part_of_the_job_page_that_fails_shows_its_error_and_leaves_the_others_visible(
     server: Running, visitor: Visitor
 ) -> None:
     page = visitor.page

@@ -96,7 +96,7 @@ async def test_a_lifecycle_that_is_declared_in_python_has_a_list_pages_and_butto
             assert visitor.taken() == []
 
 
-async def test_a_viewer_sees_no_body_and_no_button_and_a_confined_token_is_told_why(
+async def test_a_viewer_sees_no_body_or_button_and_a_confined_token_sees_its_restriction(
     browser: Browser, tmp_path: Path
 ) -> None:
     async with running(f"sqlite:///{tmp_path}/jobs.db") as server:
@@ -115,7 +115,7 @@ async def test_a_viewer_sees_no_body_and_no_button_and_a_confined_token_is_told_
 
 
 @pytest.mark.long
-async def test_the_journal_is_filtered_by_its_address_and_tells_the_story_of_one_record(
+async def test_the_journal_page_filters_by_its_url_and_shows_the_history_of_one_record(
     server: Running, visitor: Visitor
 ) -> None:
     page = visitor.page

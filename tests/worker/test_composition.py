@@ -11,27 +11,27 @@ from interlock.errors import InvalidArguments, JobCanceled
 from interlock.testing import in_memory, in_memory_sync
 from interlock.worker.composition import Composable
 
-desk = Registry()
+registry = Registry()
 
 
-@desk.task
+@registry.task
 async def price(item: str) -> int:
     if not item:
         raise ValueError("nothing to price")
     return len(item)
 
 
-@desk.task
+@registry.task
 async def total(prices: list[int], tax: int = 0) -> int:
     return sum(prices) + tax
 
 
-@desk.task
+@registry.task
 async def outcomes(ctx: Context) -> list[str]:
     return [each.state for each in await ctx.predecessors()]
 
 
-@desk.task
+@registry.task
 def outcomes_in_a_thread(ctx: Context) -> list[int]:
     return [each.result(int) for each in ctx.predecessors_sync()]
 
@@ -60,14 +60,14 @@ def test_the_argument_that_comes_later_is_left_out_and_the_others_are_checked() 
 
 
 async def test_results_are_passed_on_to_a_worker() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         jobs = [await il.submit(price, item) for item in ("fig", "plum")]
         later = total.options(after=all_of(*jobs, into="prices"))
         assert await (await il.compose(later.s(tax=1))).result() == 8
 
 
 async def test_a_handler_reads_what_became_of_the_jobs_before_it() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         good, bad = await il.submit(price, "fig"), await il.submit(price.options(retries=0), "")
         job = await il.submit(outcomes.options(after=all_of(good, bad, on="end")))
         assert await job.result() == ["COMPLETED", "FAILED"]
@@ -98,18 +98,18 @@ async def test_a_handler_lets_one_child_come_after_another() -> None:
 # Chains, groups and chords
 
 
-@desk.task
+@registry.task
 async def add(left: int, right: int) -> int:
     return left + right
 
 
-@desk.task
+@registry.task
 async def fail(_: int) -> int:
     raise ValueError("no")
 
 
 async def test_a_chain_passes_each_result_on_as_the_first_argument() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         handle = await il.compose(chain(add.s(1, 2), add.s(10), add.s(right=100)))
         assert await handle.result() == 113
         piped = add.s(1, 2) | add.s(10) | price.si("fig")
@@ -117,7 +117,7 @@ async def test_a_chain_passes_each_result_on_as_the_first_argument() -> None:
 
 
 async def test_a_group_has_a_list_of_results_and_a_chord_combines_them() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         side_by_side = await il.compose(group(price.s(item) for item in ("fig", "plum")))
         assert await side_by_side.result() == [3, 4]
         combined = await il.compose(chord(price.map(["fig", "plum", "a"]), total.s(tax=1)))
@@ -127,7 +127,7 @@ async def test_a_group_has_a_list_of_results_and_a_chord_combines_them() -> None
 
 
 async def test_a_group_within_a_chain_is_given_the_result_before_it() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         work = chain(add.s(1, 1), group(add.s(10), add.s(20), chain(add.s(30), add.s(100))), total.s())
         handle = await il.compose(work)
         assert await handle.result() == 12 + 22 + 132
@@ -135,7 +135,7 @@ async def test_a_group_within_a_chain_is_given_the_result_before_it() -> None:
 
 
 async def test_a_failure_cancels_what_comes_after_it_and_the_result_says_why() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         handle = await il.compose(chain(add.s(1, 2), fail.options(retries=0).s(), add.s(1), add.s(1)))
         with pytest.raises(JobCanceled, match="upstream: it comes after"):
             await handle.result()
@@ -144,7 +144,7 @@ async def test_a_failure_cancels_what_comes_after_it_and_the_result_says_why() -
 
 
 async def test_a_composition_is_submitted_once_and_canceled_as_a_whole() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         work = chain(add.options(delay_s=3_600).s(1, 2), add.s(3), group(add.s(4), add.s(5)))
         first, again = [await il.compose(work, request_id="once") for _ in range(2)]
         assert [job.id for job in first.jobs] == [job.id for job in again.jobs]
@@ -200,7 +200,7 @@ def test_children_that_come_after_each_other_are_submitted_in_one_request() -> N
 
 
 def test_a_program_without_asyncio_composes_jobs() -> None:
-    with in_memory_sync(desk) as il:
+    with in_memory_sync(registry) as il:
         made = il.compose(chain(add.s(1, 2), add.s(10)), request_id="once")
         assert made.result() == 13
         assert [view.id for view in made.wait()] == list(made.ids)
@@ -210,13 +210,13 @@ def test_a_program_without_asyncio_composes_jobs() -> None:
 # Batches
 
 
-@desk.task
+@registry.task
 async def ended(batch: dict[str, Any]) -> int:
     return int(batch["completed"])
 
 
 async def test_a_batch_of_jobs_has_a_callback() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         specs = [price.spec("fig") for _ in range(3)]
         for callback in (ended, JobSpec(task=ended.name)):
             batch = await il.batches.submit(specs, callback=callback, into="batch")
@@ -227,7 +227,7 @@ async def test_a_batch_of_jobs_has_a_callback() -> None:
 
 
 async def test_a_callback_that_cannot_be_called_is_refused_before_anything_is_created() -> None:
-    async with in_memory(desk) as il:
+    async with in_memory(registry) as il:
         for wrong, into in ((ended, ""), (ended, "other"), (object(), "")):
             with pytest.raises(InvalidArguments):
                 await il.batches.submit([price.spec("fig")], callback=wrong, into=into)  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ from interlock.agent.execution import Log
 from interlock.agent.load import LONGEST_NS
 from interlock.agent.port import offered_kinds
 from interlock.agent.settings import AgentSettings
-from interlock.agent.state import Desk, Message
+from interlock.agent.state import AgentState, Message
 from interlock.agent.validation import RequestedWorkload
 from interlock.errors import InterlockError, InvalidSettings
 from interlock.lifecycles.workload import Status
@@ -114,8 +114,8 @@ LONGEST_WAIT_S = 60.0
 class AgentService(AgentServicer):
     """The gRPC service of an agent."""
 
-    def __init__(self, desk: Desk, instance: str) -> None:
-        self._desk = desk
+    def __init__(self, agent: AgentState, instance: str) -> None:
+        self._agent = agent
         self._instance = instance
 
     async def RunWorkloadWithLiveStats(  # noqa: N802 - the proto's name
@@ -123,22 +123,22 @@ class AgentService(AgentServicer):
     ) -> AsyncIterator[wire.WorkloadStats]:
         """Run a workload and stream its statistics; stop it when the call breaks."""
         try:
-            outbox = self._desk.request(_requested(request))
+            outbox = self._agent.request(_requested(request))
         except InterlockError as error:
             await refuse(context, error)
         try:
             while (message := await outbox.next()) is not None:
-                yield stats_of(request.workload_id, message, self._desk.clocks.wall_ns())
+                yield stats_of(request.workload_id, message, self._agent.clocks.wall_ns())
         finally:
             # Also after the last message, when the table ignores it.
-            self._desk.disconnected(request.workload_id)
+            self._agent.disconnected(request.workload_id)
 
     async def StartWorkload(  # noqa: N802
         self, request: wire.StartRequest, context: aio.ServicerContext[Any, Any]
     ) -> wire.StartAnswer:
         """Set the start time of a READY workload."""
         try:
-            late_ns = self._desk.start(request.workload_id, request.start_at_unix_ns)
+            late_ns = self._agent.start(request.workload_id, request.start_at_unix_ns)
         except InterlockError as error:
             await refuse(context, error)
         return wire.StartAnswer(late_ns=late_ns)
@@ -148,18 +148,18 @@ class AgentService(AgentServicer):
     ) -> wire.AbortAnswer:
         """Abort the workload with this id, if there is one."""
         del context
-        accepted = self._desk.abort(request.workload_id, request.reason)
-        await self._desk.until_left()
-        return wire.AbortAnswer(accepted=accepted, state=self._desk.state)
+        accepted = self._agent.abort(request.workload_id, request.reason)
+        await self._agent.until_left()
+        return wire.AbortAnswer(accepted=accepted, state=self._agent.state)
 
     async def Ping(  # noqa: N802
         self, request: wire.PingRequest, context: aio.ServicerContext[Any, Any]
     ) -> wire.PingAnswer:
         """Return the time of the agent."""
-        received = self._desk.clocks.wall_ns()
+        received = self._agent.clocks.wall_ns()
         del context
         answer = wire.PingAnswer(sent_unix_ns=request.sent_unix_ns, received_unix_ns=received)
-        answer.answered_unix_ns = self._desk.clocks.wall_ns()
+        answer.answered_unix_ns = self._agent.clocks.wall_ns()
         return answer
 
     async def GetStatus(  # noqa: N802
@@ -168,20 +168,20 @@ class AgentService(AgentServicer):
         """Return the state of the agent, with `wait_idle_s` once it is idle."""
         del context
         if request.wait_idle_s > 0:
-            await self._desk.until_idle(min(request.wait_idle_s, LONGEST_WAIT_S))
-        desk, record = self._desk, self._desk.record
+            await self._agent.until_idle(min(request.wait_idle_s, LONGEST_WAIT_S))
+        agent, record = self._agent, self._agent.record
         return wire.StatusAnswer(
-            state=desk.state,
+            state=agent.state,
             workload_id=record.workload_id or "",
             final=wire.Status.ValueType(record.final or 0),
             error=record.error or "",
-            controller=desk.controller,
+            controller=agent.controller,
             version=version("interlock"),
             instance=self._instance,
             host=socket.gethostname(),
-            kinds=list(desk.kinds),
-            since_s=desk.since_s,
-            sample_every_s=desk.sample_every_s,
+            kinds=list(agent.kinds),
+            since_s=agent.since_s,
+            sample_every_s=agent.sample_every_s,
         )
 
 
@@ -317,14 +317,14 @@ GRACE_S = 15.0
 @asynccontextmanager
 async def serving(settings: AgentSettings, log: Log) -> AsyncIterator[str]:
     """Run an agent at an address while the context lasts; stop its workload at the end."""
-    desk = Desk(settings, offered_kinds(settings.workloads), log)
+    agent = AgentState(settings, offered_kinds(settings.workloads), log)
     gate = _gate(settings)
     server = aio.server(
         interceptors=[] if gate is None else [gate],
         options=_options(settings),
         maximum_concurrent_rpcs=MAX_CALLS,
     )
-    add_AgentServicer_to_server(AgentService(desk, secrets.token_hex(8)), server)
+    add_AgentServicer_to_server(AgentService(agent, secrets.token_hex(8)), server)
     watch = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(watch, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
@@ -339,13 +339,13 @@ async def serving(settings: AgentSettings, log: Log) -> AsyncIterator[str]:
         address=address,
         tls=settings.certificate is not None,
         lets_in=_let_in(settings),
-        kinds=list(desk.kinds),
+        kinds=list(agent.kinds),
     )
     try:
         yield address
     finally:
         await watch.enter_graceful_shutdown()
-        await desk.close()
+        await agent.close()
         await server.stop(GRACE_S)
         log.info("agent_stopped")
 

@@ -192,7 +192,7 @@ class Present:
         return self.request.workload_id
 
 
-class Desk:
+class AgentState:
     """The state of an agent, with at most one workload."""
 
     def __init__(

@@ -83,8 +83,10 @@ class Piece:
 class Stage:
     """The stage of a scenario: a server, a runner and its jobs."""
 
-    def __init__(self, desk: KitOrchestrator, folder: Path, work: Work, command: Sequence[str]) -> None:
-        self.desk: KitOrchestrator = desk
+    def __init__(
+        self, orchestrator: KitOrchestrator, folder: Path, work: Work, command: Sequence[str]
+    ) -> None:
+        self.orchestrator: KitOrchestrator = orchestrator
         self.folder: Path = folder
         self.command: tuple[str, ...] = tuple(command)
         self.remarks: list[str] = []
@@ -155,17 +157,17 @@ class Stage:
         piece = Piece(self.folder, self._pieces)
         text = msgspec.json.encode(arguments).decode()
         text = text.replace("{ran}", str(piece.ran_file)).replace("{pid}", str(piece.pid_file))
-        self.desk.put(self._work.task, msgspec.json.decode(text))
+        self.orchestrator.put(self._work.task, msgspec.json.decode(text))
         return piece
 
     # Waiting
 
     async def until(self, holds: Callable[[], object], what: str, within_s: float | None = None) -> None:
         """Wait until a condition holds; fail the runner when it does not in time."""
-        within_s = self.desk.pace.patience_s if within_s is None else within_s
-        until = self.desk.clock() + within_s
+        within_s = self.orchestrator.pace.patience_s if within_s is None else within_s
+        until = self.orchestrator.clock() + within_s
         while not holds():
-            if self.desk.clock() >= until:
+            if self.orchestrator.clock() >= until:
                 raise Broken(f"{what} within {within_s:g} s")
             if self.gone and not self._may_go:
                 raise Broken(f"It has ended by itself, with exit code {self._exit_code}")
@@ -173,32 +175,36 @@ class Stage:
 
     async def for_a_while(self, seconds: float) -> None:
         """Wait for a number of seconds."""
-        until = self.desk.clock() + seconds
-        while self.desk.clock() < until:
+        until = self.orchestrator.clock() + seconds
+        while self.orchestrator.clock() < until:
             await self._a_moment()
 
     async def polled(self) -> None:
         """Wait until the runner has asked for work."""
-        await self.until(lambda: self.desk.claims, "It has not claimed work", self.desk.pace.start_s)
+        await self.until(
+            lambda: self.orchestrator.claims, "It has not claimed work", self.orchestrator.pace.start_s
+        )
 
     async def lease(self) -> KitLease:
         """Return the first lease, once there is one."""
         await self.until(
-            lambda: self.desk.leases, "It has not claimed the available work", self.desk.pace.start_s
+            lambda: self.orchestrator.leases,
+            "It has not claimed the available work",
+            self.orchestrator.pace.start_s,
         )
-        return next(iter(self.desk.leases.values()))
+        return next(iter(self.orchestrator.leases.values()))
 
     async def at_work(self) -> tuple[KitLease, Piece]:
         """Return a slow job that is in progress, and its lease."""
         piece = self.slow()
         lease = await self.lease()
         await self.until(
-            lambda: piece.begun, "It has not begun the work that it was given", self.desk.pace.start_s
+            lambda: piece.begun, "It has not begun the work that it was given", self.orchestrator.pace.start_s
         )
         return lease, piece
 
     async def _a_moment(self) -> None:
-        changed = self.desk.changed
+        changed = self.orchestrator.changed
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_EVERY_S):
                 await changed.wait()
@@ -226,7 +232,7 @@ async def _works(stage: Stage) -> None:
 
 
 async def _unknown_fields(stage: Stage) -> None:
-    stage.desk.more = {"from_the_future": {"a": [1, None]}, "another": "x"}
+    stage.orchestrator.more = {"from_the_future": {"a": [1, None]}, "another": "x"}
     await _works(stage)
 
 
@@ -235,18 +241,18 @@ async def _lost_lease(stage: Stage) -> None:
 
     async def hang_up_once(request: KitRequest, what: str) -> Reply | None:
         nonlocal lost
-        if what == "lease" and stage.desk.waiting and not lost:
+        if what == "lease" and stage.orchestrator.waiting and not lost:
             lost += 1
-            await stage.desk.respond(request, what)
-            for lease in stage.desk.leases.values():
+            await stage.orchestrator.respond(request, what)
+            for lease in stage.orchestrator.leases.values():
                 lease.ended_at = None
             raise HangUp
         return None
 
-    stage.desk.before = hang_up_once
+    stage.orchestrator.before = hang_up_once
     piece = stage.quick()
     lease = await stage.lease()
-    if not stage.desk.claims[0].claim_id:
+    if not stage.orchestrator.claims[0].claim_id:
         stage.remarks.append(
             "It gives its claims no claim_id: work whose grant is lost waits for its lease to end."
         )
@@ -261,11 +267,11 @@ async def _lost_completion(stage: Stage) -> None:
         nonlocal lost
         if b'"outcome"' in request.body and lost < 2:
             lost += 1
-            await stage.desk.respond(request, what)
+            await stage.orchestrator.respond(request, what)
             raise HangUp
         return None
 
-    stage.desk.before = hang_up_once
+    stage.orchestrator.before = hang_up_once
     piece = stage.quick()
     lease = await stage.lease()
     await stage.until(lambda: lost, "It has not reported how the attempt ended")
@@ -284,10 +290,10 @@ async def _renews(stage: Stage) -> None:
 
 async def _slow_answers(stage: Stage) -> None:
     async def be_slow(_: KitRequest, what: str) -> Reply | None:
-        await asyncio.sleep(0.0 if what == "lease" else 0.7 * stage.desk.pace.heartbeat_every_s)
+        await asyncio.sleep(0.0 if what == "lease" else 0.7 * stage.orchestrator.pace.heartbeat_every_s)
         return None
 
-    stage.desk.before = be_slow
+    stage.orchestrator.before = be_slow
     lease, _ = await stage.at_work()
     await _kept_alive(stage, lease)
 
@@ -304,7 +310,7 @@ async def _busy(stage: Stage) -> None:
             return msgspec.structs.replace(reply, headers=(("Retry-After", "0"),))
         return None
 
-    stage.desk.before = be_busy
+    stage.orchestrator.before = be_busy
     lease, _ = await stage.at_work()
     refused = 1
     await _kept_alive(stage, lease)
@@ -329,26 +335,28 @@ async def _revoked(stage: Stage) -> None:
     await stage.until(
         lambda: not piece.running,
         "Its lease was revoked, and the work is still running",
-        stage.desk.pace.late_s,
+        stage.orchestrator.pace.late_s,
     )
-    await stage.for_a_while(UNDER_WAY_S + stage.desk.pace.heartbeat_every_s)
+    await stage.for_a_while(UNDER_WAY_S + stage.orchestrator.pace.heartbeat_every_s)
     stage.quick()
-    await stage.until(lambda: len(stage.desk.leases) > 1, "It has not claimed new work")
+    await stage.until(lambda: len(stage.orchestrator.leases) > 1, "It has not claimed new work")
 
 
 async def _silence(stage: Stage) -> None:
     """Stop answering: only its own clock can tell the runner that the lease has ended."""
-    pace = stage.desk.pace
-    stage.desk.pace = msgspec.structs.replace(pace, ttl_s=pace.silence_ttl_s)
+    pace = stage.orchestrator.pace
+    stage.orchestrator.pace = msgspec.structs.replace(pace, ttl_s=pace.silence_ttl_s)
     lease, piece = await stage.at_work()
 
     async def fall_silent(_: KitRequest, __: str) -> Reply | None:
         await asyncio.Event().wait()
         return None
 
-    stage.desk.before = fall_silent
+    stage.orchestrator.before = fall_silent
     late = "The server is down and its lease has ended, and the work is still running"
-    await stage.until(lambda: not piece.running, late, lease.ends_at + pace.late_s - stage.desk.clock())
+    await stage.until(
+        lambda: not piece.running, late, lease.ends_at + pace.late_s - stage.orchestrator.clock()
+    )
 
 
 async def _long_poll(stage: Stage) -> None:
@@ -358,19 +366,21 @@ async def _long_poll(stage: Stage) -> None:
 
 
 async def _refused(stage: Stage) -> None:
-    await stage.until(lambda: stage.desk.requests, "It has sent no request", stage.desk.pace.start_s)
-    stage.desk.token = "another"
+    await stage.until(
+        lambda: stage.orchestrator.requests, "It has sent no request", stage.orchestrator.pace.start_s
+    )
+    stage.orchestrator.token = "another"
     await _asks_seldom(stage, "Its token is refused (401)")
 
 
 async def _asks_seldom(stage: Stage, why: str) -> None:
     """Fail the runner as soon as it has sent more requests than a runner that waits between them."""
-    desk, pace = stage.desk, stage.desk.pace
-    before, since = len(desk.requests), desk.clock()
+    orchestrator, pace = stage.orchestrator, stage.orchestrator.pace
+    before, since = len(orchestrator.requests), orchestrator.clock()
     requests, waited_s = 0, 0.0
     while waited_s < pace.idle_s and requests <= pace.requests_per_s * pace.idle_s:
         await stage.for_a_while(PULSE_S)
-        requests, waited_s = len(desk.requests) - before, desk.clock() - since
+        requests, waited_s = len(orchestrator.requests) - before, orchestrator.clock() - since
     if requests > pace.requests_per_s * pace.idle_s:
         raise Broken(f"{why}, and it has asked {requests} times in {waited_s:.1f} s")
 
@@ -387,8 +397,8 @@ async def _goes_while_working(stage: Stage) -> None:
     lease, piece = await stage.at_work()
     stage.ask_to_go()
     await stage.for_a_while(UNDER_WAY_S)
-    claims = len(stage.desk.claims)
-    within_s = 2 * stage.desk.pace.patience_s
+    claims = len(stage.orchestrator.claims)
+    within_s = 2 * stage.orchestrator.pace.patience_s
     gave = "It was asked to shut down (SIGTERM), and has neither finished nor released its work"
     await stage.until(lambda: lease.state != "live", gave, within_s)
     if lease.last(Release) is None and lease.last(Complete) is None:
@@ -398,7 +408,7 @@ async def _goes_while_working(stage: Stage) -> None:
     await stage.until(lambda: stage.gone, "It has released its work, and has not exited")
     if piece.running:
         raise Broken("It has exited, and the work is still running")
-    if any(claim.wait_s > 0 for claim in stage.desk.claims[claims:]):
+    if any(claim.wait_s > 0 for claim in stage.orchestrator.claims[claims:]):
         raise Broken("It was asked to shut down (SIGTERM), and has claimed more work")
 
 
@@ -416,7 +426,7 @@ async def _kept_alive(stage: Stage, lease: KitLease) -> None:
     """Check that each of the next renewals arrives before the lease has ended."""
     lost = "It has let its lease expire while it worked: no heartbeat has renewed it"
     for number in range(lease.renewals + 1, lease.renewals + 4):
-        left_s = lease.ends_at - stage.desk.clock()
+        left_s = lease.ends_at - stage.orchestrator.clock()
         await stage.until(lambda number=number: lease.renewals >= number, lost, left_s)  # type: ignore[misc]
 
 
@@ -501,13 +511,13 @@ async def _play(scenario: Scenario, options: Check) -> ScenarioVerdict:
         why = "it needs a runner that the kit has started: give its command after --"
         return ScenarioVerdict(scenario=scenario.name, claim=scenario.claim, skipped=why)
     began = time.monotonic()
-    desk = KitOrchestrator(options.pace, options.token)
-    line = KitServer(desk.answer)
+    orchestrator = KitOrchestrator(options.pace, options.token)
+    line = KitServer(orchestrator.answer)
     with tempfile.TemporaryDirectory(prefix="interlock-check-") as folder:
-        stage = Stage(desk, Path(folder), options.work, options.command)
+        stage = Stage(orchestrator, Path(folder), options.work, options.command)
         await line.open(options.host, options.port)
         broken: tuple[str, ...] = ()
-        pulse = asyncio.create_task(_pulse(desk))
+        pulse = asyncio.create_task(_pulse(orchestrator))
         try:
             await stage.start(line.url, {"INTERLOCK_TOKEN": options.token})
             await scenario.play(stage)
@@ -517,7 +527,7 @@ async def _play(scenario: Scenario, options: Check) -> ScenarioVerdict:
             await stage.end()
             await line.close()
             pulse.cancel()
-        faults = (*broken, *desk.faults)
+        faults = (*broken, *orchestrator.faults)
         return ScenarioVerdict(
             scenario=scenario.name,
             claim=scenario.claim,
@@ -528,9 +538,9 @@ async def _play(scenario: Scenario, options: Check) -> ScenarioVerdict:
         )
 
 
-async def _pulse(desk: KitOrchestrator) -> None:
+async def _pulse(orchestrator: KitOrchestrator) -> None:
     while True:
-        desk.clock.pulse()
+        orchestrator.clock.pulse()
         await asyncio.sleep(PULSE_S)
 
 

@@ -5,8 +5,7 @@
     ThreadExecutor   in one of a bounded number of daemon threads. A thread cannot be stopped, only asked
                      to; one that continues without a lease is written off, and another replaces it.
     ProcessExecutor  in a separate process, with its own group, session and memory limit; it can be
-                     killed. When the worker is gone the socket closes, and the process ends itself
-                     (`task_process`).
+                     killed. It ends itself when the socket of the worker closes (`task_process`).
 
 Each starts a handler and reports its end once, in the event loop.
 
@@ -54,16 +53,17 @@ from interlock.worker.settings import WorkerSettings
 from interlock.worker.task_process import (
     MAIN,
     MAX_LINE_BYTES,
-    Ask,
-    FileKept,
-    Keep,
-    Over,
+    FileAnswer,
+    FileRequest,
+    HandlerEnd,
+    HandlerReport,
+    HandlerRequest,
+    JobRequest,
     RunOrder,
-    Said,
     StopOrder,
     answer_children,
     line_of,
-    read_word,
+    read_message,
 )
 from interlock.worker.tracing import AttemptSpan
 
@@ -361,7 +361,7 @@ class ProcessExecutor:
             attendance.group = group
             if attendance.killed:
                 group.terminate(self._settings.kill_grace_s)
-            ending: Over | None = None
+            ending: HandlerEnd | None = None
             try:
                 ending = await self._converse(running, attendance, ours)
             finally:
@@ -373,11 +373,11 @@ class ProcessExecutor:
 
     async def _converse(
         self, running: RunningTask, attendance: Attendance, ours: socket.socket
-    ) -> Over | None:
+    ) -> HandlerEnd | None:
         """Send the order and process messages, until the process reports its end or is gone."""
         reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
         attendance.writer = writer
-        over: Over | None = None
+        over: HandlerEnd | None = None
         uploads: set[asyncio.Task[None]] = set()
         try:
             writer.write(line_of(self._order(running, attendance.span)))
@@ -413,40 +413,42 @@ class ProcessExecutor:
 
 def _take(
     running: RunningTask, line: bytes, writer: asyncio.StreamWriter, uploads: set[asyncio.Task[None]]
-) -> Over | None:
-    word = read_word(line)
-    if isinstance(word, Keep | Ask):
-        upload = asyncio.create_task(_serve(running, word, writer))
+) -> HandlerEnd | None:
+    message = read_message(line)
+    if isinstance(message, FileRequest | JobRequest):
+        upload = asyncio.create_task(_serve(running, message, writer))
         uploads.add(upload)
         upload.add_done_callback(uploads.discard)
         return None
-    if isinstance(word, Over):
-        if word.cost is not None and running.context is not None:
-            running.context.spend(word.cost)
-        return word
-    _pass_on(running, word)
+    if isinstance(message, HandlerEnd):
+        if message.cost is not None and running.context is not None:
+            running.context.spend(message.cost)
+        return message
+    _pass_on(running, message)
     return None
 
 
-async def _serve(running: RunningTask, request: Keep | Ask, writer: asyncio.StreamWriter) -> None:
+async def _serve(running: RunningTask, request: HandlerRequest, writer: asyncio.StreamWriter) -> None:
     """Serve a request of the handler, and send the answer."""
     context = running.context
     assert context is not None
-    done = await (_kept(context, request) if isinstance(request, Keep) else answer_children(context, request))
+    done = await (
+        _stored(context, request) if isinstance(request, FileRequest) else answer_children(context, request)
+    )
     if not writer.is_closing():
         writer.write(line_of(done))
 
 
-async def _kept(context: Context, request: Keep) -> FileKept:
+async def _stored(context: Context, request: FileRequest) -> FileAnswer:
     try:
-        return FileKept(request.number, await context.artifact(request.name, request.path))
+        return FileAnswer(request.number, await context.artifact(request.name, request.path))
     except InterlockError as error:
-        return FileKept(request.number, None, error.sentence, error.todo)
+        return FileAnswer(request.number, None, error.sentence, error.todo)
     except OSError as error:
-        return FileKept(request.number, None, f"The file cannot be stored: {error}.")
+        return FileAnswer(request.number, None, f"The file cannot be stored: {error}.")
 
 
-def _pass_on(running: RunningTask, message: Said) -> None:
+def _pass_on(running: RunningTask, message: HandlerReport) -> None:
     """Forward messages of the handler to its context here."""
     context = running.context
     assert context is not None
@@ -464,7 +466,7 @@ def _pass_on(running: RunningTask, message: Said) -> None:
         context.uploading()
 
 
-def _judge(ending: Over | None, end: End, running: RunningTask) -> Outcome:
+def _judge(ending: HandlerEnd | None, end: End, running: RunningTask) -> Outcome:
     if running.stop_reason == "cancel":
         return Interrupted(end.confirmed_dead)
     if ending is not None and ending.outcome is not None:

@@ -151,7 +151,7 @@ async def _let_go(port: OrchestratorPort, within_s: float) -> None:
 
 
 T = TypeVar("T")
-Ask: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
+StoreRequest: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
 _SHORTEST_WAIT_S = 0.01
 _LONGER_PAUSE_S = 1.0
 """Pause between two requests to a store that has been unavailable for a while."""
@@ -414,7 +414,7 @@ class WorkerProcess:
 
     # Failures
 
-    async def _patiently(self, request: Ask[T], message: str, then_s: float = 0.0) -> T | None:
+    async def _patiently(self, request: StoreRequest[T], message: str, then_s: float = 0.0) -> T | None:
         """Return the answer to a request, retried until it is answered or the connection is broken.
 
         The timeout starts with the first failure: a slow answer while this host or the store's stalled does

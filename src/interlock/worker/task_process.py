@@ -74,7 +74,7 @@ class StopOrder(msgspec.Struct, frozen=True, tag="stop"):
     reason: str
 
 
-class Said(msgspec.Struct, frozen=True, tag="said", omit_defaults=True):
+class HandlerReport(msgspec.Struct, frozen=True, tag="said", omit_defaults=True):
     """Messages of the handler."""
 
     progress: Progress | None = None
@@ -87,7 +87,7 @@ class Said(msgspec.Struct, frozen=True, tag="said", omit_defaults=True):
     uploading: bool = False
 
 
-class Over(msgspec.Struct, frozen=True, tag="over"):
+class HandlerEnd(msgspec.Struct, frozen=True, tag="over"):
     """The end of the handler; without an outcome if it was interrupted."""
 
     outcome: Succeeded | Failed | None = None
@@ -100,7 +100,7 @@ class Over(msgspec.Struct, frozen=True, tag="over"):
     """Result of a handler that postponed its job."""
 
 
-class Ask(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
+class JobRequest(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
     """A request about the children or a wait of the job; the answer has the same number."""
 
     number: int = 0
@@ -113,7 +113,7 @@ class Ask(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
     """Wait for this instead."""
 
 
-class Told(msgspec.Struct, frozen=True, tag="told", omit_defaults=True):
+class JobAnswer(msgspec.Struct, frozen=True, tag="told", omit_defaults=True):
     """The answer."""
 
     number: int
@@ -124,7 +124,7 @@ class Told(msgspec.Struct, frozen=True, tag="told", omit_defaults=True):
     todo: str = ""
 
 
-class Keep(msgspec.Struct, frozen=True, tag="keep"):
+class FileRequest(msgspec.Struct, frozen=True, tag="keep"):
     """A request to store a file under a name; the answer has the same number."""
 
     number: int
@@ -132,7 +132,7 @@ class Keep(msgspec.Struct, frozen=True, tag="keep"):
     path: str
 
 
-class FileKept(msgspec.Struct, frozen=True, tag="kept", omit_defaults=True):
+class FileAnswer(msgspec.Struct, frozen=True, tag="kept", omit_defaults=True):
     """The answer to a request to store a file."""
 
     number: int
@@ -141,15 +141,16 @@ class FileKept(msgspec.Struct, frozen=True, tag="kept", omit_defaults=True):
     todo: str = ""
 
 
-Order: TypeAlias = RunOrder | StopOrder | FileKept | Told
-Word: TypeAlias = Said | Over | Keep | Ask
+Order: TypeAlias = RunOrder | StopOrder | FileAnswer | JobAnswer
+HandlerRequest: TypeAlias = FileRequest | JobRequest
+HandlerMessage: TypeAlias = HandlerReport | HandlerEnd | HandlerRequest
 
 read_order: Callable[[bytes], Any] = msgspec.json.Decoder(Order).decode
-read_word: Callable[[bytes], Any] = msgspec.json.Decoder(Word).decode
+read_message: Callable[[bytes], Any] = msgspec.json.Decoder(HandlerMessage).decode
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
-def line_of(message: Order | Word) -> bytes:
+def line_of(message: Order | HandlerMessage) -> bytes:
     """Return a message as a line."""
     return msgspec.json.encode(message) + b"\n"
 
@@ -160,36 +161,36 @@ A = TypeVar("A")
 class RemoteChildren:
     """Forwards requests about children from the task's process to the worker, which has the lease."""
 
-    def __init__(self, request: Callable[[Ask], Future[Told]]) -> None:
+    def __init__(self, request: Callable[[JobRequest], Future[JobAnswer]]) -> None:
         self._request = request
 
     def submit(self, _: str, name: str, specs: Sequence[JobSpec]) -> Future[tuple[str, ...]]:
         """Submit children under a name."""
-        return _then(self._request(Ask(name=name, specs=tuple(specs))), lambda answer: answer.ids)
+        return _then(self._request(JobRequest(name=name, specs=tuple(specs))), lambda answer: answer.ids)
 
     def children(self, _: str) -> Future[tuple[ChildView, ...]]:
         """Return all children, oldest first."""
-        return _then(self._request(Ask()), lambda answer: answer.children)
+        return _then(self._request(JobRequest()), lambda answer: answer.children)
 
     def wait(self, request: WaitRequest) -> Future[WaitAnswer]:
         """Return the answer to a wait, or its state."""
-        return _then(self._request(Ask(wait=request)), _waited)
+        return _then(self._request(JobRequest(wait=request)), _waited)
 
     def predecessors(self, _: str) -> Future[tuple[ChildView, ...]]:
         """Return all jobs that the job comes after, in their order."""
-        return _then(self._request(Ask(before=True)), lambda answer: answer.children)
+        return _then(self._request(JobRequest(before=True)), lambda answer: answer.children)
 
 
-def _waited(answer: Told) -> WaitAnswer:
+def _waited(answer: JobAnswer) -> WaitAnswer:
     assert answer.wait is not None
     return answer.wait
 
 
-def _then(first: Future[Told], take: Callable[[Told], A]) -> Future[A]:
+def _then(first: Future[JobAnswer], take: Callable[[JobAnswer], A]) -> Future[A]:
     second: Future[A] = Future()
     second.set_running_or_notify_cancel()
 
-    def pass_on(done: Future[Told]) -> None:
+    def pass_on(done: Future[JobAnswer]) -> None:
         if (error := done.exception()) is not None:
             second.set_exception(error)
         else:
@@ -199,18 +200,18 @@ def _then(first: Future[Told], take: Callable[[Told], A]) -> Future[A]:
     return second
 
 
-async def answer_children(context: Context, request: Ask) -> Told:
+async def answer_children(context: Context, request: JobRequest) -> JobAnswer:
     """Serve a request about children, in the worker."""
     try:
         if request.wait is not None:
-            return Told(request.number, wait=await context.relay_wait(request.wait))
+            return JobAnswer(request.number, wait=await context.relay_wait(request.wait))
         if request.specs:
-            return Told(request.number, ids=await context.relay_submit(request.name, request.specs))
+            return JobAnswer(request.number, ids=await context.relay_submit(request.name, request.specs))
         if request.before:
-            return Told(request.number, children=await context.relay_predecessors())
-        return Told(request.number, children=await context.relay_children())
+            return JobAnswer(request.number, children=await context.relay_predecessors())
+        return JobAnswer(request.number, children=await context.relay_children())
     except InterlockError as error:
-        return Told(request.number, error=error.sentence, todo=error.todo)
+        return JobAnswer(request.number, error=error.sentence, todo=error.todo)
 
 
 def main() -> None:
@@ -229,7 +230,7 @@ def main() -> None:
     os._exit(0)  # leftover threads of the handler must not delay the exit
 
 
-def execute(order: RunOrder, context: Context) -> Over:
+def execute(order: RunOrder, context: Context) -> HandlerEnd:
     """Run the handler under the order's limits."""
     try:
         if order.memory_limit_bytes is not None:
@@ -242,12 +243,12 @@ def execute(order: RunOrder, context: Context) -> Over:
     except BaseException as error:  # noqa: BLE001 - any exception of a handler is its outcome
         outcome = outcome_of(error)
         if isinstance(outcome, Snoozed):
-            return Over(None, context.cost, snoozed=outcome)
+            return HandlerEnd(None, context.cost, snoozed=outcome)
         if isinstance(outcome, Interrupted | Yielded):
             wait = outcome.wait if isinstance(outcome, Yielded) else ""
-            return Over(None, context.cost, waits=isinstance(outcome, Yielded), wait=wait)
-        return Over(outcome, context.cost)
-    return Over(success_of(value, max_bytes=order.max_result_bytes), context.cost)
+            return HandlerEnd(None, context.cost, waits=isinstance(outcome, Yielded), wait=wait)
+        return HandlerEnd(outcome, context.cost)
+    return HandlerEnd(success_of(value, max_bytes=order.max_result_bytes), context.cost)
 
 
 def _called(task: tasks.Task[..., Any], order: RunOrder, context: Context, chain: Chain) -> Any:
@@ -331,7 +332,7 @@ class Channel:
         self._finished = False
         self._logged = 0
         self._uploads: dict[int, Future[ArtifactView]] = {}
-        self._requests: dict[int, Future[Told]] = {}
+        self._requests: dict[int, Future[JobAnswer]] = {}
 
     def first_order(self) -> RunOrder:
         """Return the order to execute."""
@@ -351,12 +352,12 @@ class Channel:
         with self._lock:
             number = len(self._uploads)
             self._uploads[number] = future
-            self._socket.sendall(line_of(Keep(number, name, str(path.absolute()))))
+            self._socket.sendall(line_of(FileRequest(number, name, str(path.absolute()))))
         return future
 
-    def request(self, request: Ask) -> Future[Told]:
+    def request(self, request: JobRequest) -> Future[JobAnswer]:
         """Request the worker to submit or list children, to list the jobs before this one, or to wait."""
-        future: Future[Told] = Future()
+        future: Future[JobAnswer] = Future()
         with self._lock:
             number = len(self._requests)
             self._requests[number] = future
@@ -368,7 +369,7 @@ class Channel:
         threading.Thread(target=self._listen, args=(context,), daemon=True).start()
         threading.Thread(target=self._send_news, args=(context,), daemon=True).start()
 
-    def finish(self, context: Context, over: Over) -> None:
+    def finish(self, context: Context, over: HandlerEnd) -> None:
         """Send the remaining messages and the end."""
         with self._lock:
             self._finished = True
@@ -379,14 +380,14 @@ class Channel:
             order = read_order(line)
             if isinstance(order, StopOrder):
                 context.stop(order.reason)
-            elif isinstance(order, FileKept):
+            elif isinstance(order, FileAnswer):
                 self._uploaded(order)
-            elif isinstance(order, Told):
+            elif isinstance(order, JobAnswer):
                 self._settle(order)
         if not self._finished:
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
-    def _uploaded(self, kept: FileKept) -> None:
+    def _uploaded(self, kept: FileAnswer) -> None:
         future = self._uploads[kept.number]
         if future.set_running_or_notify_cancel():
             if kept.artifact is not None:
@@ -394,7 +395,7 @@ class Channel:
             else:
                 future.set_exception(JobError(kept.error, todo=kept.todo))
 
-    def _settle(self, answer: Told) -> None:
+    def _settle(self, answer: JobAnswer) -> None:
         future = self._requests[answer.number]
         if future.set_running_or_notify_cancel():
             if answer.error:
@@ -408,16 +409,16 @@ class Channel:
             self._woken.clear()
             self._send(context)
 
-    def _send(self, context: Context, *over: Over) -> None:
+    def _send(self, context: Context, *over: HandlerEnd) -> None:
         """Take and send messages under one lock, to keep their order."""
         with self._lock:
-            words: tuple[Said | Over, ...] = (self._said(context.take()), *over)
-            self._socket.sendall(b"".join(map(line_of, words)))
+            messages: tuple[HandlerReport | HandlerEnd, ...] = (self._report_of(context.take()), *over)
+            self._socket.sendall(b"".join(map(line_of, messages)))
 
-    def _said(self, unsent: Unsent) -> Said:
+    def _report_of(self, unsent: Unsent) -> HandlerReport:
         missed = unsent.log_offset - self._logged if unsent.log else 0
         self._logged += missed + sum(map(size_of, unsent.log))
-        return Said(
+        return HandlerReport(
             progress=unsent.progress,
             checkpoint=msgspec.UNSET if unsent.checkpoint is None else unsent.checkpoint,
             log=tuple((line.level, line.text) for line in unsent.log),

@@ -98,7 +98,7 @@ async def test_a_runner_has_nothing_to_sign_in_for(hall: Hall) -> None:
         await hall.opened(role=Role.RUNNER)
 
 
-async def test_whoever_signs_out_here_is_out_at_once_and_elsewhere_within_seconds(hall: Hall) -> None:
+async def test_a_closed_session_ends_at_once_on_this_server_and_within_seconds_on_others(hall: Hall) -> None:
     opened, there = await hall.opened(), hall.another()
     await there.principal_of(opened.text)
     await hall.sessions.close(opened.text)
@@ -160,7 +160,7 @@ async def test_one_look_up_is_enough_for_many_requests(hall: Hall) -> None:
     assert hall.store.loads == before
 
 
-async def test_a_principal_of_a_session_or_a_token_can_be_asked_for_again_without_its_secret(
+async def test_a_principal_can_be_checked_again_without_the_secret_of_its_session_or_token(
     hall: Hall,
 ) -> None:
     issued = await hall.tokens.create("ann", Role.VIEWER)

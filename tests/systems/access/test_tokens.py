@@ -113,7 +113,9 @@ async def test_a_revoked_token_grants_no_access_once_it_is_looked_at_again(house
     ]
 
 
-async def test_a_token_expires_by_the_clock_of_the_store_and_the_sweep_says_so(house: House) -> None:
+async def test_a_token_expires_by_the_clock_of_the_store_and_the_sweep_marks_it_as_expired(
+    house: House,
+) -> None:
     issued = await house.tokens.create("ci", Role.VIEWER, lasts=timedelta(hours=1))
     house.jump(3_599)
     await house.check.principal_of(issued.token)
@@ -126,7 +128,7 @@ async def test_a_token_expires_by_the_clock_of_the_store_and_the_sweep_says_so(h
     assert await house.tokens.list() == []
 
 
-async def test_a_token_that_does_not_expire_is_one_that_somebody_asked_for(house: House) -> None:
+async def test_a_token_expires_after_90_days_unless_it_is_created_without_an_expiry(house: House) -> None:
     lasting = await house.tokens.create("lasting", Role.VIEWER, lasts=None)
     usual = await house.tokens.create("usual", Role.VIEWER)
     assert lasting.view.expires_at is None
@@ -135,7 +137,7 @@ async def test_a_token_that_does_not_expire_is_one_that_somebody_asked_for(house
     assert (await house.check.principal_of(lasting.token)).name == "lasting"
 
 
-async def test_a_check_asks_the_store_once_and_then_believes_for_seconds(house: House) -> None:
+async def test_a_token_is_looked_up_in_the_store_once_and_then_cached_for_seconds(house: House) -> None:
     issued = await house.tokens.create("ci", Role.VIEWER)
     before = house.store.loads
     for _ in range(50):
@@ -217,7 +219,7 @@ def test_text_with_a_token_in_it_is_made_harmless() -> None:
     assert redacted(f"see {token}, and {token}!") == "see il_***, and il_***!"
 
 
-def test_a_principal_says_what_it_lacks() -> None:
+def test_a_refused_principal_receives_an_error_with_the_missing_role_or_queue() -> None:
     viewer = Principal(name="ann", roles=(Role.VIEWER,), queues=frozenset({"mail"}))
     with pytest.raises(NotAllowed) as refused:
         viewer.need(Role.OPERATOR)

@@ -94,7 +94,7 @@ async def test_one_has_a_limit_and_all_together_have_one(make: Make) -> None:
     assert (await blobs.put(pieces(b"b" * 100))).size == 100
 
 
-async def test_what_nobody_has_put_for_long_is_removed(make: Make) -> None:
+async def test_a_blob_that_was_last_put_before_the_retention_period_is_pruned(make: Make) -> None:
     later = [0.0]
     blobs = make(lambda: time.time() + later[0])
     blob = await blobs.put(pieces(b"old"))

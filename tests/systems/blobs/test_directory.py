@@ -61,7 +61,7 @@ async def test_what_is_put_is_read_again_under_its_digest(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "", "ab", "A" * 64, "ab/../" + "a" * 60])
-async def test_nobody_reads_by_a_name_that_is_no_digest(tmp_path: Path, name: str) -> None:
+async def test_reading_a_blob_by_a_name_that_is_not_a_digest_is_refused(tmp_path: Path, name: str) -> None:
     blobs = DirectoryBlobs(tmp_path, BlobSettings())
     with pytest.raises(ArtifactGone):
         await content(blobs, name)
@@ -79,7 +79,7 @@ async def test_what_breaks_off_is_not_there_and_leaves_nothing(tmp_path: Path) -
     assert files(tmp_path) == []
 
 
-async def test_whoever_is_cancelled_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_cancelled_put_leaves_no_file_behind(tmp_path: Path) -> None:
     blobs = DirectoryBlobs(tmp_path, BlobSettings())
     begun, never = asyncio.Event(), asyncio.Event()
 

@@ -178,7 +178,7 @@ async def test_a_server_that_was_away_for_days_changes_few_records_in_a_round(
     assert (await seen(house, LONGEST_MIN)).totals.submitted == 30
 
 
-async def test_tasks_beyond_those_told_apart_are_counted_by_queue_and_then_as_others(
+async def test_tasks_over_the_limit_of_pairs_are_counted_by_queue_and_then_as_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(series, "PAIRS", 3)
@@ -190,7 +190,7 @@ async def test_tasks_beyond_those_told_apart_are_counted_by_queue_and_then_as_ot
     assert sum(cell.submitted for cell in part.cells[1].values()) == 10
 
 
-def test_a_record_that_would_be_too_large_tells_fewer_pairs_apart() -> None:
+def test_a_figures_record_over_the_size_limit_merges_its_pairs_of_queue_and_task() -> None:
     part = PeriodFigures()
     for minute in range(15):
         for number in range(series.PAIRS):
@@ -308,7 +308,9 @@ async def test_a_server_leaves_a_round_out_that_another_one_has_just_done(house:
     assert await other.round() == 1
 
 
-async def test_the_backlog_of_every_queue_is_what_the_queues_say(house: House, figures: Figures) -> None:
+async def test_the_counted_backlog_of_every_queue_equals_its_pending_and_running_jobs(
+    house: House, figures: Figures
+) -> None:
     for number in range(12):
         queue = f"q{number % 3}"
         job_id = await house.submit(queue=queue, retry=FLAKY)
@@ -346,7 +348,7 @@ async def test_the_first_count_of_a_long_queue_takes_all_of_its_jobs(
     assert await figures.is_complete(house.clock())
 
 
-async def test_a_first_count_that_leaves_jobs_out_says_so_until_they_are_few(
+async def test_a_first_count_that_leaves_jobs_out_is_incomplete_until_few_jobs_remain(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RECOUNTED", 2)

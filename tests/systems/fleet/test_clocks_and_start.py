@@ -47,7 +47,7 @@ def test_more_exchanges_never_make_it_less_certain_than_the_quickest_alone(
     assert offset_of(exchanges).uncertainty_ns <= offset_of([quickest]).uncertainty_ns
 
 
-def test_two_exchanges_that_are_slow_on_opposite_ways_say_more_than_either() -> None:
+def test_two_exchanges_with_opposite_delays_give_less_uncertainty_than_one() -> None:
     slow_there, slow_back = exchange(0, 5 * SECOND, 40 * MS, 0), exchange(0, 5 * SECOND, 0, 40 * MS)
     assert offset_of([slow_there]).uncertainty_ns == 20 * MS
     assert offset_of([slow_there, slow_back]) == Offset(offset_ns=5 * SECOND, uncertainty_ns=0, exchanges=2)
@@ -69,7 +69,7 @@ def test_a_wall_clock_that_is_set_does_not_move_the_time_of_a_controller(step_ns
     assert reference.now_ns() == 101 * SECOND
 
 
-def test_every_agent_is_told_the_same_instant_by_its_own_clock() -> None:
+def test_every_agent_receives_the_same_start_instant_converted_to_its_own_clock() -> None:
     offsets = {
         "fast": Offset(offset_ns=5 * SECOND, uncertainty_ns=MS),
         "slow": Offset(offset_ns=-3 * SECOND, uncertainty_ns=2 * MS),
@@ -90,7 +90,7 @@ def test_what_is_not_known_of_the_clocks_is_limited_and_not_how_wrong_they_are()
     assert set(refused.value.facts["agents"]) == {"a", "b"}  # type: ignore[call-overload]
 
 
-def test_the_spread_is_of_true_time_whatever_the_clocks_say() -> None:
+def test_the_start_spread_is_corrected_for_the_clock_offsets_of_the_agents() -> None:
     offsets = {
         "fast": Offset(offset_ns=5 * SECOND, uncertainty_ns=MS),
         "slow": Offset(offset_ns=-3 * SECOND, uncertainty_ns=2 * MS),

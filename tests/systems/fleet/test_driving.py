@@ -84,7 +84,7 @@ async def test_agents_with_wrong_clocks_begin_at_one_true_instant(wrong_clocks: 
     assert await states(wrong_clocks, PATIENCE_S) == ["IDLE"] * 4
 
 
-async def test_no_first_operation_happens_before_the_instant_by_a_clock_that_nobody_can_set(
+async def test_no_agent_runs_its_first_operation_before_the_start_instant_by_the_monotonic_clock(
     wrong_clocks: list[AgentProcess], tmp_path: Path
 ) -> None:
     """How late each was is for the test above; an agent that is told another's instant begins early."""
@@ -153,7 +153,7 @@ async def test_a_stopped_fleet_takes_the_next_workload_at_once(two: list[AgentPr
         (Policy.BEST_EFFORT, RUNNING),
     ],
 )
-async def test_an_agent_that_is_killed_is_missed_as_the_policy_says(
+async def test_a_killed_agent_is_reported_as_lost_and_the_policy_decides_the_verdict(
     two: list[AgentProcess], policy: Policy, moment: Happened, gate: Path
 ) -> None:
     enough = policy is Policy.BEST_EFFORT
@@ -244,7 +244,7 @@ async def test_an_agent_that_is_killed_while_it_stops_is_not_waited_for(
     assert await states(two[1:]) == ["IDLE"]
 
 
-async def test_whoever_cannot_be_started_is_named_and_nobody_else_is_left_ready(
+async def test_an_agent_that_cannot_be_started_is_named_and_the_others_return_to_idle(
     two: list[AgentProcess],
 ) -> None:
     spec = asked(two)
@@ -351,7 +351,7 @@ async def test_a_corrupt_histogram_flags_its_agent_and_the_rest_stands(
 
 
 @pytest.mark.long  # it has to be later than a clock may be unknown on a busy machine
-async def test_an_agent_that_prepares_for_too_long_is_late_and_the_result_says_so(
+async def test_an_agent_that_prepares_for_too_long_starts_late_and_the_result_is_degraded(
     tmp_path: Path, gate: Path
 ) -> None:
     target = {"target": "waiting:Work", "arguments": {"gate": str(gate)}, "path": [str(LOADS)]}

@@ -179,7 +179,7 @@ async def driven(
         return await Drive(spec, Driver(job_id="j_0123456789ab"), hands, line, reference).run()
 
 
-async def test_a_drive_of_which_some_have_begun_has_a_result_and_does_not_say_that_nothing_was_started() -> (
+async def test_a_drive_returns_a_failed_result_if_an_agent_is_lost_at_the_start_after_another_has_begun() -> (
     None
 ):
     """It said so when one agent did not answer the start, while the others had begun."""
@@ -190,7 +190,7 @@ async def test_a_drive_of_which_some_have_begun_has_a_result_and_does_not_say_th
     assert {one.agent: one.status for one in result.agents} == {"a:1": "ABORTED", "b:1": "LOST"}
 
 
-async def test_an_agent_that_is_not_reached_when_it_is_asked_to_stop_is_told_again() -> None:
+async def test_the_controller_repeats_an_abort_until_the_agent_is_reached() -> None:
     """It was told once, and went on until its controller gave it up."""
     first = HardOfHearing("a:1")
     result = await driven({"a:1": first, "b:1": SilentAtTheStart("b:1", first)})

@@ -45,7 +45,7 @@ DONE, ERROR, STOPPED, LOST = Status.COMPLETED, Status.ERROR, Status.ABORTED, Non
         (Policy.BEST_EFFORT, [LOST, ERROR], Verdict.FAILED),
     ],
 )
-def test_a_policy_says_what_is_enough_and_only_all_is_complete(
+def test_a_policy_sets_how_many_agents_are_needed_and_only_a_full_fleet_is_complete(
     policy: Policy, finals: list[Status | None], verdict: Verdict
 ) -> None:
     coverage = covered(policy, finals)
@@ -86,7 +86,7 @@ def a_result() -> tuple[WorkloadResult, Merged]:
     return result_of(known, merged), merged
 
 
-def test_a_result_says_what_it_speaks_for() -> None:
+def test_a_result_reports_which_part_of_the_fleet_it_covers() -> None:
     result, _ = a_result()
     assert result.verdict is Verdict.PARTIAL
     assert result.coverage == Coverage(agents=3, completed=2, lost=1, needed=2)
@@ -98,7 +98,7 @@ def test_a_result_says_what_it_speaks_for() -> None:
     assert [each.second for each in result.seconds] == [0, 1, 2, 3, 4]
 
 
-def test_the_files_are_what_they_say_they_are(tmp_path: Path) -> None:
+def test_the_saved_json_csv_histogram_and_html_files_are_valid_and_match_the_result(tmp_path: Path) -> None:
     result, merged = a_result()
     files = files_of(result, merged.histograms_by_second())
     assert json.loads(files["result.json"])["coverage"]["completed"] == 2
@@ -208,7 +208,7 @@ def test_a_key_of_other_tools_is_answered_with_what_there_is_here(key: str, word
     assert f"load.yml:2:1: there is no key of a workload {words}" in refused.value.sentence
 
 
-def test_a_workload_file_says_everything_that_a_fleet_has_to_know() -> None:
+def test_a_workload_file_is_read_into_a_complete_workload_spec() -> None:
     text = """\
 kind: http
 with: {url: "http://127.0.0.1:8080/", tries: 3}
@@ -247,9 +247,7 @@ agents: [a.example, "b.example:7200", "[::1]:7167"]
         (WorkloadSpec(kind="", agents=("a",)), "kind has 1 to 100"),
     ],
 )
-def test_a_workload_that_cannot_be_run_is_refused_before_anybody_is_asked(
-    spec: WorkloadSpec, fault: str
-) -> None:
+def test_an_invalid_workload_is_refused_before_any_agent_is_contacted(spec: WorkloadSpec, fault: str) -> None:
     with pytest.raises(InvalidWorkload, match="The workload cannot be run") as refused:
         checked(spec)
     assert fault in refused.value.sentence

@@ -71,14 +71,16 @@ async def test_a_workload_is_followed_from_ready_to_its_end_on_every_store(open_
     assert (replayed.records, replayed.faults) == (5, [])
 
 
-async def test_what_was_not_heard_on_the_way_is_journalled_all_the_same(house: House) -> None:
+async def test_transitions_that_were_not_reported_are_journalled_when_a_later_fact_implies_them(
+    house: House,
+) -> None:
     grant = await house.started(task=TASK)
     await workloads(house).apply([fact(grant, Happened.COMPLETED)])
     name = fact(grant, Happened.READY).workload_id
     assert await moves(house, name) == [("IDLE", "READY"), ("READY", "RUNNING"), ("RUNNING", "IDLE")]
 
 
-async def test_a_fact_that_is_told_again_or_too_late_changes_nothing(house: House) -> None:
+async def test_a_repeated_or_outdated_fact_changes_nothing(house: House) -> None:
     grant = await house.started(task=TASK)
     ready, running, completed = Happened.READY, Happened.RUNNING, Happened.COMPLETED
     assert await told(house, grant, ready, ready, running, ready, running) == ["READY"] * 2 + ["RUNNING"] * 3
@@ -101,7 +103,7 @@ async def test_that_the_controller_lives_is_no_news_but_keeps_the_workload(house
     assert len(await workloads(house).history(name)) == entries
 
 
-async def test_a_controller_that_says_it_lives_is_not_written_off_by_settings_that_are_short(
+async def test_the_deadline_of_a_workload_exceeds_two_controller_heartbeats_even_with_short_settings(
     open_house: OpenHouse,
 ) -> None:
     hasty = Durations(
@@ -162,7 +164,7 @@ async def test_only_a_job_that_drives_a_fleet_and_lives_makes_workloads(house: H
     assert await told(house, driver, Happened.COMPLETED) == ["IDLE"]  # the end of what is known is heard
 
 
-async def test_nobody_speaks_for_the_workload_of_another_job(house: House) -> None:
+async def test_a_job_cannot_report_on_the_workload_of_another_job(house: House) -> None:
     one, two = await house.started(task=TASK), await house.started(task=TASK)
     await workloads(house).apply([fact(one, Happened.RUNNING)])
     mine = fact(one, Happened.COMPLETED).workload_id

@@ -79,7 +79,7 @@ def test_an_agent_that_starts_late_makes_neither_rates_nor_seconds_wrong() -> No
     assert [each.late_ms for each in found.agents] == [0.0, 3_400.0]
 
 
-def test_agents_that_began_further_apart_than_the_limit_are_not_complete_and_it_says_why() -> None:
+def test_a_result_is_degraded_with_a_reason_if_agents_start_further_apart_than_the_skew_limit() -> None:
     finals: dict[str, Status | None] = {"a:1": DONE, "b:1": DONE}
     within = result(merged_of(late("a:1", 0.0), late("b:1", 0.4)), finals, skew_limit_s=0.5)
     assert (within.verdict, within.warnings) == (Verdict.COMPLETE, ())
@@ -126,7 +126,7 @@ def test_a_lost_agent_has_a_status_in_the_result() -> None:
     assert [each["status"] for each in saved["agents"]] == ["COMPLETED", "LOST"]
 
 
-def test_latencies_that_nobody_could_read_are_null_and_not_zero() -> None:
+def test_latencies_from_an_unreadable_histogram_are_null_and_not_zero() -> None:
     merged = merged_of(late("a:1", 0.0, histogram=b"damaged"))
     found = result(merged, {"a:1": DONE})
     assert found.verdict is Verdict.DEGRADED
@@ -158,7 +158,7 @@ def test_operations_that_never_began_are_counted_and_shown_everywhere() -> None:
     assert "never began" in page(found)
 
 
-def test_an_agent_that_says_nothing_is_named_while_the_others_go_on() -> None:
+def test_live_progress_names_a_silent_agent_and_does_not_count_it_as_running() -> None:
     merged = merged_of(late("a:1", 0.0, seconds=6), late("b:1", 0.0, seconds=2))
     states = dict.fromkeys(merged.parts, Happened.RUNNING)
     live = progress_of(WorkloadSpec(kind="sleep"), merged, states, 6.0, {"b:1": 4.2})
@@ -194,7 +194,7 @@ def test_a_column_in_milliseconds_has_no_exponents() -> None:
     ]  # fmt: skip
 
 
-def test_each_threshold_is_judged_by_the_result_and_a_missed_one_is_said_everywhere() -> None:
+def test_each_threshold_is_evaluated_and_a_missed_one_is_in_the_report_and_the_exit_code() -> None:
     limits = {"p99_ms": 0.5, "rate": 10.0, "error_share": 0.0}
     merged = merged_of(late("a:1", 0.0))
     found = result(merged, {"a:1": DONE}, thresholds=limits)

@@ -111,7 +111,7 @@ async def test_a_weight_counts_as_that_number_of_starts(house: House) -> None:
             await submit(house, 1, "vendor-x", **wrong)
 
 
-async def test_a_job_says_that_it_waits_for_a_rate(house: House) -> None:
+async def test_explain_shows_that_a_job_waits_for_a_rate_limit(house: House) -> None:
     await limits(house).set("vendor-x", LimitSpec(rate=1, period_s=60.0))
     _, second = await submit(house, 2, "vendor-x")
     await given(house)

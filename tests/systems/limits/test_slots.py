@@ -295,7 +295,9 @@ async def test_a_backlog_of_a_queue_lines_up_when_its_limit_is_declared(house: H
     assert view.capped
 
 
-async def test_a_job_says_which_limit_it_waits_for_and_who_holds_its_slots(house: House) -> None:
+async def test_explain_names_the_limit_that_a_job_waits_for_and_the_jobs_that_hold_its_slots(
+    house: House,
+) -> None:
     await limits(house).set("vendor-x", TWO)
     first, second, third = await submit(house, 3, "vendor-x")
     await settle(house)
@@ -402,7 +404,7 @@ async def test_limits_come_in_pages_by_name(house: House) -> None:
     assert (first.cursor, rest.cursor) == ("b", "")
 
 
-async def test_a_key_of_a_rate_says_how_many_may_start_at_once(house: House) -> None:
+async def test_the_key_of_a_rate_limit_shows_how_many_starts_are_left(house: House) -> None:
     await limits(house).set("vendor-y", LimitSpec(rate=3, period_s=60.0))
     await submit(house, 2, "vendor-y")
     await settle(house)

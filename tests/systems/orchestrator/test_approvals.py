@@ -141,7 +141,7 @@ async def test_a_handler_in_a_process_of_its_own_waits_as_well() -> None:
         assert await job.result(timeout_s=600) == [{"n": 1}, "No signal second has come in time.", 2]
 
 
-async def test_a_context_without_a_worker_says_where_to_wait() -> None:
+async def test_a_context_refuses_an_unknown_approval_role_and_an_invalid_wait_timeout() -> None:
     with pytest.raises(InvalidArguments, match="no role 'boss'"):
         await _nowhere().approval("Go?", role="boss")
     with pytest.raises(InvalidArguments, match="wait for"):
@@ -157,15 +157,15 @@ def _nowhere() -> Context:
     return Context(grant, now=lambda: now)
 
 
-async def test_of_those_who_approve_and_reject_at_once_one_wins_and_the_others_are_told_who(
+async def test_one_of_several_concurrent_answers_wins_and_the_refusals_name_its_actor(
     house: House,
 ) -> None:
     neighbour = await house.neighbour()
     approval_id = await asked(house)
-    desks = [each.port.here.waits for each in (house, neighbour)]
+    services = [each.port.here.waits for each in (house, neighbour)]
     came = await asyncio.gather(
-        *(desk.approve(approval_id, actor="anna") for desk in desks for _ in range(3)),
-        *(desk.reject(approval_id, actor="bert") for desk in desks for _ in range(3)),
+        *(service.approve(approval_id, actor="anna") for service in services for _ in range(3)),
+        *(service.reject(approval_id, actor="bert") for service in services for _ in range(3)),
         return_exceptions=True,
     )
     won = [one for one in came if not isinstance(one, BaseException)]
@@ -173,7 +173,7 @@ async def test_of_those_who_approve_and_reject_at_once_one_wins_and_the_others_a
     assert (len(won), len(refused)) == (1, 11)
     (view,) = won
     assert {one.facts["by"] for one in refused} == {view.by}
-    assert (await desks[0].get(approval_id)).state == view.state
+    assert (await services[0].get(approval_id)).state == view.state
     assert await faults(house) == []
     await neighbour.close()
 
@@ -223,7 +223,7 @@ async def test_a_signal_is_no_answer_and_an_approval_no_signal(house: House) -> 
     assert (await house.port.here.waits.get(job_id)).id == approval_id
 
 
-async def test_a_question_that_cannot_be_asked_is_refused(house: House) -> None:
+async def test_an_invalid_approval_question_is_refused(house: House) -> None:
     grant = await house.started()
     for wrong in (
         ApprovalQuestion(text=""),

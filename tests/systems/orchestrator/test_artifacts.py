@@ -152,7 +152,9 @@ async def test_an_attempt_cannot_leave_any_number_of_files_behind(
     assert await listed(house, grant.job_id) == ["a", "b"]
 
 
-async def test_what_is_not_kept_any_more_is_told_from_what_never_was(house: House, tmp_path: Path) -> None:
+async def test_a_removed_artifact_and_an_unknown_artifact_raise_different_errors(
+    house: House, tmp_path: Path
+) -> None:
     grant = await house.started()
     view = await keep(house, grant)
     (tmp_path / "blobs" / view.sha256[:2] / view.sha256).unlink()
@@ -162,7 +164,7 @@ async def test_what_is_not_kept_any_more_is_told_from_what_never_was(house: Hous
         await content(house, grant.job_id, "other")
 
 
-async def test_without_a_folder_it_is_said_what_to_set() -> None:
+async def test_storing_an_artifact_without_a_blob_folder_is_refused_with_the_setting_to_add() -> None:
     house = await House().open()
     grant = await house.started()
     with pytest.raises(NoBlobs, match="No folder") as refused:

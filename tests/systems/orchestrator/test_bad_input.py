@@ -120,7 +120,7 @@ async def test_all_that_is_wrong_is_reported_at_once(house: House) -> None:
     assert len(faults) == 4
 
 
-async def test_what_is_too_large_says_how_large_it_may_be(house: House) -> None:
+async def test_an_input_that_is_too_large_is_refused_with_the_limit(house: House) -> None:
     with pytest.raises(TooLarge) as refused:
         await house.submit(input=msgspec.Raw(b'"' + b"x" * 262_143 + b'"'))
     assert refused.value.facts["limit"] == 262_144
@@ -162,7 +162,9 @@ async def test_no_jobs_are_no_mistake(house: House) -> None:
 
 
 @pytest.mark.parametrize("job_id", ["", "j_000000000000", "nonsense", "a\nb", "\x00", "x" * 100])
-async def test_a_job_that_is_not_there_is_said_not_to_be(house: House, job_id: str) -> None:
+async def test_an_operation_on_a_job_that_does_not_exist_raises_unknown_job(
+    house: House, job_id: str
+) -> None:
     for ask in (house.jobs.get, house.jobs.cancel, house.jobs.retry, house.jobs.history):
         with pytest.raises(UnknownJob):
             await ask(job_id)
@@ -177,7 +179,7 @@ async def test_only_what_has_ended_is_done_again(house: House) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-async def test_who_asks_for_nothing_is_told_so(house: House, limit: int) -> None:
+async def test_a_claim_with_a_limit_below_one_is_refused(house: House, limit: int) -> None:
     with pytest.raises(InterlockError):
         await house.port.claim(ClaimRequest(runner_id="r", limit=limit))
 

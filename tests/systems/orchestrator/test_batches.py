@@ -185,7 +185,9 @@ def test_jobs_given_out_together_become_what_each_would_alone(
 @pytest.mark.parametrize(
     "other", [{"queue": "mail"}, {"priority": 3}, {"labels": ("gpu",)}], ids=["queue", "priority", "labels"]
 )
-def test_what_only_the_columns_of_a_record_say_keeps_jobs_apart(other: dict[str, Any]) -> None:
+def test_jobs_that_differ_in_queue_priority_or_labels_are_offered_in_separate_batches(
+    other: dict[str, Any],
+) -> None:
     specs = [JobSpec(task="a"), JobSpec(task="a", **other)] * 3
     records = [queued(spec, f"j_{place}") for place, spec in enumerate(specs)]
     offers = offers_of(claiming(), records, NOW)
@@ -240,7 +242,9 @@ def heard_alone(record: Record, message: Complete, at: datetime) -> Decision[Ans
 @settings(
     max_examples=pick(50, 200), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-def test_reports_heard_together_do_what_each_would_alone(said: list[str], shards: int, late: bool) -> None:
+def test_reports_processed_together_have_the_same_effect_as_each_report_alone(
+    said: list[str], shards: int, late: bool
+) -> None:
     spec = JobSpec(task="a", worker_count=shards, retries=1)
     records = [queued(spec, f"j_{place}") for place in range(len(said))]
     if (

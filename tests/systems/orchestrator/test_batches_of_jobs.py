@@ -165,7 +165,7 @@ async def test_a_job_of_a_batch_stands_for_itself(house: House, wrong: dict[str,
         await batches(house).create(BatchSpec(callback=jobs(1, **wrong)[0]))
 
 
-async def test_what_is_not_there_or_cannot_be_told_is_refused(house: House) -> None:
+async def test_an_unknown_batch_or_a_callback_that_cannot_receive_the_counts_is_refused(house: House) -> None:
     with pytest.raises(UnknownBatch):
         await batches(house).get("b_000000000000")
     with pytest.raises(UnknownBatch):
@@ -217,7 +217,7 @@ async def test_a_list_reads_the_parts_of_small_batches_at_once_and_none_of_large
     assert listed[empty] == BatchCounts()
 
 
-async def test_an_end_that_is_told_twice_is_counted_once(house: House) -> None:
+async def test_the_end_of_a_job_that_is_delivered_twice_is_counted_once(house: House) -> None:
     made = await batches(house).create(TOLD, jobs(2), close=True)
     part = f"{made.batch_id}.0"
     first, second = (EndMessage(job_id, "COMPLETED", (part,), counts=True) for job_id in made.ids)

@@ -68,7 +68,9 @@ async def test_a_lease_that_was_only_granted_is_revoked_at_once_and_a_late_ack_i
 
 
 @pytest.mark.parametrize("running", [False, True])
-async def test_what_is_active_is_asked_first(house: House, running: bool) -> None:
+async def test_an_active_attempt_receives_a_cancel_request_before_it_is_canceled(
+    house: House, running: bool
+) -> None:
     grant = await house.started()
     if running:
         await house.heard(beat(grant, 1))
@@ -128,7 +130,9 @@ async def test_asking_twice_does_not_move_the_deadline_nor_the_reason(house: Hou
     assert (second.state, second.stop_reason) == ("RUNNING", "superseded")
 
 
-async def test_a_runner_that_cannot_say_that_all_is_gone_is_marked(house: House) -> None:
+async def test_an_attempt_whose_runner_does_not_confirm_that_it_is_dead_is_marked_as_forced(
+    house: House,
+) -> None:
     grant = await house.started()
     await house.jobs.cancel(grant.job_id)
     await house.heard(stopped(grant, confirmed_dead=False))
@@ -136,7 +140,7 @@ async def test_a_runner_that_cannot_say_that_all_is_gone_is_marked(house: House)
 
 
 @pytest.mark.parametrize("how", ["succeeded", "failed"])
-async def test_a_completion_after_the_request_keeps_what_it_says_and_ends_canceled(
+async def test_a_completion_after_the_cancel_request_keeps_its_result_and_the_job_ends_canceled(
     house: House, how: str
 ) -> None:
     grant = await house.started(retries=5)
@@ -301,7 +305,7 @@ async def test_each_phase_of_a_cancel_is_journalled(house: House) -> None:
     ]
 
 
-async def test_a_completion_after_the_runner_said_that_it_has_stopped_is_stale(house: House) -> None:
+async def test_a_completion_after_the_runner_acknowledged_the_cancel_is_stale(house: House) -> None:
     """No completion was accepted before, so there is none that it could contradict."""
     grant = await house.started()
     await house.jobs.cancel(grant.job_id)

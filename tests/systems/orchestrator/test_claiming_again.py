@@ -20,7 +20,7 @@ def tokens(grants: list[Grant]) -> list[str]:
     return [grant.token for grant in grants]
 
 
-async def test_asked_twice_at_once_of_two_servers_it_is_given_out_once(house: House) -> None:
+async def test_two_servers_that_receive_the_same_claim_at_once_return_the_same_grants(house: House) -> None:
     other = await house.neighbour()
     for _ in range(10):
         await house.submit()
@@ -32,7 +32,9 @@ async def test_asked_twice_at_once_of_two_servers_it_is_given_out_once(house: Ho
     assert len(await house.claim(limit=100)) == 7, "the others were not touched"
 
 
-async def test_a_server_that_has_never_heard_of_it_answers_as_the_first_one_and_renews(house: House) -> None:
+async def test_a_repeated_claim_on_another_server_returns_the_same_grant_and_renews_its_lease(
+    house: House,
+) -> None:
     await house.submit(input=msgspec.Raw(b'{"a":1}'))
     (first,) = await house.claim(claim_id="c")
     house.clock.jump(TTL_S / 2)
@@ -149,7 +151,7 @@ async def test_what_another_server_has_given_to_its_runner_is_not_taken_from_it(
     assert view.attempts[0].lease.state == ("ACTIVE" if acknowledge else "GRANTED")
 
 
-async def test_what_was_heard_of_is_not_taken_back(house: House) -> None:
+async def test_a_grant_is_not_taken_back_after_its_runner_has_sent_a_heartbeat(house: House) -> None:
     await house.submit()
     grants = await house.claim()
     house.clock.jump(1)

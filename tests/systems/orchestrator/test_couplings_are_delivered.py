@@ -15,7 +15,7 @@ ROUTES = JobAggregate.wiring.routes
 MINE = [coupling for coupling in COUPLINGS if coupling.cause in (JOB, ATTEMPT, LEASE)]
 
 
-def test_nothing_is_delivered_that_no_coupling_speaks_of() -> None:
+def test_the_delivery_routes_are_exactly_the_recipients_of_the_couplings() -> None:
     assert set(ROUTES) == {coupling.to for coupling in MINE}
 
 

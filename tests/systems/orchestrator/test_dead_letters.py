@@ -175,7 +175,7 @@ async def test_many_are_dealt_with_by_a_filter(il: InMemory) -> None:
     assert await listed(il) == []
 
 
-async def test_an_alert_task_hears_of_each_dead_letter_once_and_causes_no_alerts_itself() -> None:
+async def test_an_alert_task_runs_once_for_each_dead_letter_and_not_for_its_own_failure() -> None:
     HEARD.clear()
     settings = Settings(dead_letters=DeadLetterSettings(task="alert"))
     async with in_memory(REGISTRY, settings=settings) as il:

@@ -52,7 +52,7 @@ async def test_a_job_is_not_granted_before_the_jobs_it_comes_after_have_succeede
     assert await house.faults() == []
 
 
-async def test_any_of_several_is_enough_if_it_says_so(house: House) -> None:
+async def test_a_job_with_need_any_starts_after_the_first_success_of_its_predecessors(house: House) -> None:
     one, other = await two(house)
     last = await after(house, one.job_id, other.job_id, need="any")
     await house.heard(failed(one))

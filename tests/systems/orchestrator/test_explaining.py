@@ -27,7 +27,7 @@ async def told(house: House, task: str = "shop.send", **spec: Any) -> tuple[str,
     return explained.blocked, explained.todo
 
 
-async def test_without_workers_it_says_how_to_start_one(house: House) -> None:
+async def test_explain_shows_the_command_to_start_a_worker_if_there_is_none(house: House) -> None:
     job_id = await house.submit("shop.send")
     explained = await house.jobs.explain(job_id)
     assert explained.sentence == f"{WAITS}. No live worker takes the queue default."
@@ -43,7 +43,7 @@ async def test_a_worker_that_may_take_it_is_waited_for(house: House) -> None:
     assert (explained.sentence, explained.blocked, explained.todo) == (f"{WAITS}.", "", "")
 
 
-async def test_a_worker_that_does_not_say_its_tasks_may_have_any(house: House) -> None:
+async def test_explain_treats_a_worker_that_declares_no_tasks_as_able_to_take_any_task(house: House) -> None:
     await alive(house)
     assert await told(house) == ("", "")
 
@@ -91,7 +91,7 @@ async def test_a_paused_worker_is_named_with_how_to_resume_it(house: House) -> N
     assert (await told(house))[0] == "All 2 live workers that could take it are paused."
 
 
-async def test_a_worker_that_was_asked_to_go_counts_no_more(house: House) -> None:
+async def test_explain_does_not_count_a_draining_worker_as_live(house: House) -> None:
     await house.port.here.workers.drain(await alive(house))
     assert (await told(house))[0] == "No live worker takes the queue default."
 
@@ -107,7 +107,9 @@ async def test_a_job_that_was_given_back_is_explained_as_one_that_has_not_begun(
     assert explained.blocked == "No live worker takes the queue default."
 
 
-async def test_who_sees_only_some_queues_is_told_no_names_of_others(house: House) -> None:
+async def test_explain_for_a_caller_confined_to_some_queues_names_no_workers_or_other_queues(
+    house: House,
+) -> None:
     worker = await alive(house, tasks=("shop.sent",), queues=("default", "secret"))
     job_id, elsewhere = await house.submit("shop.send"), await house.submit("shop.send", queue="ci")
     confined = [await house.jobs.explain(each, in_general=False) for each in (job_id, elsewhere)]

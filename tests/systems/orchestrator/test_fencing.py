@@ -132,7 +132,9 @@ async def test_garbage_is_an_unknown_lease(house: House, token: str) -> None:
     assert (await house.view(grant.job_id)).state == "RUNNING"
 
 
-async def test_among_garbage_what_is_true_is_heard_and_answers_keep_their_order(house: House) -> None:
+async def test_valid_reports_among_invalid_ones_are_accepted_and_answers_keep_their_order(
+    house: House,
+) -> None:
     first, second = await house.started(), await house.started()
     bad = msgspec.structs.replace(first, token="garbage")
     wrong = forged(second, secret="0" * 32)
@@ -172,7 +174,7 @@ async def test_an_ack_in_the_last_moment_of_the_window_is_in_time(house: House) 
 
 
 @pytest.mark.parametrize("say", [beat, done, failed, stopped], ids=lambda say: str(say.__name__))
-async def test_under_a_lease_that_was_not_acknowledged_nothing_but_that_is_heard(
+async def test_reports_under_a_lease_are_refused_until_the_lease_is_acknowledged(
     house: House, say: Callable[..., Message]
 ) -> None:
     job_id = await house.submit()
@@ -219,7 +221,9 @@ async def test_a_machine_that_slept_is_informed_that_its_lease_has_expired(house
     assert (await house.stale(done(grant))).code is StaleCode.LEASE_EXPIRED
 
 
-async def test_of_two_orchestrators_the_slower_one_is_told_the_truth(house: House) -> None:
+async def test_an_orchestrator_with_an_outdated_cache_recognises_the_new_lease_and_refuses_the_old_one(
+    house: House,
+) -> None:
     """One has given the work out and remembers it; meanwhile another one has expired and given it anew."""
     other = await house.neighbour()
     old = await house.started()
@@ -258,7 +262,7 @@ def everything_stored(store: MemoryStore) -> str:
     return b"\n".join([*records, *raw, msgspec.json.encode(store._journal)]).decode()
 
 
-async def test_nothing_secret_is_stored_shown_logged_or_told(
+async def test_the_secret_of_a_lease_is_not_in_the_store_the_views_the_logs_or_the_answers_to_reports(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

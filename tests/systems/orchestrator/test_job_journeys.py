@@ -138,7 +138,7 @@ async def test_complete_from_running_walks_by_uploading(house: House) -> None:
     assert moves(entry, "job") == [("RUNNING", "FAILED")]
 
 
-async def test_the_journal_says_who_did_it(house: House) -> None:
+async def test_the_journal_records_the_actor_of_each_step(house: House) -> None:
     job_id = await house.submit()
     grant = await house.grant()
     await house.heard(done(grant))
@@ -205,7 +205,7 @@ async def test_each_shard_has_its_own_attempts(house: House) -> None:
     ]
 
 
-async def test_when_a_shard_fails_for_good_the_others_are_asked_to_stop(house: House) -> None:
+async def test_the_other_shards_are_cancelled_when_one_shard_fails_permanently(house: House) -> None:
     job_id = await house.submit(worker_count=3)
     first, second = await house.grant(), await house.grant()
     await house.heard(failed(first))
@@ -257,7 +257,7 @@ async def test_a_runner_gets_only_what_it_has_the_labels_for(house: House) -> No
     assert (await house.grant(labels=("arm", "gpu", "linux"))).job_id == job_id
 
 
-async def test_a_runner_gets_only_from_the_queues_it_asks_for(house: House) -> None:
+async def test_a_runner_is_granted_jobs_only_from_the_queues_that_it_claims_from(house: House) -> None:
     job_id = await house.submit(queue="slow")
     assert await house.claim() == []
     grant = await house.grant(queues=("default", "slow"))

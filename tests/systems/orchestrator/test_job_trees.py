@@ -100,7 +100,7 @@ async def test_a_cancel_in_the_middle_leaves_those_above_alone(house: House) -> 
     assert await states_of(house, ids) == ["PENDING", "PENDING", "CANCELED", "CANCELED"]
 
 
-async def test_a_child_that_is_active_is_asked_first(house: House) -> None:
+async def test_an_active_child_of_a_cancelled_parent_receives_a_cancel_request_first(house: House) -> None:
     parent = await house.submit(queue="parents")
     child = await house.started(parent_job_id=parent)
     await house.jobs.cancel(parent)
@@ -112,7 +112,7 @@ async def test_a_child_that_is_active_is_asked_first(house: House) -> None:
     assert (await house.view(child.job_id)).state == "CANCELED"
 
 
-async def test_children_are_told_from_the_moment_somebody_asks(house: House) -> None:
+async def test_a_waiting_child_is_canceled_while_its_running_parent_is_still_stopping(house: House) -> None:
     parent = await house.started()
     child = await house.submit(parent_job_id=parent.job_id)
     await house.jobs.cancel(parent.job_id)
@@ -163,7 +163,7 @@ async def test_children_that_have_ended_are_passed_over(house: House) -> None:
     assert (await house.view(waiting)).state == "CANCELED"
 
 
-async def test_after_a_crash_between_commit_and_delivery_somebody_else_tells_the_children(
+async def test_another_process_cancels_the_children_after_a_crash_between_commit_and_delivery(
     house: House,
 ) -> None:
     parent = await house.submit()
@@ -200,7 +200,7 @@ async def test_a_courier_that_dies_on_the_way_is_replaced(
     assert await states_of(house, children) == ["CANCELED"] * 3
 
 
-async def test_a_store_that_is_away_while_children_are_told_is_tried_again(
+async def test_cancelling_children_is_retried_after_the_store_was_unavailable(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parent = await house.submit()
@@ -219,7 +219,7 @@ async def test_a_store_that_is_away_while_children_are_told_is_tried_again(
     assert (await house.view(child)).state == "CANCELED"
 
 
-async def test_a_thousand_children_are_told(house: House) -> None:
+async def test_a_cancel_reaches_a_thousand_children(house: House) -> None:
     parent = await house.submit()
     await house.jobs.submit_many([JobSpec(task="child", parent_job_id=parent) for _ in range(1_001)])
     await house.jobs.cancel(parent)

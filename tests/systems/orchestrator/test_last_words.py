@@ -37,7 +37,9 @@ async def test_a_completed_job_shows_its_result_once(house: House) -> None:
     assert (view.result, view.attempts[0].result) == (msgspec.Raw(b"7"), msgspec.UNSET)
 
 
-async def test_a_runner_says_that_it_uploads_and_everybody_sees_it(house: House) -> None:
+async def test_a_heartbeat_with_uploading_moves_the_attempt_to_uploading_until_it_completes(
+    house: House,
+) -> None:
     job_id = await house.submit()
     (grant,) = await house.claim()
     assert (await house.heard(beat(grant, 1, uploading=True))).state == "UPLOADING", "it has been running"

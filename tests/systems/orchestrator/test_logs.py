@@ -50,7 +50,7 @@ async def test_a_gap_is_named_where_it_is(house: House) -> None:
     assert told == [(0, "info"), (4, "gap"), (1_238, "info")]
 
 
-async def test_what_was_missing_may_come_later_and_says_where_it_belongs(house: House) -> None:
+async def test_log_lines_that_arrive_late_are_stored_with_the_offset_where_they_belong(house: House) -> None:
     grant = await house.started()
     await house.heard(beat(grant, 2, log=lines("two"), log_offset=4))
     house.clock.jump(1)
@@ -68,7 +68,7 @@ async def test_a_runner_that_does_not_count_has_its_lines_at_the_end(house: Hous
     assert [(chunk.offset, chunk.missing) for chunk in chunks] == [(0, 0), (4, 0)]
 
 
-async def test_a_log_that_is_full_says_so_once_and_takes_no_more() -> None:
+async def test_a_full_log_is_marked_as_full_once_and_drops_further_lines() -> None:
     house = await House(Settings(max_log_bytes=10)).open()
     grant = await house.started()
     for number in range(4):
@@ -144,14 +144,14 @@ def test_no_more_gaps_are_remembered_than_a_job_can_hold() -> None:
 # What the orchestrator writes, because the attempt cannot
 
 
-async def test_an_attempt_whose_time_is_up_has_a_last_line_that_says_so(house: House) -> None:
+async def test_the_log_of_a_timed_out_attempt_ends_with_a_line_about_the_timeout(house: House) -> None:
     grant = await house.started(timeout_s=50.0)
     await house.heard(beat(grant, 1, log=lines("begun"), log_offset=0))
     await house.later(50)
     assert shown(await house.chunks(grant.job_id)) == ["begun", "It took longer than 50 s."]
 
 
-async def test_a_job_whose_time_is_up_says_so_in_the_log_before_its_attempt_is_stopped(house: House) -> None:
+async def test_the_log_reports_the_timeout_of_a_job_before_its_attempt_is_stopped(house: House) -> None:
     grant = await house.started(job_timeout_s=60.0)
     await house.heard(beat(grant, 1, log=lines("begun"), log_offset=0))
     await house.later(60)

@@ -185,7 +185,9 @@ async def test_by_default_a_failure_of_the_user_is_not_tried_again(house: House)
 
 
 @pytest.mark.parametrize("failure_class", ["user", "timeout", "flaky", "tooling", "infra"])
-async def test_each_class_has_as_many_retries_as_its_rule_says(house: House, failure_class: str) -> None:
+async def test_each_failure_class_is_retried_as_often_as_its_rule_allows(
+    house: House, failure_class: str
+) -> None:
     allowed = DEFAULT_RETRIES[FailureClass(failure_class)].retries
     job_id = await house.submit()
     for _ in range(allowed):
@@ -223,7 +225,7 @@ async def test_each_shard_has_the_retries_for_itself(house: House) -> None:
     assert (await house.view(job_id)).state == "COMPLETED"
 
 
-async def test_the_short_form_speaks_of_user_and_timeout_only(house: House) -> None:
+async def test_the_retries_option_does_not_apply_to_flaky_failures(house: House) -> None:
     job_id = await house.submit(retries=7)
     for failure_class in ("flaky", "flaky", "flaky"):
         await house.heard(failed(await house.grant(), failure_class))
@@ -327,7 +329,7 @@ async def test_an_attempt_that_takes_too_long_is_timed_out_and_its_lease_is_revo
     assert (await house.view(grant.job_id)).state == "FAILED"
 
 
-async def test_a_timed_out_attempt_is_tried_again_as_its_class_says(house: House) -> None:
+async def test_a_timed_out_attempt_is_retried_until_its_retries_are_used_up(house: House) -> None:
     grant = await house.started(timeout_s=50.0, retries=1)
     await house.later(50)
     assert await house.states(grant.job_id) == ("RUNNING", ["TIMED_OUT", "CREATED"])
@@ -360,7 +362,9 @@ async def test_the_default_time_of_an_attempt_is_a_setting() -> None:
     await house.close()
 
 
-async def test_a_job_that_takes_too_long_is_asked_to_stop_and_then_canceled(house: House) -> None:
+async def test_a_job_that_exceeds_its_timeout_receives_a_cancel_request_and_is_then_canceled(
+    house: House,
+) -> None:
     grant = await house.started(job_timeout_s=60.0)
     await house.later(60)
     assert await house.states(grant.job_id) == ("RUNNING", ["CANCEL_REQUESTED"])
@@ -440,7 +444,7 @@ async def test_attempts_are_numbered_without_gaps_whatever_ended_them(house: Hou
     assert await house.faults() == []
 
 
-async def test_what_a_failed_attempt_cost_and_said_stays_readable(house: House) -> None:
+async def test_the_cost_and_the_failure_details_of_a_failed_attempt_are_kept(house: House) -> None:
     grant = await house.started(retries=1)
     message = failed(
         grant, "", error="boom", exception="a.B builtins.Exception", exit_code=3, details="trace"

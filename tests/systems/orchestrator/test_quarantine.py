@@ -39,7 +39,7 @@ async def lose(house: House, runner: str, *, jobs: int = 1) -> list[str]:
     return ids
 
 
-async def test_a_runner_that_keeps_losing_work_is_given_none_and_it_is_said_why(house: House) -> None:
+async def test_a_runner_that_keeps_losing_work_is_quarantined_and_the_reason_is_shown(house: House) -> None:
     lost = [(await lose(house, "bad"))[0] for _ in range(2)]
     view = await standing(house, "bad")
     assert view is not None

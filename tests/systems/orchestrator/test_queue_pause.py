@@ -51,7 +51,9 @@ async def test_other_processes_know_it_when_they_deliver_messages_and_new_ones_a
     await after.close()
 
 
-async def test_a_job_says_that_its_queue_is_paused_by_whom_and_what_to_do(house: House) -> None:
+async def test_explain_shows_that_a_queue_is_paused_with_actor_reason_and_resume_command(
+    house: House,
+) -> None:
     job_id = await house.submit(queue="mail")
     await queues(house).pause("mail", reason="the mail server is away", actor="ann")
     told = await house.jobs.explain(job_id)

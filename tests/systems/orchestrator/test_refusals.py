@@ -63,7 +63,7 @@ async def test_a_refusal_that_is_not_journalled_again_leaves_the_job_alone(house
     assert len(await house.history(grant.job_id)) == entries
 
 
-async def test_after_some_days_the_journal_says_again_that_a_message_was_refused(house: House) -> None:
+async def test_a_repeated_refusal_is_journalled_again_after_seven_days(house: House) -> None:
     grant = await house.started()
     await house.heard(done(grant))
     await house.stale(beat(grant, 2))

@@ -199,7 +199,7 @@ async def test_a_failure_after_a_success_in_one_batch_is_a_conflict(house: House
     assert (await house.view(grant.job_id)).state == "COMPLETED"
 
 
-async def test_a_conflict_is_told_also_when_the_job_continues(house: House) -> None:
+async def test_a_conflicting_completion_is_refused_as_such_even_if_the_job_continues(house: House) -> None:
     grant = await house.started(retries=1)
     await house.heard(failed(grant))
     assert (await house.refused(done(grant))).code == "conflicting_completion"

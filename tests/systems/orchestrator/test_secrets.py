@@ -56,7 +56,7 @@ def file_of(folder: Path, text: str, mode: int = 0o600) -> Vault:
     return Vault({"INTERLOCK_SECRETS_FILE": str(path), "INTERLOCK_SECRET_TOKEN": VALUE}, FOR_ALL)
 
 
-async def test_a_runner_is_given_what_the_job_names_and_nobody_else_sees_it(house: House) -> None:
+async def test_a_secret_is_given_to_the_runner_of_the_job_and_is_not_stored_or_shown(house: House) -> None:
     job_id = await house.submit(secrets=("TOKEN",))
     (grant,) = await house.claim()
     assert grant.secrets == {"TOKEN": VALUE}
@@ -171,7 +171,7 @@ def test_a_secret_that_is_too_short_to_be_masked_is_not_given() -> None:
         Vault({"INTERLOCK_SECRET_PIN": "123"}).value("PIN")
 
 
-async def test_a_variable_of_the_process_is_given_to_nobody_unless_a_policy_names_it(
+async def test_a_secret_from_an_environment_variable_is_withheld_unless_a_policy_names_it(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_SECRET_OTHER", "correct horse battery staple")
@@ -255,7 +255,7 @@ def test_an_unknown_environment_gives_no_secret() -> None:
         Vault({"INTERLOCK_SECRET_KEY": VALUE}, policy).find("KEY", asker())
 
 
-def test_unlimited_and_unused_secrets_are_told_by_name(tmp_path: Path) -> None:
+def test_the_vault_warns_about_unrestricted_and_unused_secrets_by_name(tmp_path: Path) -> None:
     text = '[secrets]\nWIDE = "for all of them"\nNARROW = {value = "for few", queues = ["deploy"]}\n'
     path = tmp_path / "secrets.toml"
     path.write_text(text)

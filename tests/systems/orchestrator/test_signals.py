@@ -134,7 +134,7 @@ async def test_a_signal_after_the_deadline_that_no_sweep_has_seen_is_too_late(ho
     assert (await ask(house, again)).state == "TIMED_OUT"
 
 
-async def test_without_a_timeout_a_wait_lasts_as_long_as_the_setting_says(house: House) -> None:
+async def test_a_wait_without_a_timeout_lasts_for_the_configured_approval_timeout(house: House) -> None:
     grant = await waiting(house)
     (wait,) = (await house.view(grant.job_id)).waits
     assert (wait.name, wait.question) == ("paid", None)
@@ -234,7 +234,7 @@ async def test_of_many_signals_at_once_none_is_lost_and_each_has_its_number(hous
     await neighbour.close()
 
 
-async def test_a_mailbox_is_bounded_and_says_so(house: House) -> None:
+async def test_a_signal_to_a_full_mailbox_is_refused_with_the_limit(house: House) -> None:
     grant = await house.started()
     for number in range(MAX_KEPT):
         await send(house, grant, number, name="a" if number % 2 else "b")
@@ -281,7 +281,7 @@ async def test_a_job_that_never_waits_has_nothing_of_it_in_its_record(house: Hou
     assert b"awaits" not in body
 
 
-async def test_a_wait_that_is_asked_for_again_is_the_same_one(house: House) -> None:
+async def test_a_repeated_request_for_a_wait_returns_the_same_wait(house: House) -> None:
     grant = await house.started()
     first, second = await ask(house, grant), await ask(house, grant)
     assert first == second

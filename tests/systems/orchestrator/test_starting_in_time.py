@@ -22,7 +22,7 @@ INDIA = timezone(timedelta(hours=5, minutes=30))
 # Run at
 
 
-async def test_a_job_begins_at_its_time_whatever_the_zone_that_it_is_told_in(house: House) -> None:
+async def test_a_job_starts_at_its_time_regardless_of_the_time_zone_of_that_time(house: House) -> None:
     at = (await house.jobs.now() + MINUTE).astimezone(INDIA)
     job_id = await house.submit(at=at)
     await house.later(59.999999)
@@ -57,7 +57,7 @@ async def test_a_time_that_has_passed_is_now(house: House) -> None:
         ({"start_within_s": float("nan")}, "start_within_s is nan and must be more than 0"),
     ],
 )
-async def test_times_that_say_nothing_certain_are_refused(
+async def test_start_times_that_are_ambiguous_contradictory_or_out_of_range_are_refused(
     house: House, spec: dict[str, Any], fault: str
 ) -> None:
     with pytest.raises(InvalidJob) as error:
@@ -139,7 +139,7 @@ async def test_a_job_that_has_expired_is_not_cancelled_any_more(house: House) ->
         await house.jobs.cancel(job_id)
 
 
-async def test_a_parent_fails_with_a_child_that_has_expired_and_is_told_why(house: House) -> None:
+async def test_a_parent_fails_with_its_expired_child_and_shows_the_reason(house: House) -> None:
     parent = await house.started(task="parent", queue="p")
     child = await house.submit(parent_job_id=parent.job_id, if_fails="fail_parent", start_within_s=60)
     await house.later(60)
@@ -230,7 +230,7 @@ async def test_a_job_that_snoozes_while_it_is_cancelled_is_canceled(house: House
 # Retry at
 
 
-async def test_a_handler_says_when_it_is_tried_again_and_that_counts_as_a_try(house: House) -> None:
+async def test_a_handler_can_set_the_time_of_its_retry_and_the_retry_counts(house: House) -> None:
     grant = await house.started()
     for _ in range(2):
         at = await house.jobs.now() + MINUTE
@@ -243,7 +243,7 @@ async def test_a_handler_says_when_it_is_tried_again_and_that_counts_as_a_try(ho
     assert (await house.view(grant.job_id)).state == "FAILED", "the class flaky has two retries"
 
 
-async def test_the_retries_of_the_job_count_where_the_handler_says_when(house: House) -> None:
+async def test_the_retries_of_the_job_apply_if_the_handler_sets_the_retry_delay(house: House) -> None:
     grant = await house.started(retries=4)
     for _ in range(4):
         await house.heard(failed(grant, "flaky", retry_after_s=1.0))

@@ -17,7 +17,7 @@ async def test_a_runner_is_given_jobs_of_the_tasks_that_it_has(house: House) -> 
     assert [grant.job_id for grant in await house.claim(tasks=("shop.send", "shop.sort"))] == [send]
 
 
-async def test_a_runner_that_does_not_say_its_tasks_is_given_any(house: House) -> None:
+async def test_a_runner_that_declares_no_tasks_is_granted_jobs_of_any_task(house: House) -> None:
     made = [await house.submit(task) for task in ("shop.send", "interlock.shell", "shop.sort")]
     assert [grant.job_id for grant in await house.claim()] == made
 

@@ -235,7 +235,9 @@ async def test_a_database_without_the_store_is_refused_with_what_to_do(
             await il.within(transaction).submit("t")
 
 
-async def test_a_file_that_another_transaction_has_locked_is_told_of(tmp_path: Path) -> None:
+async def test_a_submission_to_an_sqlite_file_locked_by_another_transaction_raises_store_unavailable(
+    tmp_path: Path,
+) -> None:
     async with Interlock(f"sqlite:///{tmp_path}/jobs.db") as il:
         file = tmp_path / "jobs.db"
         with (

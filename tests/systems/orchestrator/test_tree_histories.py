@@ -126,16 +126,18 @@ async def whole(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_nobody_is_over_the_quota_and_nobody_waits_for_ever(seed: int) -> None:
+async def test_no_tree_exceeds_its_quota_and_no_job_waits_forever(seed: int) -> None:
     assert await whole(seed) == []
 
 
-async def test_whoever_lets_everybody_in_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_check_fails_if_the_tree_slots_ignore_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TreeSlots, "room", lambda _self, _depth: 1_000)
     with pytest.raises(AssertionError):
         await whole(1)
 
 
-async def test_whoever_forgets_to_tell_the_tree_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_check_reports_waiting_jobs_if_cancellation_does_not_notify_the_tree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cancellation, "tree_messages_of", lambda _draft: ())
     assert any("waits for" in told for told in await whole(1))

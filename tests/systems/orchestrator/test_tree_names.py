@@ -27,7 +27,7 @@ async def test_a_child_belongs_to_the_job_of_the_lease(house: House) -> None:
     assert await house.faults() == []
 
 
-async def test_the_same_under_a_name_is_made_once_whichever_attempt_says_it(house: House) -> None:
+async def test_children_under_the_same_name_are_created_once_across_attempts(house: House) -> None:
     parent = await house.started(queue="parents", retries=1)
     first = await submit(house, parent)
     assert await submit(house, parent) == first
@@ -112,7 +112,7 @@ async def test_a_child_is_given_no_secret_that_its_parent_is_not(house: House) -
     assert (await house.grant()).secrets_withheld
 
 
-async def test_a_handler_is_told_what_has_become_of_its_children(house: House) -> None:
+async def test_a_handler_receives_the_states_results_and_failures_of_its_children(house: House) -> None:
     parent = await house.started(queue="parents")
     ids = await submit(house, parent, *[CHILD] * 8)
     grants = await house.claim()
@@ -131,7 +131,7 @@ async def test_a_handler_is_told_what_has_become_of_its_children(house: House) -
     assert {child.state for child in page.children[3:]} == {"RUNNING"}
 
 
-async def test_many_children_are_told_of_page_by_page(house: House) -> None:
+async def test_many_children_are_returned_in_pages(house: House) -> None:
     parent = await house.started(queue="parents")
     ids = await submit(house, parent, *[CHILD] * 250)
     told, cursor, pages = [], "", 0
@@ -176,7 +176,7 @@ async def test_a_tree_is_shown_from_top_to_bottom_with_what_it_has_cost(house: H
     assert other.job_id == second
 
 
-async def test_a_tree_that_is_too_large_says_so(house: House) -> None:
+async def test_the_view_of_a_tree_over_the_size_limit_is_marked_as_cut(house: House) -> None:
     root = await house.started(queue="roots")
     await submit(house, root, *[CHILD] * 20)
     view = await house.jobs.tree(root.job_id, most=10)

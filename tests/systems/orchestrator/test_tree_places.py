@@ -49,7 +49,7 @@ async def test_no_more_are_given_out_than_the_quota_of_their_depth(house: House)
     assert (await house.view(parent.job_id)).children == 20
 
 
-async def test_whoever_ends_makes_room_for_the_next_in_line(house: House) -> None:
+async def test_a_job_that_ends_frees_its_place_for_the_next_waiting_job(house: House) -> None:
     _, children = await family(house, 10)
     grants = await house.claim(limit=50)
     await house.heard(done(grants[3]))
@@ -106,7 +106,7 @@ async def test_a_job_takes_a_place_for_each_of_its_workers(small: House) -> None
     assert (await small.grant()).job_id == narrow
 
 
-async def test_whoever_needs_more_places_is_not_overtaken(small: House) -> None:
+async def test_a_job_that_needs_several_places_is_not_overtaken(small: House) -> None:
     parent = await small.started(queue="parents")
     first, second = [await small.submit(parent_job_id=parent.job_id) for _ in range(2)]
     wide = await small.submit(parent_job_id=parent.job_id, worker_count=2)
@@ -172,7 +172,7 @@ async def test_what_is_cancelled_while_it_is_held_back_makes_no_room_and_takes_n
     assert (await small.grant()).job_id == children[3]
 
 
-async def test_of_a_tree_that_is_being_stopped_nobody_is_let_in_any_more(small: House) -> None:
+async def test_no_waiting_job_of_a_tree_is_admitted_after_the_tree_is_cancelled(small: House) -> None:
     parent, children = await family(small, 6)
     grants = await small.claim()
     await small.jobs.cancel(parent.job_id)
@@ -183,7 +183,7 @@ async def test_of_a_tree_that_is_being_stopped_nobody_is_let_in_any_more(small: 
     assert all(not view.started_at for view in views[2:])
 
 
-async def test_whoever_lets_somebody_in_and_crashes_has_done_it_or_not(
+async def test_another_process_admits_the_next_job_of_a_tree_after_a_crash(
     small: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parent, children = await family(small, 3)
@@ -207,7 +207,7 @@ async def test_whoever_lets_somebody_in_and_crashes_has_done_it_or_not(
     assert set((await tree_of(small, parent.job_id)).inside) == {children[1], children[2]}
 
 
-async def test_two_keepers_at_the_same_tree_let_nobody_in_twice(small: House) -> None:
+async def test_two_keepers_of_the_same_tree_admit_each_job_once_and_within_the_quota(small: House) -> None:
     parent, children = await family(small, 30)
     other = await small.neighbour()
     given = 0
@@ -222,14 +222,14 @@ async def test_two_keepers_at_the_same_tree_let_nobody_in_twice(small: House) ->
     assert await small.faults() == []
 
 
-async def test_a_job_without_a_parent_has_no_tree_and_tells_nobody(house: House) -> None:
+async def test_a_job_without_a_parent_creates_no_tree_and_sends_no_messages(house: House) -> None:
     grant = await house.started()
     await house.heard(done(grant))
     assert (await house.store.find(Query(kind=TREE.name))).records == ()
     assert (await house.store.find(Query(kind="message"))).records == ()
 
 
-async def test_explain_says_that_it_waits_for_a_place(small: House) -> None:
+async def test_explain_shows_that_a_job_waits_for_a_place_in_its_tree(small: House) -> None:
     parent, children = await family(small, 3)
     told = await small.jobs.explain(children[2])
     assert told.sentence == (
@@ -237,7 +237,7 @@ async def test_explain_says_that_it_waits_for_a_place(small: House) -> None:
     )
 
 
-async def test_explain_says_that_it_waits_to_be_stopped_with_its_parent(small: House) -> None:
+async def test_explain_shows_that_a_child_waits_to_be_stopped_with_its_parent(small: House) -> None:
     parent, children = await family(small, 3)
     small.port.here.runs.prompt = False  # nobody sees to it at once
     await small.jobs.cancel(parent.job_id)

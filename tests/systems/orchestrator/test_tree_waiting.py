@@ -155,7 +155,7 @@ async def test_the_same_release_twice_waits_once(house: House) -> None:
     assert len((await house.view(parent.job_id)).attempts) == 2
 
 
-async def test_explain_says_for_how_many_children_it_waits(house: House) -> None:
+async def test_explain_shows_how_many_children_a_parent_still_waits_for(house: House) -> None:
     parent, children = await waiting(house, 3)
     await house.heard(done(children[0]))
     told = await house.jobs.explain(parent.job_id)
@@ -167,7 +167,7 @@ async def test_explain_says_for_how_many_children_it_waits(house: House) -> None
 # What a child that fails does
 
 
-async def test_a_failure_is_left_to_the_parent_unless_somebody_says_otherwise(house: House) -> None:
+async def test_a_failed_child_fails_neither_its_parent_nor_its_siblings_by_default(house: House) -> None:
     parent, children = await waiting(house, 2)
     await house.heard(failed(children[0]))
     await house.recover(2)
@@ -226,7 +226,7 @@ async def test_a_child_that_is_cancelled_alone_counts_as_failed(house: House) ->
     assert view.failure.error == f"Its child {child} was stopped (cancel)."
 
 
-async def test_children_that_are_stopped_with_their_tree_fail_nobody(house: House) -> None:
+async def test_a_child_that_is_stopped_with_its_tree_does_not_fail_its_parent(house: House) -> None:
     root = await house.started(queue="roots")
     middle = await house.started(queue="middle", parent_job_id=root.job_id)
     await house.submit(parent_job_id=middle.job_id, if_fails="fail_parent")

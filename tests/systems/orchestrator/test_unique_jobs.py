@@ -60,7 +60,7 @@ async def test_a_second_job_with_the_key_is_rejected_with_the_id_of_the_first(ho
     assert await house.number_of_jobs() == 1
 
 
-async def test_the_existing_job_is_returned_and_said_to_be_so(house: House) -> None:
+async def test_a_duplicate_submission_returns_the_existing_job_marked_as_existing(house: House) -> None:
     ((first, how),) = await submitted(house, mail("existing"))
     assert how == "created"
     assert await submitted(house, mail("existing")) == [(first, "existing")]
@@ -110,7 +110,7 @@ async def test_a_job_that_runs_is_left_alone_and_another_one_waits_behind_it(
     assert (await input_of(house, first), await input_of(house, second)) == ({"n": 1}, {"n": 3})
 
 
-async def test_a_running_job_that_counts_cannot_be_replaced_and_the_error_says_why(house: House) -> None:
+async def test_a_replacement_of_a_running_job_is_refused_with_the_state_of_the_job(house: House) -> None:
     await house.jobs.submit(mail())
     await claimed(house)
     error = await refused(house, mail("replace", states=("pending", "running")))
@@ -179,7 +179,7 @@ async def test_a_completed_job_counts_within_its_window_and_a_failed_one_does_no
     assert third not in (first, second)
 
 
-async def test_states_say_which_jobs_count(house: House) -> None:
+async def test_the_states_of_a_unique_rule_decide_which_jobs_count(house: House) -> None:
     first = await house.jobs.submit(mail(states=("PENDING",)))
     assert (await refused(house, mail(states=("PENDING",)))).facts["job_id"] == first
     await claimed(house)
@@ -235,7 +235,7 @@ async def test_a_key_is_unique_in_its_task_or_in_its_queue(house: House) -> None
         (Unique(scope="all"), "unique.scope is 'all' and must be one of task, queue"),  # type: ignore[arg-type]
     ],
 )
-async def test_a_rule_that_cannot_be_is_refused_and_says_what_is_allowed(
+async def test_an_invalid_unique_rule_is_refused_with_an_error_that_names_the_fault(
     house: House, rule: Unique, fault: str
 ) -> None:
     with pytest.raises(InvalidJob) as error:

@@ -30,7 +30,7 @@ class CountingStore(MemoryStore):
         return len(self._wakes)
 
 
-async def test_when_nobody_waits_any_more_the_store_is_left_alone() -> None:
+async def test_the_feed_reader_stops_when_no_client_waits_for_a_job() -> None:
     """Found by a world: a program that had waited once asked its store for news every second, for ever."""
     clock = JumpingClock()
     store = CountingStore(CATALOGUE, clock=clock)

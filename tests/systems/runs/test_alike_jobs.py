@@ -273,7 +273,9 @@ async def test_a_job_of_a_layer_whose_id_is_taken_gets_another_one(
     assert (await site.look(run_id)).outcome == "SUCCESS"
 
 
-async def test_a_job_of_before_tells_its_run_of_its_end_by_the_place_in_its_body(site: Site) -> None:
+async def test_a_job_stored_in_the_old_format_notifies_its_run_with_the_place_from_its_body(
+    site: Site,
+) -> None:
     """Jobs used to have their place in the body; a store may be full of them."""
     run_id = await site.begin(*(planned(f"a{n}") for n in range(3)))
     given = await site.offered(run_id)

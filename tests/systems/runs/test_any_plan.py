@@ -127,7 +127,7 @@ async def judge(case: Case, site: Site, run_id: str, is_canceled: bool) -> None:
 
 @settings(max_examples=pick(40, 120), deadline=None)
 @given(cases())
-def test_a_run_ends_as_the_oracle_says(case: Case) -> None:
+def test_a_run_of_any_plan_ends_as_the_oracle_predicts(case: Case) -> None:
     asyncio.run(live(case))
 
 
@@ -174,7 +174,9 @@ def test_a_broken_rule_is_seen(
         asyncio.run(live(case))
 
 
-def test_without_its_couplings_a_failed_job_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_check_fails_if_the_coupling_to_dependents_is_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     reroute(monkeypatch, RunAggregate.wiring, Recipient.DEPENDENTS, order(lambda *_: None))
     with pytest.raises(AssertionError):
         asyncio.run(live(Case(DIAMOND, {"a"}, False, [0], 99)))

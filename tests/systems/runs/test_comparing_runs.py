@@ -27,7 +27,9 @@ async def run_of(site: Site, seconds: dict[str, float], *failing: str, **spec: A
     return run_id
 
 
-async def test_what_failed_what_is_slower_new_or_gone_is_told_beside_the_last_green_run(site: Site) -> None:
+async def test_a_comparison_with_the_last_green_run_lists_failed_slower_new_and_missing_jobs(
+    site: Site,
+) -> None:
     await run_of(site, {"build": 1, "old": 1})
     green = await run_of(site, {"build": 10, "old": 3, "quick": 1, "test": 5})
     await run_of(site, {"build": 10}, "build")

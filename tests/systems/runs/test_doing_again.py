@@ -67,7 +67,7 @@ async def test_under_one_id_a_run_is_done_again_once(site: Site) -> None:
     assert len({view.id for view in again}) == 1
 
 
-async def test_what_cannot_be_done_again_is_said(site: Site) -> None:
+async def test_a_rerun_that_is_not_possible_is_refused_with_a_reason(site: Site) -> None:
     going = await site.begin(*JOBS)
     with pytest.raises(TransitionNotAllowed, match="only a run whose outcome is decided"):
         await site.runs.rerun(going)

@@ -73,7 +73,9 @@ async def deliver(taking: Triggers, sender: str = "ann") -> Receipt:
     )
 
 
-async def test_outcomes_are_told_learnt_and_reported_on_every_store(url: str, receiver: Receiver) -> None:
+async def test_outcomes_are_delivered_and_flaky_jobs_detected_on_every_store(
+    url: str, receiver: Receiver
+) -> None:
     site = Told(reporting(receiver, first_pause_s=0.001), url=url)
     await site.open(asking=url == "memory:")
     receiver.otherwise = lambda heard: Says(500 if _is_first(heard, receiver) else 200)

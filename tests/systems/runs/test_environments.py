@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[PlannedJob, Source, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_a_plan_that_asks_for_what_is_not_for_it_is_refused_with_job_secret_and_reason(
+async def test_a_plan_with_a_disallowed_secret_or_environment_fails_with_the_job_and_the_reason(
     site: Site, case: str
 ) -> None:
     job, source, why = REFUSED[case]
@@ -120,7 +120,7 @@ async def test_a_name_that_cannot_be_an_environment_is_refused_when_it_is_submit
             await site.runs.submit(RunSpec(plan=plan(deploy(name)), source=MAIN))
 
 
-async def test_what_a_submitter_says_about_the_repository_opens_nothing(site: Site) -> None:
+async def test_a_repository_that_the_submitter_claims_gives_no_access_to_an_environment(site: Site) -> None:
     view = await site.look(await begun(site, deploy(), claimed=True))
     assert "the repository that a submitter claims does not count" in view.error
     again = await site.runs.rerun(view.id)
@@ -128,7 +128,7 @@ async def test_what_a_submitter_says_about_the_repository_opens_nothing(site: Si
     assert (await site.look(again.id)).outcome == "FAILED", "nor when it is done again"
 
 
-async def test_the_policy_is_asked_again_when_the_job_is_given_out(site: Site) -> None:
+async def test_the_environment_policy_is_checked_again_when_a_job_is_granted(site: Site) -> None:
     run_id = await begun(site, deploy(retry={"tooling": RetryRule(retries=0)}))
     narrower = replace(POLICY, environments={"staging": Environment(refs=("refs/tags/*",))})
     store = site.store
@@ -157,7 +157,7 @@ async def test_a_child_has_the_repository_of_its_parent_and_a_task_of_its_own(si
     assert [(grant.task, grant.secrets) for grant in given] == [("shop.publish", {"PUBLISH": KEY})]
 
 
-async def test_an_input_or_a_label_says_nothing_about_where_a_job_comes_from(site: Site) -> None:
+async def test_an_input_or_a_label_cannot_forge_the_provenance_of_a_job(site: Site) -> None:
     forged = b'{"origin": {"repository": "acme/shop"}, "source": {"repository": "acme/shop"}}'
     job_id = await site.submit(
         "shop.publish", input=forged, secrets=("PUBLISH",), labels=("repository:acme/shop",)

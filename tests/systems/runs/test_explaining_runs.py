@@ -10,7 +10,7 @@ from interlock.wire.runs import RunSpec
 JOBS = (planned("a"), planned("b", "a"), planned("c", "a", "b"))
 
 
-async def test_each_job_says_what_it_waits_for(site: Site) -> None:
+async def test_explain_reports_the_reason_why_each_job_of_a_run_waits(site: Site) -> None:
     run_id = await site.begin(*JOBS, timeout_s=500.0)
     told = await site.runs.explain(run_id)
     assert told.sentence == "None of its 3 jobs has begun; they wait for runners: a, b, c."

@@ -133,7 +133,7 @@ async def test_a_run_that_waits_for_an_approval_can_be_canceled(site: Site) -> N
     assert (view.outcome, view.reason) == ("CANCELED", "cancel")
 
 
-async def test_what_nobody_approves_fails_in_the_end(site: Site) -> None:
+async def test_a_run_from_a_fork_fails_if_no_operator_approves_it_in_time(site: Site) -> None:
     run_id = await fork(site)
     await site.later(site.settings.durations.approval_timeout_s - 1)
     assert (await site.look(run_id)).state == "AWAITING_APPROVAL"
@@ -158,7 +158,7 @@ async def test_only_a_run_that_waits_can_be_approved_and_once(site: Site) -> Non
         await site.runs.approve(run_id)
 
 
-async def test_an_approval_that_nobody_has_followed_is_found_by_the_sweeps(site: Site) -> None:
+async def test_a_sweep_plans_an_approved_run_whose_plan_message_was_dropped(site: Site) -> None:
     run_id = await fork(site)
     await site.runs.approve(run_id)
     (message,) = await site.claim_messages("run.plan")
@@ -350,7 +350,7 @@ async def test_what_two_have_saved_alike_stays_when_one_of_them_makes_room(site:
     assert await fetch(site, await ours(site), "k") == ("k", b"x" * 40)
 
 
-async def test_what_a_submitter_says_about_the_repository_shares_no_cache_with_it(site: Site) -> None:
+async def test_a_run_with_a_claimed_repository_shares_no_cache_with_that_repository(site: Site) -> None:
     await save(site, await ours(site), "k", b"trusted")
     view = await site.runs.submit(RunSpec(plan=plan(planned("a")), source=HERE), claimed=True)
     await site.recover()

@@ -97,7 +97,7 @@ async def test_a_rejection_cancels_the_job_and_what_needs_it(house: House) -> No
     assert await faults(house) == []
 
 
-async def test_an_optional_job_that_is_rejected_holds_up_nobody(house: House) -> None:
+async def test_a_rejected_optional_job_does_not_block_its_run(house: House) -> None:
     run_id = await begun(house, plan(required=False))
     waiting = (await view(house, run_id)).jobs[1]
     await house.port.here.waits.reject(waiting.job_id, actor="anna")
@@ -122,7 +122,7 @@ async def test_no_answer_in_time_cancels_the_job_but_not_the_run_before(house: H
     )
 
 
-async def test_a_cancelled_run_asks_nobody_any_more(house: House) -> None:
+async def test_a_cancelled_run_refuses_approvals_and_leaves_none_open(house: House) -> None:
     run_id = await begun(house, plan())
     waiting = (await view(house, run_id)).jobs[1]
     assert waiting.awaiting is not None
@@ -154,7 +154,7 @@ async def test_a_root_job_waits_as_well_and_only_for_those_who_may(house: House)
     assert (await view(house, run_id)).outcome == "SUCCESS"
 
 
-async def test_a_question_that_cannot_be_asked_refuses_the_plan(house: House) -> None:
+async def test_a_plan_with_an_invalid_approval_is_refused_with_the_name_of_the_job(house: House) -> None:
     for wrong in (
         PlannedApproval(question=""),
         PlannedApproval(question="Go?", role=Role.VIEWER),
@@ -179,7 +179,7 @@ jobs:
 """
 
 
-async def test_a_workflow_file_says_which_jobs_need_an_approval() -> None:
+async def test_a_workflow_file_declares_the_approvals_that_its_jobs_need() -> None:
     spec = RunSpec(planner="workflow", definition=WORKFLOW)
     made = await WorkflowPlanner().plan(PlanRequest(run_id="r_1", spec=spec))
     asked = {job.name: job.approval for job in made.jobs}

@@ -44,7 +44,7 @@ async def test_jobs_of_a_run_wait_for_a_slot_of_their_limit(site: Site) -> None:
     assert await site.all_faults() == []
 
 
-async def test_a_job_that_waits_for_a_slot_says_so(site: Site) -> None:
+async def test_explain_shows_that_a_job_of_a_run_waits_for_a_slot_of_its_limit(site: Site) -> None:
     await site.port.here.limits.set("cluster", LimitSpec(max=1))
     run_id = await site.begin(*(planned(name, limits=("cluster",)) for name in ("a", "b")))
     await site.recover()
@@ -76,7 +76,9 @@ async def test_a_workflow_names_limits_of_its_jobs() -> None:
     }
 
 
-async def test_a_run_whose_workflow_names_an_unknown_limit_fails_and_says_where(site: Site) -> None:
+async def test_a_run_whose_workflow_names_an_unknown_limit_fails_with_the_job_and_its_line(
+    site: Site,
+) -> None:
     site.runs.preparation.planners["workflow"] = WorkflowPlanner()
     view = await site.runs.submit(RunSpec(planner="workflow", definition=WORKFLOW))
     await site.recover()

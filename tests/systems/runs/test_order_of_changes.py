@@ -110,7 +110,7 @@ async def test_events_of_a_pull_request_are_ordered_by_its_time(hub: Hub) -> Non
     assert (await hub.look(newer)).state == "QUEUED"
 
 
-async def test_a_time_that_nobody_can_read_is_no_time(hub: Hub) -> None:
+async def test_a_push_with_an_unreadable_time_still_starts_a_run(hub: Hub) -> None:
     times: list[Any] = ["yesterday", -(10**30), [], True, 1e300, {"at": 1}]
     for odd in times:
         assert await hub.deliver("push", push(after=C, repository={**HERE, "pushed_at": odd}))
@@ -131,7 +131,7 @@ async def test_doing_an_old_run_again_supersedes_nothing_newer_and_continues(hub
     assert {(await hub.look(each)).superseded_by for each in (newer, once_more)} == {following}
 
 
-async def test_doing_again_what_somebody_submitted_supersedes_nothing_newer(site: Site) -> None:
+async def test_a_rerun_of_a_submitted_run_does_not_supersede_a_newer_run(site: Site) -> None:
     main = Source(ref="refs/heads/main")
     old = await site.begin(planned("a"), workflow="ci", source=main)
     await site.finish(old)
@@ -143,7 +143,7 @@ async def test_doing_again_what_somebody_submitted_supersedes_nothing_newer(site
     assert [(await site.look(each)).state for each in (newer, again.id)] == ["QUEUED", "QUEUED"]
 
 
-async def test_what_somebody_submits_takes_its_turn_by_the_time_of_asking(hub: Hub) -> None:
+async def test_a_submitted_run_supersedes_an_earlier_push_whose_clock_is_ahead(hub: Hub) -> None:
     pushed = await hub.push(B, C, -30)  # by a clock that is ahead
     source = Source(repository="acme/shop", ref="refs/heads/main", sha=B)
     asked = await hub.site.begin(planned("a"), workflow="ci", source=source)

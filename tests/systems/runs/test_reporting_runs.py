@@ -97,7 +97,7 @@ async def test_a_message_whose_taker_died_is_taken_by_another(site: Site) -> Non
     assert (await site.look(run_id)).state == "REPORTED"
 
 
-async def test_whoever_was_given_up_on_is_told_again_when_somebody_says_so(site: Site) -> None:
+async def test_a_report_that_was_given_up_is_sent_again_once_on_request(site: Site) -> None:
     reporter = Reporter(down=1_000_000)
     tell(site, reporter)
     run_id = await site.begin(planned("a"))

@@ -45,7 +45,7 @@ def ended(place: int, target: str = "COMPLETED", *, unconfirmed: bool = False) -
     return JobChanged("r_1", place, event, "RUNNING", target, unconfirmed)
 
 
-def test_a_plan_says_what_is_made_and_what_is_held() -> None:
+def test_a_plan_releases_the_jobs_without_needs_and_holds_the_others() -> None:
     draft = queued()
     assert (draft.release, draft.hold, draft.body.states) == ([0], [1, 2, 3], "qwww")
     assert [(order.what, order.places, order.new) for order in orders_of(draft)] == [

@@ -27,7 +27,7 @@ async def test_a_run_goes_from_its_plan_to_its_report(site: Site) -> None:
     assert await site.all_faults() == []
 
 
-async def test_news_is_dealt_with_at_once_where_somebody_is_at_work(site: Site) -> None:
+async def test_a_run_advances_without_a_sweep_when_prompt_processing_is_on(site: Site) -> None:
     site.runs.prompt = True
     view = await site.runs.submit(RunSpec(plan=plan(planned("a"), planned("b", "a"))))
     for _ in range(2):

@@ -69,7 +69,7 @@ async def test_a_runner_that_does_not_answer_cannot_keep_a_cancel_from_ending(si
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
-async def test_a_runner_says_whether_everything_is_gone_and_the_attempt_keeps_it(
+async def test_the_confirmed_dead_flag_from_a_runner_is_kept_by_the_attempt_and_the_run(
     site: Site, confirmed: bool
 ) -> None:
     run_id = await site.begin(planned("a"))
@@ -145,7 +145,9 @@ async def begin_file(site: Site, concurrency: str, *, ref: str = "refs/heads/mai
     return view.id
 
 
-async def test_a_workflow_file_says_which_runs_a_new_one_supersedes(site: Site) -> None:
+async def test_the_concurrency_setting_of_a_workflow_file_decides_which_runs_are_superseded(
+    site: Site,
+) -> None:
     beside = [await begin_file(site, "concurrency: false") for _ in range(2)]
     assert [(await site.look(each)).superseded_by for each in beside] == [None, None]
     assert (await site.look(beside[0])).concurrency_group == ""

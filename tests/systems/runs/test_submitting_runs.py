@@ -90,7 +90,7 @@ async def test_fifty_concurrent_submissions_with_one_id_make_one_run(site: Site)
         await site.runs.submit(RunSpec(plan=plan(planned("b"))), request_id="delivery-1")
 
 
-async def test_an_id_is_remembered_for_as_long_as_somebody_may_repeat_it(site: Site) -> None:
+async def test_a_request_id_is_remembered_for_the_requested_duration(site: Site) -> None:
     spec = RunSpec(plan=plan(planned("a")))
     first = await site.runs.submit(spec, request_id="push", remember_s=3 * 86_400.0)
     site.clock.jump("2d")
@@ -99,7 +99,7 @@ async def test_an_id_is_remembered_for_as_long_as_somebody_may_repeat_it(site: S
     assert (await site.runs.submit(spec, request_id="push")).id != first.id
 
 
-async def test_a_run_that_nobody_planned_because_of_a_crash_is_planned_by_the_next_process(
+async def test_a_run_left_unplanned_by_a_crash_is_planned_by_the_next_process(
     site: Site,
 ) -> None:
     view = await site.runs.submit(RunSpec(plan=plan(planned("a"))))
@@ -151,7 +151,7 @@ async def test_a_planner_that_breaks_or_returns_nonsense_fails_the_run(site: Sit
     assert await site.number_of_jobs() == 0
 
 
-async def test_a_planner_that_is_never_heard_of_again_is_taken_for_failed(site: Site) -> None:
+async def test_a_run_whose_planner_never_answers_fails_with_planner_timeout(site: Site) -> None:
     """The one that asked has crashed in the middle: another asks again, and the clock has the last word."""
     planner = site.runs.preparation.planners["flow"] = Planning()
     view = await site.runs.submit(RunSpec(planner="flow"))
@@ -241,14 +241,14 @@ async def test_a_run_is_removed_with_its_plan_and_not_before(site: Site) -> None
     assert (await site.look(going)).jobs[0].name == "a"
 
 
-async def test_a_job_of_a_run_says_so_and_has_no_parent(site: Site) -> None:
+async def test_a_job_of_a_run_shows_its_run_id_and_has_no_parent_job(site: Site) -> None:
     run_id = await site.begin(planned("a"))
     grant = (await site.offered(run_id))["a"]
     view = await site.view(grant.job_id)
     assert (view.run_id, view.parent_job_id, grant.parent_job_id) == (run_id, None, None)
 
 
-async def test_names_that_somebody_else_has_used_first_are_drawn_again(site: Site) -> None:
+async def test_a_run_generates_new_job_ids_if_its_ids_are_already_taken(site: Site) -> None:
     view = await site.runs.submit(RunSpec(plan=plan(planned("a"), planned("b", "a"))))
     taken = [job.job_id for job in view.jobs]
     for name in taken:

@@ -8,7 +8,9 @@ from tests.systems.orchestrator.house import beat, done
 from tests.systems.runs.site import Site, planned
 
 
-async def test_the_tally_of_a_run_agrees_with_its_jobs_before_the_run_has_heard_of_them(site: Site) -> None:
+async def test_the_tally_of_a_run_matches_its_jobs_before_the_run_has_processed_their_messages(
+    site: Site,
+) -> None:
     run_id = await site.begin(planned("a"), planned("b"), planned("c", "a"))
     given = await site.offered(run_id)
     await site.heard(beat(given["a"]))

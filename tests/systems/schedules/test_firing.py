@@ -78,7 +78,9 @@ async def test_a_fire_submits_one_job_that_knows_its_fire_time(
     assert len(await jobs(house)) == 1
 
 
-async def test_the_journal_tells_what_a_fire_has_submitted(house: House, schedules: ScheduleService) -> None:
+async def test_the_journal_of_a_schedule_records_the_fire_time_and_the_submitted_job(
+    house: House, schedules: ScheduleService
+) -> None:
     await schedules.create("nightly", hourly(), actor="ada")
     await house.later(HOUR)
     created, fired = await schedules.history("nightly")
@@ -96,7 +98,7 @@ async def test_the_journal_tells_what_a_fire_has_submitted(house: House, schedul
         ({"catch_up": "all", "catch_up_limit": 2}, [4, 5], 3),
     ],
 )
-async def test_after_downtime_the_catch_up_policy_says_what_is_submitted(
+async def test_the_catch_up_policy_decides_which_missed_fires_are_submitted_after_downtime(
     house: House, schedules: ScheduleService, how: dict[str, Any], submitted: list[int], skipped: int
 ) -> None:
     await schedules.create("nightly", hourly(overlap="allow", **how))
@@ -343,7 +345,7 @@ async def test_a_schedule_ends_after_its_last_fire(house: House, schedules: Sche
 @pytest.mark.parametrize(
     ("field", "value"), [("unique", Unique()), ("at", MIDNIGHT), ("not_after", MIDNIGHT)]
 )
-async def test_a_job_of_a_schedule_says_nothing_that_the_schedule_says(
+async def test_a_schedule_refuses_a_job_with_unique_at_or_not_after(
     schedules: ScheduleService, field: str, value: object
 ) -> None:
     spec = hourly()

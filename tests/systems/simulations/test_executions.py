@@ -78,7 +78,9 @@ async def test_a_second_resume_finds_the_first(house: House) -> None:
     assert (await player.beat(4)).go_on
 
 
-async def test_a_lost_lease_interrupts_and_what_the_old_worker_says_counts_no_more(house: House) -> None:
+async def test_a_lost_lease_interrupts_a_simulation_and_heartbeats_of_the_old_worker_are_refused(
+    house: House,
+) -> None:
     view, old = await running(house)
     await old.beat(3)
     await house.later(TTL_S)
@@ -155,7 +157,9 @@ async def test_a_cancel_is_not_forgotten_when_the_work_is_given_back(house: Hous
     assert (answer.go_on, answer.status) == (False, "cancelled")
 
 
-async def test_a_pause_that_was_asked_for_just_before_a_crash_ends_interrupted(house: House) -> None:
+async def test_a_simulation_is_interrupted_if_its_worker_is_lost_before_a_requested_pause(
+    house: House,
+) -> None:
     view, player = await running(house)
     await player.beat(3)
     await simulations(house).pause(view.run_id)
@@ -186,7 +190,7 @@ async def test_a_job_that_is_cancelled_interrupts_what_it_executed(house: House)
     assert not (await player.beat(1)).go_on
 
 
-async def test_a_simulation_that_fails_says_why(house: House) -> None:
+async def test_a_failed_simulation_shows_its_error(house: House) -> None:
     view, player = await running(house)
     assert (await player.say(Failed(step=2, error="division by zero"))).go_on
     await house.heard(failed(player.grant))
@@ -311,7 +315,7 @@ async def falls_silent(open_house: OpenHouse, run_id: str, player: Player) -> No
     await until(interrupted, "the simulation is interrupted")
 
 
-async def test_what_an_old_worker_says_after_a_resume_elsewhere_is_refused_on_every_store(
+async def test_a_heartbeat_of_the_old_worker_after_a_resume_elsewhere_is_refused_on_every_store(
     open_house: OpenHouse,
 ) -> None:
     patient = await open_house(DEFAULT_SETTINGS)

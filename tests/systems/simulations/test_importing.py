@@ -103,7 +103,9 @@ async def test_an_imported_run_continues_at_its_step_with_the_state_of_its_snaps
     assert await faults(house) == []
 
 
-async def test_an_import_without_a_state_says_that_it_begins_again(house: House, tmp_path: Path) -> None:
+async def test_an_imported_simulation_without_a_state_warns_that_a_resume_begins_with_step_1(
+    house: House, tmp_path: Path
+) -> None:
     write(tmp_path, {name: OLD[name] for name in ("done", "lost", "stood", "waits")})
     manager = simulations(house)
     imported = await manager.import_directory(tmp_path, task="flu")

@@ -100,7 +100,7 @@ async def test_after_a_silence_it_does_not_go_on_by_itself_unless_losses_allow_i
     ("after_s", "why"),
     [(60, "no heartbeat of its worker for 60 s"), (TTL_S, "sent no heartbeat in time")],
 )
-async def test_error_says_why_it_was_interrupted_until_it_runs_again(
+async def test_a_simulation_shows_the_reason_of_its_interruption_until_it_runs_again(
     house: House, after_s: float, why: str
 ) -> None:
     view, player = await running(house)

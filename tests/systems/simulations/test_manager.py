@@ -141,7 +141,7 @@ async def test_silence_is_shown_after_30_seconds_and_interrupts_after_60(house: 
     assert await moves(house, view.run_id) == [("pending", "running"), ("running", "interrupted")]
 
 
-async def test_one_that_is_heard_in_time_lives_on(house: House) -> None:
+async def test_a_simulation_whose_worker_sends_heartbeats_in_time_keeps_running(house: House) -> None:
     view, player = await running(house)
     for number in range(1, 6):
         house.clock.jump(50)
@@ -176,7 +176,7 @@ async def test_what_cannot_be_done_names_the_status(house: House, verb: str) -> 
         await getattr(simulations(house), verb)(made.run_id)
 
 
-async def test_nobody_pauses_what_was_not_asked_to(house: House) -> None:
+async def test_a_worker_cannot_pause_a_simulation_without_a_pause_request(house: House) -> None:
     view, player = await running(house)
     answer = await player.say(Paused(step=3))
     assert not answer.go_on
@@ -204,7 +204,7 @@ async def test_what_runs_is_cancelled_after_the_present_step(house: House) -> No
     assert await faults(house) == []
 
 
-async def test_dangers_are_counted_once_and_told(house: House) -> None:
+async def test_dangers_are_counted_once_and_journalled(house: House) -> None:
     view, player = await running(house)
     first, second = Danger(1, 2, "beds are full"), Danger(2, 3, "no more masks")
     await player.beat(2, dangers=(first,))
@@ -260,7 +260,7 @@ async def test_only_what_has_ended_long_ago_is_pruned(house: House) -> None:
     assert await simulations(house).get_state("young") is not None
 
 
-async def test_what_a_worker_says_is_bounded(house: House) -> None:
+async def test_a_simulation_checkpoint_over_the_size_limit_is_refused(house: House) -> None:
     _, player = await running(house)
 
     with pytest.raises(TooLarge, match="checkpoint"):

@@ -27,7 +27,7 @@ async def curve(house: House, run_id: str) -> list[tuple[int, float | None]]:
     return list(zip(found.steps, found.series.get("ill", ()), strict=False))
 
 
-async def test_samples_are_kept_once_although_they_are_told_again(house: House) -> None:
+async def test_samples_that_are_sent_again_are_stored_once(house: House) -> None:
     view, player = await running(house)
     orders = await player.beat(2, samples=counted(1, 2))
     assert orders.sampled == 2
@@ -82,7 +82,7 @@ def test_there_are_never_more_metrics_than_can_be_shown() -> None:
     assert len({name for each in samples.kept for name in each.values}) == MOST_METRICS
 
 
-async def test_a_simulation_records_metrics_and_is_told_which_it_cannot() -> None:
+async def test_a_simulation_records_numeric_metrics_and_receives_an_error_for_other_values() -> None:
     registry = Registry()
 
     @simulation(registry=registry, total_steps=120)

@@ -49,7 +49,7 @@ async def test_a_worker_shows_what_it_does_now_and_what_it_did_lately_and_nothin
     assert not shown.more
 
 
-async def test_where_more_jobs_run_than_are_looked_at_it_is_said(
+async def test_the_task_list_of_a_worker_is_marked_as_incomplete_if_more_jobs_run_than_are_read(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "RUNNING", leases.FIRST + 1)
@@ -62,7 +62,9 @@ async def test_where_more_jobs_run_than_are_looked_at_it_is_said(
     assert len((await workers(house).tasks(made.id)).now) == leases.FIRST
 
 
-async def test_a_worker_that_misses_heartbeats_is_marked_as_silent_until_it_is_heard(house: House) -> None:
+async def test_a_worker_that_misses_heartbeats_is_marked_as_silent_until_its_next_heartbeat(
+    house: House,
+) -> None:
     made = await registered(house)
     house.clock.jump(MISSED_BEATS * BEAT_S + 1)
     assert (await workers(house).get(made.id)).silent
@@ -81,7 +83,7 @@ async def test_workers_are_found_by_a_queue_that_they_take(house: House) -> None
     assert [view.id for view in views if selection.keeps(view)] == [mine.id]
 
 
-async def test_the_workers_of_a_pool_tell_of_their_supervisor_and_how_others_of_it_ended(
+async def test_a_pool_view_shows_its_supervisor_its_live_workers_and_how_others_died(
     house: House,
 ) -> None:
     about = {"pool": "web", "pool_pid": "77", "pool_least": "2", "pool_most": "4"}

@@ -102,7 +102,7 @@ async def test_a_worker_whose_process_was_seen_to_die_is_not_waited_for_and_its_
     ]
 
 
-async def test_a_worker_that_said_goodbye_and_was_killed_with_work_is_not_waited_for_either(
+async def test_the_attempt_of_a_worker_that_left_and_was_then_killed_is_requeued_at_once(
     house: House,
 ) -> None:
     made = await running(house)
@@ -114,7 +114,7 @@ async def test_a_worker_that_said_goodbye_and_was_killed_with_work_is_not_waited
     assert ([one.state for one in job.attempts], job.losses) == (["STALE", "QUEUED"], 1)
 
 
-async def test_only_who_has_registered_a_worker_can_say_that_it_died(house: House) -> None:
+async def test_a_death_report_from_another_actor_or_for_another_incarnation_is_refused(house: House) -> None:
     made = await workers(house).register(SPEC, actor="ann")
     for incarnation, actor in (("1", "ben"), ("2", "ann")):
         with pytest.raises(UnknownWorker):
@@ -426,7 +426,7 @@ async def test_a_life_is_the_same_on_every_store_and_its_journal_replays(open_ho
     assert list((await audit(house.store, JOURNALLED, ("worker", "job", "message"))).faults) == []
 
 
-async def test_a_worker_that_is_held_is_given_nothing_although_it_asks(house: House) -> None:
+async def test_a_paused_terminated_or_unknown_worker_is_granted_no_jobs(house: House) -> None:
     made = await running(house)
     job_id = await house.submit()
     await workers(house).pause(made.id)

@@ -63,13 +63,13 @@ def test_what_a_failure_shows_decides_its_class(
     assert 0.5 <= found.confidence <= 1.0
 
 
-def test_without_any_sign_it_is_the_users_own_and_nobody_is_sure() -> None:
+def test_a_failure_without_signs_is_classified_as_user_with_low_confidence() -> None:
     found = finding(failure("it did not work", exit_code=1))
     assert (found.failure_class, found.confidence) == ("user", 0.3)
     assert [one.kind for one in found.evidence] == ["record"]
 
 
-def test_two_signs_of_one_class_say_more_than_one_and_of_two_classes_less() -> None:
+def test_signs_of_one_class_raise_the_confidence_and_signs_of_two_classes_lower_it() -> None:
     one = finding(failure("x", exit_code=137))
     two = finding(failure("Out of memory", exit_code=137))
     torn = finding(failure("FAILED a.py::b", exit_code=137))

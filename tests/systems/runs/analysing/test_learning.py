@@ -88,7 +88,7 @@ async def test_runs_that_are_about_no_commit_pay_nothing(site: Site) -> None:
     assert finding.failure_class == "user"
 
 
-async def test_what_was_not_heard_of_for_long_is_forgotten(site: Site) -> None:
+async def test_the_history_of_a_job_without_runs_for_91_days_is_forgotten(site: Site) -> None:
     run_id = await begin(site, "test")
     await site.finish(run_id)
     await site.later(91 * 86_400)

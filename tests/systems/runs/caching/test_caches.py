@@ -174,7 +174,7 @@ async def test_those_that_were_unused_the_longest_make_room(site: Site, folder: 
         await save(site, asking, "huge", b"x" * 81)
 
 
-async def test_what_nobody_uses_goes_and_its_key_is_free_again(site: Site, folder: Path) -> None:
+async def test_an_unused_cache_expires_and_its_key_can_be_saved_again(site: Site, folder: Path) -> None:
     grant = await job_of(site)
     await save(site, grant, "k", b"old")
     site.clock.jump(7 * 86_400 + 1)

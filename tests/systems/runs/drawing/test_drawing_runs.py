@@ -98,7 +98,7 @@ def graphs(draw: st.DrawFn) -> RunGraph:
 
 
 @given(graphs())
-def test_whoever_follows_the_lines_reads_what_the_plan_says(graph: RunGraph) -> None:
+def test_the_lines_of_the_text_graph_connect_each_job_to_the_jobs_that_it_needs(graph: RunGraph) -> None:
     """Read the characters themselves, without knowing how they came about."""
     lines = text_of(graph, 1_000)
     if any("←" in line for line in lines):

@@ -144,7 +144,7 @@ async def test_a_github_that_does_not_answer_is_not_waited_for_for_long(receiver
     await github.close()
 
 
-def test_the_primary_limit_says_when_it_ends() -> None:
+def test_the_primary_rate_limit_of_github_pauses_all_reports_until_its_reset_time() -> None:
     reset = str(int(NOW.timestamp()) + 90)
     headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": reset}
     told = refusal_of(Answered(403, headers, b'{"message": "API rate limit exceeded"}'), NOW)

@@ -34,7 +34,7 @@ async def site(receiver: Receiver) -> AsyncIterator[Told]:
     await opened.close()
 
 
-async def test_a_run_is_told_as_it_goes_on_and_is_reported_when_all_have_its_outcome(
+async def test_a_run_sends_status_updates_and_is_reported_after_every_reporter_has_its_outcome(
     site: Told, receiver: Receiver
 ) -> None:
     run_id = await site.begin(planned("a"), planned("b", "a"), source=SOURCE)
@@ -153,7 +153,7 @@ async def test_two_reports_that_end_at_the_same_instant_leave_a_reported_run(
     assert (await site.path(run_id)).count("REPORTED") == 1
 
 
-async def test_github_that_asks_to_be_left_alone_is_left_alone_for_all_runs(
+async def test_a_github_rate_limit_pauses_the_statuses_of_all_runs_until_retry_after(
     site: Told, receiver: Receiver
 ) -> None:
     now = 0.0
@@ -207,7 +207,9 @@ async def test_an_outcome_is_never_followed_by_how_the_run_stood_before(
     assert statuses(receiver) == ["pending", "success"]
 
 
-async def test_what_a_dead_process_was_telling_is_told_by_another(site: Told, receiver: Receiver) -> None:
+async def test_a_report_claimed_by_a_crashed_process_is_sent_after_the_claim_expires(
+    site: Told, receiver: Receiver
+) -> None:
     receiver.otherwise = lambda heard: Says(500 if b"success" in heard.body else 200)
     run_id = await site.one_job()
     await site.finish(run_id)
@@ -280,7 +282,9 @@ async def test_a_reporter_that_is_not_configured_any_more_does_not_hold_the_run(
         await one.close()
 
 
-async def test_without_reporters_the_log_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_outcome_of_a_run_is_logged_if_no_reporter_is_configured(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     site = Told(ReportingSettings())
     await site.open()
     with caplog.at_level("INFO", logger="interlock.runs"):

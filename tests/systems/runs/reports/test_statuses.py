@@ -173,7 +173,7 @@ async def test_each_workflow_file_has_a_status_beside_the_one_of_the_run(receive
     assert receiver.heard[-1].said["context"] == "interlock/ci/push", "its parts are known before"
 
 
-async def test_each_job_has_a_status_where_that_is_asked_for(receiver: Receiver) -> None:
+async def test_each_job_has_its_own_commit_status_if_statuses_is_set_to_job(receiver: Receiver) -> None:
     found = await told(receiver, several(), RunStatus.FAILED, statuses="job")
     assert list(found)[-1] == "interlock/ci/push"
     assert {name: state for name, (state, _) in found.items()} == {

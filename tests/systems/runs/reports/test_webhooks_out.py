@@ -61,7 +61,9 @@ async def test_a_webhook_is_signed_so_that_its_receiver_can_check_it(receiver: R
         (Says(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\nshort"), "RemoteProtocolError"),
     ],
 )
-async def test_whatever_is_no_success_is_told_again(receiver: Receiver, says: Says, why: str) -> None:
+async def test_a_webhook_delivery_without_a_success_response_can_be_retried(
+    receiver: Receiver, says: Says, why: str
+) -> None:
     receiver.answers = [says]
     team = reporter(receiver.url)
     with pytest.raises(DeliveryFailed, match=why) as told:
@@ -71,7 +73,7 @@ async def test_whatever_is_no_success_is_told_again(receiver: Receiver, says: Sa
     assert len(receiver.heard) == 1
 
 
-async def test_a_receiver_that_is_gone_is_not_told_again(receiver: Receiver) -> None:
+async def test_a_webhook_delivery_that_receives_410_gone_is_not_retried(receiver: Receiver) -> None:
     receiver.answers = [Says(410)]
     team = reporter(receiver.url)
     with pytest.raises(DeliveryFailed) as told:
@@ -164,7 +166,7 @@ def test_what_is_public_is_known(address: str) -> None:
     "url",
     ["http://127.0.0.1:{}", "http://localhost:{}", "http://[::ffff:127.0.0.1]:{}", "http://2130706433:{}"],
 )
-async def test_nobody_reaches_this_machine_through_a_webhook(receiver: Receiver, url: str) -> None:
+async def test_a_webhook_is_not_delivered_to_a_loopback_address(receiver: Receiver, url: str) -> None:
     team = reporter(url.format(receiver.port), allow=())
     with pytest.raises(DeliveryFailed, match="not public"):
         await team.deliver(report(RunStatus.SUCCESS), "")
@@ -210,7 +212,7 @@ async def test_other_addresses_are_refused(url: str) -> None:
     await outgoing.close()
 
 
-def test_how_long_a_receiver_wants_to_be_left_alone_is_heard() -> None:
+def test_the_retry_after_header_of_a_receiver_sets_the_retry_delay_up_to_one_day() -> None:
     def after_s(text: str) -> float | None:
         return refusal_of(Answered(503, {"retry-after": text}, b""), NOW).after_s
 

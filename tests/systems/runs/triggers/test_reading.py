@@ -44,7 +44,7 @@ def change(event: str, payload: object) -> ChangeEvent:
     return found
 
 
-def test_a_push_says_what_was_changed_by_whom_and_since_when() -> None:
+def test_a_push_is_read_with_its_commits_changed_paths_actor_and_title() -> None:
     assert change("push", push()) == ChangeEvent(
         source=Source(
             repository="acme/shop",
@@ -98,13 +98,15 @@ def test_what_changes_a_pull_request_is_evaluated(action: str) -> None:
         ("pull_request", pull_request("closed"), "closed"),
     ],
 )
-def test_what_is_no_reason_for_a_run_says_why(event: str, payload: object, reason: str) -> None:
+def test_a_delivery_that_starts_no_run_is_ignored_with_a_reason(
+    event: str, payload: object, reason: str
+) -> None:
     found = read(event, payload)
     assert isinstance(found, Ignored)
     assert reason in found.reason
 
 
-def test_a_new_branch_has_nothing_before_it_and_nobody_knows_its_paths() -> None:
+def test_a_push_of_a_new_branch_has_no_base_commit_and_unknown_changed_paths() -> None:
     created = change("push", push(ref="refs/heads/hats", before=NONE, created=True))
     assert (created.before, created.source.base_sha, created.source.changed_paths) == ("", "", None)
 
@@ -195,7 +197,7 @@ def test_strangers_can_be_left_out() -> None:
     assert rule_for(change("pull_request", pull_request()), [rule]) is rule
 
 
-def test_a_run_is_about_the_change_and_as_the_rule_says() -> None:
+def test_a_run_is_created_for_the_pushed_commit_with_the_settings_of_the_matching_rule() -> None:
     pushed = change("push", push())
     rule = rule_for(pushed, [CI])
     assert isinstance(rule, Rule)
@@ -224,7 +226,7 @@ def hook(**said: Any) -> Hook:
     return Hook(name="deploy", run=Evaluation(workflow="deploy", planner="flow", definition="a:b"), **said)
 
 
-def test_a_hook_takes_fields_from_where_the_settings_say() -> None:
+def test_a_hook_reads_the_fields_of_a_run_from_the_configured_paths_of_the_body() -> None:
     fields = {"source.sha": "commit.id", "inputs.target": "where", "inputs.dry": "dry?", "inputs.no": "no?"}
     body = b'{"commit": {"id": "abc"}, "where": 7, "dry": true, "more": []}'
     spec = spec_of(hook(fields=fields), body)

@@ -112,7 +112,7 @@ def test_secrets_come_from_a_variable_and_from_a_file_and_are_never_shown(tmp_pa
 
 
 @pytest.mark.parametrize("text", ["whsec_!!", "whsec_" + "QUJD", "whsec_" + "QUJD" * 40])
-def test_a_key_that_is_none_is_told_without_being_shown(text: str) -> None:
+def test_an_invalid_signing_key_is_refused_by_its_variable_name_without_showing_the_value(text: str) -> None:
     with pytest.raises(InvalidSettings) as told:
         signing_keys("the hook deploy", variable="K", environment={"K": text})
     assert text not in str(told.value.as_dict())

@@ -50,14 +50,14 @@ def test_what_holds(text: str) -> None:
     assert not read_condition(f"not ({text})").holds(KNOWN)
 
 
-def test_where_nobody_knows_what_has_changed_everything_has() -> None:
+def test_a_changed_condition_holds_if_the_changed_paths_are_unknown() -> None:
     unknown = ChangeFacts(Source())
     assert read_condition("changed('src/**')").holds(unknown)
     assert read_condition("changed('src/**')").seen(unknown) == "the changed paths are unknown"
     assert not read_condition("changed('src/**')").holds(ChangeFacts(Source(changed_paths=())))
 
 
-def test_it_tells_what_it_has_looked_at() -> None:
+def test_a_condition_reports_the_values_that_it_was_evaluated_on() -> None:
     condition = read_condition("branch == 'x' and (changed('docs/**') or inputs.target == branch)")
     assert condition.seen(KNOWN) == (
         "branch is 'main', inputs.target is 'staging', no changed path matches docs/** (there are 2)"

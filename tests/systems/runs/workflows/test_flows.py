@@ -49,7 +49,7 @@ def test_a_flow_makes_a_plan_and_does_none_of_the_work() -> None:
     assert plan.timeout_s == 600
 
 
-def test_what_a_flow_leaves_out_says_why() -> None:
+def test_a_job_that_a_flow_leaves_out_is_in_the_plan_with_a_reason() -> None:
     plan = ci.plan(Source(changed_paths=("src/a.py",)))
     assert [(job.name, job.why) for job in plan.skipped] == [("docs", "the pages have not changed")]
 
@@ -88,7 +88,7 @@ def test_inputs_that_do_not_fit_are_refused(inputs: dict[str, str], said: str) -
         ci.plan(Source(), **inputs)
 
 
-def test_an_input_without_a_default_is_asked_for() -> None:
+def test_planning_a_flow_without_a_required_input_is_refused_with_its_name() -> None:
     @flow
     def needy(plan: Flow, where: str) -> None:
         plan.shell("a", where)

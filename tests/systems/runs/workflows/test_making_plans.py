@@ -88,7 +88,7 @@ jobs:
     assert job_named(plan, "test (3.12, macos)").labels == ("macos",)
 
 
-def test_every_job_says_why_it_is_there_and_every_other_one_why_not() -> None:
+def test_a_plan_gives_a_reason_for_every_job_and_for_every_job_left_out() -> None:
     plan = planned(
         f"""
 jobs:
@@ -216,7 +216,7 @@ def test_a_job_can_be_a_python_task() -> None:
     assert (job.task, msgspec.json.decode(job.input), job.required) == ("shop.pack", {"size": 3}, False)
 
 
-def test_a_plan_says_which_jobs_of_a_fork_have_to_do_without_their_secrets() -> None:
+def test_a_plan_notes_that_a_job_of_a_fork_runs_without_its_secrets() -> None:
     text = f"jobs: {{a: {{secrets: [TOKEN], {STEPS}}}}}"
     assert planned(text).jobs[0].secrets == ("TOKEN",)
     (job,) = planned(text, msgspec.structs.replace(MAIN, from_fork=True)).jobs

@@ -233,7 +233,7 @@ def test_aliases_cannot_make_a_small_file_large() -> None:
     assert "written out, its aliases make more than 20,000 values" in only_fault(bomb)
 
 
-def test_an_alias_may_be_used_to_say_something_once() -> None:
+def test_two_jobs_may_share_their_steps_through_a_yaml_alias() -> None:
     workflow = read_workflow("jobs:\n  a: {steps: &steps [{run: make}]}\n  b: {needs: a, steps: *steps}\n")
     assert workflow.jobs["a"].steps == workflow.jobs["b"].steps
 

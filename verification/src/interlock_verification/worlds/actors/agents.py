@@ -19,7 +19,7 @@ from interlock.agent.port import Load, Offered, Workload
 from interlock.agent.protocol import LoadSample, Order, Started
 from interlock.agent.server import AgentService
 from interlock.agent.settings import AgentSettings
-from interlock.agent.state import Clocks, Desk
+from interlock.agent.state import AgentState, Clocks
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.wire.fleet.fleet_pb2_grpc import add_AgentServicer_to_server
 from interlock.worker.host import Shutdown
@@ -200,15 +200,15 @@ RUN, START, ABORT, STATUS = "RunWorkloadWithLiveStats", "StartWorkload", "AbortW
 class Agent:
     """The interface of a live agent for others."""
 
-    def __init__(self, process: Process, desk: Desk, judge: FleetJudge) -> None:
-        self.desk = desk
-        self.server = WireServer(process, AgentEars(process, desk, judge))
+    def __init__(self, process: Process, agent_state: AgentState, judge: FleetJudge) -> None:
+        self.agent_state = agent_state
+        self.server = WireServer(process, AgentEars(process, agent_state, judge))
         self.shutdown = Shutdown(process.loop.time)
 
     @property
     def is_idle(self) -> bool:
         """Whether it has no workload."""
-        return self.desk.state in WORKLOAD.resting
+        return self.agent_state.state in WORKLOAD.resting
 
 
 class AgentCast:
@@ -228,20 +228,20 @@ class AgentCast:
         log = make_log("error", "json", cast(TextIO, Alarm(process.stage.watcher)))
 
         def spawn(order: Order, receive: Receive, _line: Line) -> DrawnFamily:
-            assert desk.present is not None
-            assert desk.present.checked is not None
-            name, end = desk.present.workload_id, end_of(order, process.name)
+            assert agent_state.present is not None
+            assert agent_state.present.checked is not None
+            name, end = agent_state.present.workload_id, end_of(order, process.name)
             up_s = up_of(name, end, self._seed)
-            life = Life(process, name, end, up_s=up_s, prepare_s=desk.present.checked.prepare_s)
+            life = Life(process, name, end, up_s=up_s, prepare_s=agent_state.present.checked.prepare_s)
             return DrawnFamily(home, order, receive, life)
 
-        desk = Desk(settings, KINDS, log, spawn, clocks)
-        agent = Agent(process, desk, self._judge)
-        service = AgentService(desk, process.host.ids())
+        agent_state = AgentState(settings, KINDS, log, spawn, clocks)
+        agent = Agent(process, agent_state, self._judge)
+        service = AgentService(agent_state, process.host.ids())
         add_AgentServicer_to_server(service, cast(aio.Server, agent.server))
         process.role = agent
         await _asked_to_go(agent.shutdown)
-        await desk.close()
+        await agent_state.close()
         await asyncio.sleep(LAST_WORDS_S)
 
     def _clocks(self, process: Process) -> Clocks:
@@ -257,16 +257,16 @@ class AgentCast:
 class AgentEars:
     """Reports the messages of an agent to the judge."""
 
-    def __init__(self, process: Process, desk: Desk, judge: FleetJudge) -> None:
+    def __init__(self, process: Process, agent_state: AgentState, judge: FleetJudge) -> None:
         self._process = process
-        self._desk = desk
+        self._agent_state = agent_state
         self._judge = judge
         self._before: object = None
 
     def hears(self, method: str, request: Any) -> None:
         """Report a request before it is answered."""
         if method == RUN:
-            free = self._desk.state in WORKLOAD.resting
+            free = self._agent_state.state in WORKLOAD.resting
             self._judge.asked(self._process, request.workload_id, free=free)
         self._before = self._stands()
 
@@ -277,7 +277,7 @@ class AgentEars:
         elif method == STATUS and message.state not in WORKLOAD.resting:
             self._judge.busy(self._process, message.workload_id)
         elif method == START:
-            clocks = self._desk.clocks
+            clocks = self._agent_state.clocks
             ahead_ns = request.start_at_unix_ns - clocks.wall_ns()
             self._judge.told(self._process, request.workload_id, clocks.monotonic_ns(), ahead_ns)
         if method in (START, ABORT):
@@ -286,7 +286,7 @@ class AgentEars:
     def refuses(self, method: str, request: Any) -> None:
         """Report a refused request."""
         if method == RUN:
-            self._judge.busy(self._process, self._desk.record.workload_id or "")
+            self._judge.busy(self._process, self._agent_state.record.workload_id or "")
         elif method in (START, ABORT):
             self._compare(request)
 
@@ -295,13 +295,17 @@ class AgentEars:
         self._judge.alone(self._process, request.workload_id)
 
     def _compare(self, request: Any) -> None:
-        if request.workload_id != self._desk.record.workload_id:
+        if request.workload_id != self._agent_state.record.workload_id:
             changed = self._stands() != self._before
             self._judge.old_word(self._process, request.workload_id, changed=changed)
 
     def _stands(self) -> object:
-        present = self._desk.present
-        return self._desk.state, self._desk.record, present.start_at_ns if present is not None else None
+        present = self._agent_state.present
+        return (
+            self._agent_state.state,
+            self._agent_state.record,
+            present.start_at_ns if present is not None else None,
+        )
 
 
 async def _asked_to_go(shutdown: Shutdown) -> None:

@@ -35,7 +35,7 @@ class OperatorCast:
         """Send orders; at the end resume all paused workers."""
         stage = process.stage
         runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
-        desk = Desk(process, runtime)
+        orders = OperatorOrders(process, runtime)
         drawn = random.Random(f"{stage.seed}/operators")
         errands, number = Errands(process), 0
         while True:
@@ -43,13 +43,13 @@ class OperatorCast:
             if stage.schedule.now >= self._until_s:
                 break
             number += 1
-            errands.begin(desk.order(f"order{number}", random.Random(f"{stage.seed}/order/{number}")))
+            errands.begin(orders.order(f"order{number}", random.Random(f"{stage.seed}/order/{number}")))
         while True:
-            await desk.resume_all()
+            await orders.resume_all()
             await asyncio.sleep(LOOK_EVERY_S)
 
 
-class Desk:
+class OperatorOrders:
     """Sends orders."""
 
     def __init__(self, process: Process, runtime: Runtime) -> None:

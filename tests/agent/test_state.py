@@ -1,4 +1,4 @@
-"""The desk: what is asked of an agent and what happens to its workload, put to the table and carried out.
+"""The state of an agent: requests to it and the events of its workload are decided by the table.
 
 Hours pass here at once: the clock of the event loop jumps to what comes next.
 """
@@ -34,84 +34,84 @@ async def everything(outbox: Outbox) -> list[Message]:
 
 def running(house: Household, workload_id: str = "w") -> Outbox:
     """One that was told to start now."""
-    return house.desk.request(house.asked(workload_id, start_at_unix_ns=house.wall_ns()))
+    return house.agent_state.request(house.asked(workload_id, start_at_unix_ns=house.wall_ns()))
 
 
 async def until(house: Household, state: str) -> None:
-    while house.desk.state != state:
+    while house.agent_state.state != state:
         await asyncio.sleep(0.01)
 
 
 async def test_a_workload_goes_from_ready_to_idle(house: Household) -> None:
-    outbox = house.desk.request(house.asked("w"))
-    assert house.desk.state is READY
-    house.desk.start("w", house.wall_ns() + 10**9)
+    outbox = house.agent_state.request(house.asked("w"))
+    assert house.agent_state.state is READY
+    house.agent_state.start("w", house.wall_ns() + 10**9)
     await until(house, RUNNING)
     house.family.work(3)
     house.family.end()
     said = await everything(outbox)
     assert [one.report.status for one in said][:1] == [Status.READY]
     assert (said[-1].report.status, said[-1].totals.operations) == (Status.COMPLETED, 3)
-    assert house.desk.state is IDLE
+    assert house.agent_state.state is IDLE
 
 
-async def test_a_busy_agent_says_so_before_it_looks_at_the_request(house: Household) -> None:
+async def test_a_busy_agent_refuses_a_request_before_it_validates_the_request(house: Household) -> None:
     running(house)
     with pytest.raises(TransitionRefused, match="the agent is busy") as refused:
-        house.desk.request(house.asked("another", duration_s=-1.0))
+        house.agent_state.request(house.asked("another", duration_s=-1.0))
     assert refused.value.facts["workload_id"] == "w"
-    assert house.desk.record.workload_id == "w"
+    assert house.agent_state.record.workload_id == "w"
 
 
 async def test_an_invalid_request_is_reported_with_all_its_faults_and_the_agent_is_idle_again(
     house: Household,
 ) -> None:
-    outbox = house.desk.request(house.asked("w", duration_s=-1.0, rate=float("nan"), spec=b"[]"))
-    assert house.desk.state is FAILED
+    outbox = house.agent_state.request(house.asked("w", duration_s=-1.0, rate=float("nan"), spec=b"[]"))
+    assert house.agent_state.state is FAILED
     (only,) = await everything(outbox)
     assert (only.report.status, only.report.completed) == (Status.ERROR, True)
     for word in ("duration_s", "rate", "with has to be keys"):
         assert word in (only.report.error or "")
-    assert house.desk.state is IDLE
+    assert house.agent_state.state is IDLE
     assert house.families == []
 
 
 async def test_an_unread_error_does_not_keep_the_agent_busy(house: Household) -> None:
-    house.desk.request(house.asked("w", duration_s=-1.0))
-    await house.desk.until_idle(3_600)
-    assert house.desk.state is IDLE
+    house.agent_state.request(house.asked("w", duration_s=-1.0))
+    await house.agent_state.until_idle(3_600)
+    assert house.agent_state.state is IDLE
 
 
 async def test_an_id_is_not_taken_twice(house: Household) -> None:
-    house.desk.request(house.asked("w"))
-    house.desk.abort("w")
-    (only,) = await everything(house.desk.request(house.asked("w")))
+    house.agent_state.request(house.asked("w"))
+    house.agent_state.abort("w")
+    (only,) = await everything(house.agent_state.request(house.asked("w")))
     assert "before" in (only.report.error or "")
 
 
 @pytest.mark.parametrize("ahead_s", [61, 3_600])
 async def test_a_start_that_is_too_far_ahead_is_refused(house: Household, ahead_s: int) -> None:
     at = house.wall_ns() + ahead_s * 10**9
-    (only,) = await everything(house.desk.request(house.asked("w", start_at_unix_ns=at)))
+    (only,) = await everything(house.agent_state.request(house.asked("w", start_at_unix_ns=at)))
     assert "at most 60 s ahead" in (only.report.error or "")
-    house.desk.request(house.asked("w2"))
+    house.agent_state.request(house.asked("w2"))
     with pytest.raises(InvalidWorkload, match="at most 60 s ahead"):
-        house.desk.start("w2", house.wall_ns() + ahead_s * 10**9)
-    assert house.desk.state is READY
+        house.agent_state.start("w2", house.wall_ns() + ahead_s * 10**9)
+    assert house.agent_state.state is READY
 
 
-async def test_a_start_in_the_past_is_now_and_says_how_late_it_is(house: Household) -> None:
-    house.desk.request(house.asked("w"))
+async def test_a_start_time_in_the_past_starts_at_once_and_returns_the_lateness(house: Household) -> None:
+    house.agent_state.request(house.asked("w"))
     now_ns = house.monotonic_ns()
-    assert house.desk.start("w", house.wall_ns() - 2 * 10**9) == 2 * 10**9
+    assert house.agent_state.start("w", house.wall_ns() - 2 * 10**9) == 2 * 10**9
     await until(house, RUNNING)
     assert now_ns - house.family.order.start_at_ns == 2 * 10**9
 
 
 async def preparing(house: Household) -> Outbox:
     """One that was told to start in ten seconds, and prepares for that since two."""
-    outbox = house.desk.request(house.asked("w", prepare_s=2.0))
-    house.desk.start("w", house.wall_ns() + 10 * 10**9)
+    outbox = house.agent_state.request(house.asked("w", prepare_s=2.0))
+    house.agent_state.start("w", house.wall_ns() + 10 * 10**9)
     while not house.families:
         await asyncio.sleep(0.01)
     return outbox
@@ -127,7 +127,7 @@ async def test_an_agent_is_ready_until_the_instant_also_while_its_process_prepar
     began = loop.time()
     outbox = await preparing(house)
     assert 7.9 < loop.time() - began < 8.1
-    assert house.desk.state is READY
+    assert house.agent_state.state is READY
     await until(house, RUNNING)
     assert 9.9 < loop.time() - began < 10.1
     assert len(house.families) == 1
@@ -140,7 +140,7 @@ async def test_an_agent_is_ready_until_the_instant_also_while_its_process_prepar
 async def test_a_process_that_begins_before_the_agent_has_looked_at_its_clock_runs(house: Household) -> None:
     await preparing(house)
     house.family.work(1)
-    assert house.desk.state is RUNNING
+    assert house.agent_state.state is RUNNING
 
 
 @pytest.mark.parametrize("how", ["abort", "disconnected"])
@@ -148,31 +148,31 @@ async def test_an_abort_while_it_prepares_leads_from_ready_to_idle_and_nothing_i
     house: Household, how: str
 ) -> None:
     outbox = await preparing(house)
-    getattr(house.desk, how)("w")
-    await house.desk.until_idle(1.0)
+    getattr(house.agent_state, how)("w")
+    await house.agent_state.until_idle(1.0)
     assert house.family.heard == ["kill"]
     assert moves(house) == ["IDLE READY", "READY IDLE"]
     assert [one.report.status for one in await everything(outbox)] == [Status.READY, Status.ABORTED]
     await asyncio.sleep(100)
-    assert house.desk.state is IDLE
+    assert house.agent_state.state is IDLE
 
 
 async def test_an_agent_is_not_idle_while_what_has_prepared_lives(house: Household) -> None:
     await preparing(house)
     family = house.family
     family.deaf_to = {"kill"}
-    assert house.desk.abort("w")
-    assert not house.desk.abort("w")
+    assert house.agent_state.abort("w")
+    assert not house.agent_state.abort("w")
     await asyncio.sleep(30)
-    assert house.desk.state is READY, "nor does it start"
+    assert house.agent_state.state is READY, "nor does it start"
     assert family.heard.count("kill") > 3, "it is killed again and again"
     with pytest.raises(TransitionRefused):
-        house.desk.request(house.asked("another"))
+        house.agent_state.request(house.asked("another"))
     with pytest.raises(InvalidWorkload, match="aborted"):
-        house.desk.start("w", house.wall_ns())
+        house.agent_state.start("w", house.wall_ns())
     family.end()
-    await house.desk.until_idle(1)
-    assert house.desk.state is IDLE
+    await house.agent_state.until_idle(1)
+    assert house.agent_state.state is IDLE
 
 
 async def test_what_cannot_prepare_is_reported_at_once_and_not_at_the_start(house: Household) -> None:
@@ -180,28 +180,28 @@ async def test_what_cannot_prepare_is_reported_at_once_and_not_at_the_start(hous
     house.family.end("no such host")
     said = await everything(outbox)
     assert [one.report.status for one in said] == [Status.READY, Status.ERROR]
-    assert (said[-1].report.error, house.desk.state) == ("no such host", IDLE)
+    assert (said[-1].report.error, house.agent_state.state) == ("no such host", IDLE)
     assert moves(house) == ["IDLE READY", "READY RUNNING", "RUNNING FAILED", "FAILED IDLE"]
 
 
 async def test_a_start_is_not_moved_while_a_process_prepares_for_it(house: Household) -> None:
     at_ns = house.wall_ns() + 10 * 10**9
     await preparing(house)
-    assert house.desk.start("w", at_ns) == 0, "it may be told again"
+    assert house.agent_state.start("w", at_ns) == 0, "it may be told again"
     with pytest.raises(InvalidWorkload, match="already preparing for an announced start"):
-        house.desk.start("w", at_ns + 1)
+        house.agent_state.start("w", at_ns + 1)
     await until(house, RUNNING)
     assert len(house.families) == 1
 
 
 @pytest.mark.parametrize("at_ns", [-(2**63), -1])
 async def test_a_start_before_1970_is_refused_and_not_calculated_with(house: Household, at_ns: int) -> None:
-    (only,) = await everything(house.desk.request(house.asked("w", start_at_unix_ns=at_ns)))
+    (only,) = await everything(house.agent_state.request(house.asked("w", start_at_unix_ns=at_ns)))
     assert f"start_at_unix_ns is {at_ns} and must be nanoseconds since 1970" in (only.report.error or "")
-    house.desk.request(house.asked("w2"))
+    house.agent_state.request(house.asked("w2"))
     with pytest.raises(InvalidWorkload, match=r"[Nn]anoseconds since 1970"):
-        house.desk.start("w2", at_ns)
-    assert house.desk.start("w2", 0) == house.wall_ns(), "in the past it starts now, and says how late"
+        house.agent_state.start("w2", at_ns)
+    assert house.agent_state.start("w2", 0) == house.wall_ns(), "in the past it starts now, and says how late"
 
 
 async def test_a_wall_clock_that_is_set_while_ready_does_not_move_the_start(
@@ -209,37 +209,37 @@ async def test_a_wall_clock_that_is_set_while_ready_does_not_move_the_start(
 ) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
-    house.desk.request(house.asked("w"))
-    house.desk.start("w", house.wall_ns() + 10 * 10**9)
+    house.agent_state.request(house.asked("w"))
+    house.agent_state.start("w", house.wall_ns() + 10 * 10**9)
     house.set_ahead_ns = 3_600 * 10**9
     await until(house, RUNNING)
     assert 9.9 < loop.time() - began < 10.1
 
 
-async def test_a_start_may_be_told_again_and_the_last_word_counts(house: Household) -> None:
+async def test_a_second_start_request_replaces_the_start_time_of_the_first(house: Household) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
-    house.desk.request(house.asked("w"))
-    house.desk.start("w", house.wall_ns() + 5 * 10**9)
-    house.desk.start("w", house.wall_ns() + 20 * 10**9)
+    house.agent_state.request(house.asked("w"))
+    house.agent_state.start("w", house.wall_ns() + 5 * 10**9)
+    house.agent_state.start("w", house.wall_ns() + 20 * 10**9)
     await until(house, RUNNING)
     assert 19.9 < loop.time() - began < 20.1
 
 
 async def test_a_running_workload_or_one_of_another_controller_cannot_be_started(house: Household) -> None:
-    house.desk.request(house.asked("w"))
+    house.agent_state.request(house.asked("w"))
     with pytest.raises(TransitionRefused, match="another workload"):
-        house.desk.start("old", house.wall_ns())
-    house.desk.start("w", house.wall_ns())
+        house.agent_state.start("old", house.wall_ns())
+    house.agent_state.start("w", house.wall_ns())
     await until(house, RUNNING)
     with pytest.raises(TransitionRefused):
-        house.desk.start("w", house.wall_ns())
+        house.agent_state.start("w", house.wall_ns())
 
 
 async def test_a_workload_that_is_not_started_is_given_up_after_the_wait(house: Household) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
-    outbox = house.desk.request(house.asked("w"))
+    outbox = house.agent_state.request(house.asked("w"))
     said = await everything(outbox)
     assert [one.report.status for one in said] == [Status.READY, Status.ABORTED]
     assert said[-1].report.error == "no start was announced"
@@ -247,25 +247,25 @@ async def test_a_workload_that_is_not_started_is_given_up_after_the_wait(house: 
     assert house.families == []
 
 
-async def test_a_deaf_workload_is_asked_terminated_after_5_seconds_and_killed_after_15(
+async def test_an_unresponsive_workload_is_terminated_after_5_seconds_and_killed_after_15(
     house: Household,
 ) -> None:
     loop = asyncio.get_running_loop()
     running(house)
     await until(house, RUNNING)
     house.family.deaf_to = {"ask", "terminate"}
-    assert house.desk.abort("w")
+    assert house.agent_state.abort("w")
     began = loop.time()
-    assert not house.desk.abort("w"), "it is being aborted already; no timer is restarted"
+    assert not house.agent_state.abort("w"), "it is being aborted already; no timer is restarted"
     await asyncio.sleep(4.9)
     assert house.family.heard == ["ask"]
     await asyncio.sleep(0.2)
     assert house.family.heard == ["ask", "terminate"]
-    assert house.desk.state is ABORTING
-    await house.desk.until_idle(100)
+    assert house.agent_state.state is ABORTING
+    await house.agent_state.until_idle(100)
     assert house.family.heard == ["ask", "terminate", "kill"]
     assert 14.9 < loop.time() - began < 15.1
-    assert house.desk.record.final is Status.ABORTED
+    assert house.agent_state.record.final is Status.ABORTED
 
 
 async def test_an_agent_is_not_idle_while_something_has_survived(house: Household) -> None:
@@ -273,28 +273,28 @@ async def test_an_agent_is_not_idle_while_something_has_survived(house: Househol
     await until(house, RUNNING)
     family = house.family
     family.deaf_to = {"ask", "terminate", "kill"}
-    house.desk.abort("w")
+    house.agent_state.abort("w")
     await asyncio.sleep(100)
-    assert house.desk.state is ABORTING
+    assert house.agent_state.state is ABORTING
     assert family.heard.count("kill") > 3, "it is killed again and again"
     with pytest.raises(TransitionRefused):
-        house.desk.request(house.asked("another"))
+        house.agent_state.request(house.asked("another"))
     family.end()
-    await house.desk.until_idle(1)
-    assert house.desk.state is IDLE
+    await house.agent_state.until_idle(1)
+    assert house.agent_state.state is IDLE
 
 
 async def test_timers_of_an_old_workload_touch_no_new_one(house: Household) -> None:
     running(house, "old")
     await until(house, RUNNING)
-    house.desk.abort("old")
-    await house.desk.until_idle(1)
+    house.agent_state.abort("old")
+    await house.agent_state.until_idle(1)
     running(house, "new")
     await until(house, RUNNING)
-    house.desk.abort("old")
-    house.desk.disconnected("old")
+    house.agent_state.abort("old")
+    house.agent_state.disconnected("old")
     await asyncio.sleep(50)
-    assert house.desk.state is RUNNING
+    assert house.agent_state.state is RUNNING
     assert house.family.heard == []
 
 
@@ -302,7 +302,7 @@ async def test_a_workload_that_fails_while_it_is_aborted_was_aborted(house: Hous
     outbox = running(house)
     await until(house, RUNNING)
     house.family.deaf_to = {"ask"}
-    house.desk.abort("w")
+    house.agent_state.abort("w")
     house.family.end("boom")
     said = await everything(outbox)
     assert said[-1].report.status is Status.ABORTED
@@ -310,20 +310,20 @@ async def test_a_workload_that_fails_while_it_is_aborted_was_aborted(house: Hous
 
 async def test_a_workload_that_does_not_end_when_its_time_is_over_has_failed(house: Household) -> None:
     asked = house.asked("w", duration_s=10.0, start_at_unix_ns=house.wall_ns())
-    outbox = house.desk.request(asked)
+    outbox = house.agent_state.request(asked)
     await until(house, RUNNING)
     house.family.deaf_to = {"terminate"}
     said = await everything(outbox)
     assert house.family.heard == ["terminate", "kill"]
-    assert (said[-1].report.status, house.desk.state) == (Status.ERROR, IDLE)
+    assert (said[-1].report.status, house.agent_state.state) == (Status.ERROR, IDLE)
     assert "its duration was over" in (said[-1].report.error or "")
 
 
 async def test_an_agent_that_is_stopped_stops_its_workload_first(house: Household) -> None:
     running(house)
     await until(house, RUNNING)
-    await house.desk.close()
-    assert (house.desk.state, house.family.heard) == (IDLE, ["ask"])
+    await house.agent_state.close()
+    assert (house.agent_state.state, house.family.heard) == (IDLE, ["ask"])
 
 
 async def test_an_abort_within_a_millisecond_of_the_start_takes_one_of_two_ways(
@@ -335,12 +335,12 @@ async def test_an_abort_within_a_millisecond_of_the_start_takes_one_of_two_ways(
     trials = pick(100, 1_000)
     for trial in range(trials):
         spawned = len(house.families)
-        outbox = house.desk.request(house.asked(f"w{trial}"))
+        outbox = house.agent_state.request(house.asked(f"w{trial}"))
         ahead_ns = 1_500_000
-        loop.call_later((ahead_ns + (trial - trials / 2) * 2_000) / 1e9, house.desk.abort, f"w{trial}")
-        house.desk.start(f"w{trial}", house.wall_ns() + ahead_ns)
+        loop.call_later((ahead_ns + (trial - trials / 2) * 2_000) / 1e9, house.agent_state.abort, f"w{trial}")
+        house.agent_state.start(f"w{trial}", house.wall_ns() + ahead_ns)
         said = [one.report.status for one in await everything(outbox)]
-        assert house.desk.state is IDLE
+        assert house.agent_state.state is IDLE
         assert (said[0], said[-1]) == (Status.READY, Status.ABORTED)
         assert set(said[1:-1]) <= {Status.RUNNING}
         if len(house.families) == spawned:
