@@ -108,7 +108,7 @@ async def test_a_view_becomes_plain_values(il: Interlock) -> None:
     assert dict(view) == plain, "what FastAPI makes of an object that it does not know"
 
 
-async def test_a_job_always_says_how_deep_it_is_and_what_it_is_for(il: Interlock) -> None:
+async def test_a_job_view_always_includes_the_depth_and_the_description(il: Interlock) -> None:
     plain = (await (await il.submit(double, 21)).view()).to_dict()
     assert (plain["depth"], plain["description"]) == (0, "")
 
@@ -121,7 +121,7 @@ def later(seconds: float) -> None:
     raise FlakyError("the shop is closed", retry_after_s=seconds)
 
 
-async def test_a_task_says_after_which_time_it_is_tried_again() -> None:
+async def test_a_task_sets_the_delay_of_its_retry_with_retry_after_s() -> None:
     async with in_memory() as il:
         job = await il.submit(later, 3_600.0)
         first, second = await _attempts(il, job.id, 2)

@@ -222,7 +222,7 @@ def test_every_error_has_a_code_of_its_own() -> None:
     assert len(codes) == len(set(codes))
 
 
-def test_every_error_says_what_it_means() -> None:
+def test_every_error_class_has_a_docstring() -> None:
     assert [cls.__name__ for cls in CLASSES if not (cls.__doc__ or "").strip()] == []
 
 
@@ -324,7 +324,7 @@ def test_every_kind_of_refusal_has_an_error_and_every_refusing_error_a_kind() ->
     assert made == set(TransitionRefused.__subclasses__())
 
 
-def test_a_refusal_where_nothing_is_allowed_says_so() -> None:
+def test_a_refusal_in_a_terminal_state_lists_no_allowed_events_and_advises_to_create_a_new_one() -> None:
     error = Refused(Refusal.TERMINAL, "door", Door.OPEN, "slam").error()
     assert error.allowed == ()
     assert error.todo == "In open the door accepts nothing more; create a new one."

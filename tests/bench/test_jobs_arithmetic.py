@@ -127,7 +127,7 @@ def test_a_slow_peer_has_fewer_jobs_but_never_only_a_handful() -> None:
     assert Peer("slow", 5.0, 0.05).jobs(50) == 50
 
 
-def test_what_was_asked_for_is_what_is_compared() -> None:
+def test_the_comparison_includes_only_the_selected_stores_and_peers() -> None:
     assert chosen((), ()) == PEERS
     assert [peer.name for peer in chosen(("sqlite",), ())["SQLite"]] == ["huey", "dbos"]
     assert {store: [peer.name for peer in peers] for store, peers in chosen((), ("huey",)).items()} == {

@@ -51,7 +51,7 @@ def test_a_contender_that_cannot_begin_is_named_with_the_reason(tmp_path: Path) 
 
 
 @pytest.mark.long
-def test_a_question_that_nobody_understands_ends_the_turn(tmp_path: Path) -> None:
+def test_an_unknown_command_ends_the_turn_with_an_error(tmp_path: Path) -> None:
     with (
         pytest.raises(Unexpected, match="interlock could not fly"),
         talking(US, f"sqlite:///{tmp_path}/jobs.db", tmp_path) as conversation,

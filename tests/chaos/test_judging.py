@@ -85,7 +85,7 @@ def test_what_a_worker_had_ended_before_it_died_needs_no_recovery() -> None:
 
 
 @pytest.mark.parametrize(("heard_s", "broken"), [(3.0, 0), (SERVER_BOUND_S + 1, 1)])
-def test_a_server_is_recovered_from_when_those_who_have_no_other_are_heard_again(
+def test_recovery_from_a_server_death_ends_when_a_worker_without_another_server_reports_again(
     heard_s: float, broken: int
 ) -> None:
     heard = {"left": [after(-1), after(heard_s + 1)], "carl": [after(-2), after(heard_s)]}
@@ -142,7 +142,7 @@ def test_where_nothing_could_be_timed_the_bound_is_not_kept() -> None:
     assert list(servers.sentences()) == ["no death of a server could be timed"]
 
 
-def test_the_kernel_tells_what_a_process_has_waited_and_nothing_of_one_that_is_gone() -> None:
+def test_the_scheduling_delay_is_read_for_live_processes_and_is_zero_for_ended_ones() -> None:
     gone = os.spawnlp(os.P_NOWAIT, "true", "true")
     os.waitpid(gone, 0)
     lag = Lag()

@@ -51,7 +51,7 @@ def test_clients_find_the_stand_by_that_was_promoted_nothing_is_lost_and_the_epo
 
 
 @pytest.mark.long
-def test_what_a_stand_by_never_heard_of_is_found_to_be_lost() -> None:
+def test_commits_that_were_not_replicated_to_the_stand_by_are_detected_as_lost() -> None:
     verdict = promotion.run(Setup(store="postgres", rounds=1, seed=1, broken=True))
     assert verdict.counts["lost"] > 0
     assert not any("epoch" in sentence for sentence in verdict.broken_promises)

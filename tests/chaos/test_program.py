@@ -52,7 +52,7 @@ def test_in_broken_mode_something_unnoticed_is_exit_code_1(capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("name", list(HARNESSES))
-def test_every_harness_says_what_it_shows_and_how_it_must_fail(name: str) -> None:
+def test_every_harness_documents_its_claim_and_its_broken_mode(name: str) -> None:
     words = HARNESSES[name].__doc__ or ""
     assert "Shows: " in words
     assert "Broken mode: " in words

@@ -41,7 +41,7 @@ def test_a_fleet_without_one_of_the_rules_is_found_out(way: str, store: str, wor
     assert any(words in sentence for sentence in verdict.broken_promises), verdict.broken_promises
 
 
-def test_without_a_library_that_skews_clocks_the_harness_fails_and_says_what_to_install(
+def test_a_missing_faketime_library_raises_an_error_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(skewed_clock, "_candidates", lambda: iter(()))

@@ -97,7 +97,9 @@ async def test_a_process_that_ends_without_being_killed_is_noticed() -> None:
         ("", 1),
     ],
 )
-async def test_who_says_why_it_gives_up_has_not_crashed(said: str, fallen: int) -> None:
+async def test_a_process_that_exits_with_an_error_message_is_not_counted_as_crashed(
+    said: str, fallen: int
+) -> None:
     trouble, standing = troublemaker()
     standing["left"].fell, standing["left"].said = True, said
     await trouble.is_over()

@@ -74,7 +74,7 @@ def runbook_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_a_runbook_says_what_it_means_where_to_look_and_what_to_do(name: str) -> None:
+def test_every_runbook_has_sections_for_meaning_diagnosis_and_remedy_with_commands(name: str) -> None:
     runbook = runbook_of(name)
     assert [word for word in ("**Means.**", "**Look.**", "**Do.**") if word not in runbook] == []
     assert list(commands_in("\n".join(re.findall(r"^```sh\n(.*?)^```$", runbook, re.S | re.M))))

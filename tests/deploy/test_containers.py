@@ -89,7 +89,7 @@ def test_the_image_has_extras_that_there_are_and_no_cache_of_pip() -> None:
     assert "PIP_NO_CACHE_DIR=1" in IMAGE
 
 
-def test_the_image_starts_a_server_whose_health_it_asks_for() -> None:
+def test_the_image_starts_a_server_and_its_health_check_requests_an_existing_endpoint() -> None:
     assert words_of(last("ENTRYPOINT")) == ["interlock"]
     values = parsed(words_of(last("CMD")))
     assert values["port"] == DEFAULT_PORT

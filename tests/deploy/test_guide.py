@@ -35,7 +35,7 @@ def stops(unit: str) -> float:
     return float(sections(DEPLOY / "systemd" / unit)["Service"]["TimeoutStopSec"])
 
 
-def test_the_guide_says_how_long_programs_are_given_to_stop() -> None:
+def test_the_guide_lists_the_stop_timeouts_of_the_deployment_files() -> None:
     services = COMPOSE["services"]
     composed = {
         name: float(services[name]["stop_grace_period"].removesuffix("s")) for name in ("server", "worker")
@@ -56,7 +56,7 @@ def test_the_guide_says_how_long_programs_are_given_to_stop() -> None:
     assert numbers_of("supervisor") == [STOPS_S["supervisor"], stops("interlock-supervisor.service")]
 
 
-def test_the_guide_says_how_many_connections_are_opened() -> None:
+def test_the_guide_lists_the_number_of_connections_that_each_deployment_opens() -> None:
     worker, server = POOL + 3, POOL + 1
     pairs = {
         "`compose.yaml`: 2 workers, 1 server": (COMPOSE["services"]["worker"]["deploy"]["replicas"], 1),

@@ -44,7 +44,7 @@ def started(folder: Path, environment: dict[str, str]) -> Iterator[tuple[subproc
 
 
 @pytest.mark.long  # cli/test_dev.py starts and follows it
-def test_what_the_page_says_can_be_typed_while_it_runs(tmp_path: Path) -> None:
+def test_the_commands_on_the_page_succeed_while_interlock_dev_is_running(tmp_path: Path) -> None:
     (tmp_path / "kitchen.py").write_text(blocks(r"^```python\n(.*?)^```$")[0], encoding="utf-8")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "INTERLOCK_URL": "", "NO_COLOR": "1"}

@@ -38,7 +38,7 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize("page", SENTENCES)
-def test_a_page_says_how_long_things_last_by_default(page: str) -> None:
+def test_each_guide_states_the_default_durations_of_the_code(page: str) -> None:
     text = " ".join((GUIDES / page).read_text("utf-8").split())
     defaults = {name: f"{value:g}" for name, value in msgspec.structs.asdict(DEFAULTS).items()}
     missing = [told for each in SENTENCES[page] if (told := each.format_map(defaults)) not in text]

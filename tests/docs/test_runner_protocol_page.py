@@ -87,7 +87,7 @@ def shape(value: Any, name: str = "") -> Any:
     return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
 
 
-async def test_every_request_of_the_page_is_answered_as_the_page_says() -> None:
+async def test_the_server_responds_to_every_request_on_the_page_as_documented() -> None:
     answered = 0
     async with running() as server:
         stage = Stage(server)

@@ -149,7 +149,7 @@ async def test_a_hundred_racers_on_one_record_all_get_through(
     assert record.version == 101
 
 
-async def test_whoever_is_overtaken_every_time_is_told_so(
+async def test_a_change_that_conflicts_on_every_try_raises_contended(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     def too_late(_: Sequence[Record | None], __: datetime) -> Decision[None]:

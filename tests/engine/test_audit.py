@@ -85,7 +85,7 @@ async def test_a_step_that_starts_elsewhere_is_found(
     assert any("but it was sent" in sentence for sentence in found)
 
 
-async def test_a_record_that_is_elsewhere_than_its_journal_says_is_found(
+async def test_the_audit_finds_a_record_whose_state_differs_from_its_journal(
     store: MemoryStore, make_change: MakeChange, parcel: Any
 ) -> None:
     record, entries = await a_life(store, make_change)

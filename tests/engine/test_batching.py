@@ -227,7 +227,7 @@ async def test_what_is_to_be_new_and_is_there_already_is_decided_on_what_is_ther
     assert answers(results) == ["sent", "packed"]
 
 
-async def test_whoever_is_overtaken_every_time_is_told_so(
+async def test_an_item_that_conflicts_on_every_try_returns_contended(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     engine = Engine(store, DirectCommitter(store), AskingClock(store), max_tries=3)
@@ -267,7 +267,7 @@ async def test_a_lost_answer_is_resolved_and_nothing_is_done_twice(
         assert [entry.version for entry in (await store.history(key(name))).entries] == [1]
 
 
-async def test_a_store_that_stays_away_is_told_to_each(
+async def test_each_item_returns_store_unavailable_when_the_store_stays_unavailable(
     store: Any, make_commit: MakeCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(store, GroupCommit(store), AskingClock(store))
@@ -363,7 +363,9 @@ async def test_many_with_a_store_that_is_away_have_an_error_each(store: Any, mak
         store.losses = []
 
 
-async def test_many_after_the_end_are_told_so(store: MemoryStore, make_commit: MakeCommit) -> None:
+async def test_each_commit_after_closing_the_group_commit_returns_store_unavailable(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
     group = GroupCommit(store)
     await group.close()
     outcomes = await group.commit_all([make_commit(name, 0, "packed") for name in ("p", "q")])

@@ -128,7 +128,7 @@ async def test_closing_finishes_what_waits_and_takes_nothing_more(
         await group.commit(make_commit("q", 0, "packed"))
 
 
-async def test_a_store_that_is_away_is_told_to_each_caller(
+async def test_each_caller_receives_store_unavailable_when_the_store_is_unavailable(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     store.losses = ["before"]  # type: ignore[attr-defined]
@@ -143,7 +143,7 @@ async def test_alone_a_commit_goes_straight_to_the_store(store: MemoryStore, mak
     assert isinstance(await DirectCommitter(store).commit(make_commit("p", 0, "packed")), Committed)
 
 
-async def test_a_surprise_is_told_to_those_it_met_and_the_others_go_on(
+async def test_an_unexpected_error_is_raised_only_to_the_callers_of_that_batch(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     class Surprised(SlowStore):
@@ -188,7 +188,7 @@ async def test_many_at_once_have_an_outcome_each_and_wait_outside_like_everybody
     assert group.tally.largest <= 3
 
 
-async def test_who_waits_outside_when_the_flusher_is_cancelled_is_told(
+async def test_callers_waiting_for_space_receive_an_error_when_the_flusher_is_cancelled(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     group = GroupCommit(SlowStore(store), max_waiting=2)

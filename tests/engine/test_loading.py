@@ -60,7 +60,7 @@ async def test_loading_nothing_does_not_reach_the_store(store: Asked) -> None:
     assert store.questions == []
 
 
-async def test_too_many_are_asked_for_in_portions(store: Asked) -> None:
+async def test_a_load_of_too_many_keys_is_split_into_several_store_calls(store: Asked) -> None:
     found = await GroupLoad(lambda: store).load([key(number) for number in range(MOST + 1)])
     assert store.questions == [MOST, 1]
     assert [record is not None for record in found] == [number < 10 for number in range(MOST + 1)]

@@ -56,7 +56,9 @@ async def test_a_loop_continues_at_once_while_there_is_a_full_round_of_work(stor
     assert loop.health().rounds == 4
 
 
-async def test_a_loop_that_fails_goes_on_with_growing_pauses_and_says_so(store: MemoryStore) -> None:
+async def test_a_failing_loop_retries_with_exponential_backoff_and_reports_its_last_error(
+    store: MemoryStore,
+) -> None:
     outcomes: list[Any] = [OSError("disk"), OSError("disk"), OSError("disk"), 1]
 
     async def body() -> int:
@@ -118,7 +120,7 @@ async def test_what_has_ended_is_kept_as_long_as_its_kind_is_kept(
     assert [record is None for record in found] == [False, True]
 
 
-async def test_the_clock_asks_the_store_now_and_then_and_counts_in_between(
+async def test_the_clock_resyncs_with_the_store_periodically_and_counts_in_between(
     store: MemoryStore, clock: Any
 ) -> None:
     ticks = [0.0]
@@ -133,7 +135,7 @@ async def test_the_clock_asks_the_store_now_and_then_and_counts_in_between(
 
 
 @pytest.mark.parametrize("jump_s", [3_600.0, -3_600.0], ids=["ahead", "back"])
-async def test_the_clock_asks_the_store_again_when_the_clock_of_the_host_has_jumped(
+async def test_the_clock_resyncs_with_the_store_when_the_clock_of_the_host_has_jumped(
     store: MemoryStore, clock: Any, jump_s: float
 ) -> None:
     """A worker that registered after a suspend was written off several times within five seconds."""
@@ -148,7 +150,7 @@ async def test_the_clock_asks_the_store_again_when_the_clock_of_the_host_has_jum
     assert await estimate.now() < beginning + timedelta(seconds=3_602), "it was asked once"
 
 
-async def test_the_clock_asks_the_store_again_when_a_claim_shows_that_its_clock_was_set_ahead(
+async def test_the_clock_resyncs_when_a_claim_shows_that_the_clock_of_the_store_was_set_ahead(
     store: MemoryStore, make_change: MakeChange, clock: Any
 ) -> None:
     """A heartbeat in the next seconds would be counted from the old time, and end the lease."""

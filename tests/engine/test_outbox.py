@@ -52,7 +52,7 @@ async def test_a_message_is_delivered_with_its_payload_and_only_once(post: Memor
     assert (await message(post)).state == "sent"
 
 
-async def test_a_message_that_cannot_be_delivered_is_tried_again_later_and_says_why(
+async def test_a_failed_delivery_is_retried_with_backoff_and_its_error_is_recorded(
     post: MemoryStore, clock: Any
 ) -> None:
     await write(post)
@@ -99,7 +99,7 @@ async def test_what_a_courier_took_and_lost_is_delivered_by_another(post: Memory
     assert (await message(post)).state == "sent"
 
 
-async def test_the_journal_says_of_a_message_what_it_says_of_other_records(
+async def test_the_journal_records_every_step_of_a_message_as_for_other_records(
     post: MemoryStore, clock: Any
 ) -> None:
     now = await post.now()

@@ -168,7 +168,7 @@ def test_tests_of_the_project_submit_jobs_to_a_database_in_a_file(project: Path)
         ({"DATABASE": "other"}, "INTERLOCK['DATABASE'] is 'other', which is not one of DATABASES."),
     ],
 )
-def test_a_mistake_in_the_settings_is_told_in_words(
+def test_invalid_django_settings_print_a_clear_error_without_a_traceback(
     project: Path, said: dict[str, str], sentence: str
 ) -> None:
     with (project / "site_settings.py").open("a") as file:

@@ -54,7 +54,7 @@ async def test_a_run_outlives_the_worker_that_looks_after_it(crew: Crew) -> None
     assert await crew.faults() == []
 
 
-async def test_a_cancel_reaches_the_processes_and_says_whether_they_are_gone(crew: Crew) -> None:
+async def test_cancelling_a_run_stops_its_jobs_and_reports_the_run_as_confirmed_dead(crew: Crew) -> None:
     runs = crew.il.here.runs
     await crew.ready("anna")
     jobs = (planned("polite", task=errands.polite.name), planned("after", "polite", number=1))

@@ -134,7 +134,7 @@ async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_c
     assert await crew.faults() == []
 
 
-async def test_a_report_that_comes_after_the_lease_is_refused_and_the_journal_says_so(crew: Crew) -> None:
+async def test_a_report_after_the_lease_expired_is_refused_as_stale_and_journaled(crew: Crew) -> None:
     """A runner whose clock stands still does not know that it is late. The store does."""
     made = await crew.il.submit(errands.jot, 7)
     late = EmbeddedOrchestrator(crew.url, settings=crew.il.here.settings)

@@ -29,7 +29,7 @@ SELDOM_HEARD = msgspec.structs.replace(
 SHELL = JobSpec(task="interlock.shell", input=encode({"run": TREE}, "arguments"))
 
 
-async def test_a_handler_that_listens_stops_and_says_so(crew: Crew) -> None:
+async def test_a_handler_that_cooperates_with_a_cancel_stops_without_being_forced(crew: Crew) -> None:
     await crew.start("anna")
     made = [await crew.il.submit(handler) for handler in (errands.polite, errands.polite_thread)]
     await crew.noted("polite began")

@@ -90,7 +90,9 @@ async def test_a_worker_that_waits_for_work_goes_at_once(crew: Crew, client: Int
     assert await anna.gone() == 0
 
 
-async def test_a_cancelled_job_is_stopped_and_says_so(crew: Crew, client: Interlock) -> None:
+async def test_cancelling_a_job_stops_its_handler_and_journals_the_actor_and_the_reason(
+    crew: Crew, client: Interlock
+) -> None:
     await crew.start("anna")
     made = await client.submit(errands.polite)
     await crew.noted("polite began 1")

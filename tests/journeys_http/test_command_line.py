@@ -56,7 +56,9 @@ def person(served: Served, monkeypatch: pytest.MonkeyPatch) -> Person:
     return Person(served.server.url, served.tokens["somebody"])
 
 
-async def test_a_job_is_submitted_listed_shown_explained_and_told(served: Served, person: Person) -> None:
+async def test_the_command_line_submits_explains_follows_and_lists_a_job_through_a_server(
+    served: Served, person: Person
+) -> None:
     job_id = (await person.says("submit", "--shell", "echo hello; echo world", "--queue", "mail")).strip()
     assert "mail" in await person.says("queue", "list")
     assert json.loads(await person.says("job", "show", job_id[:-2], "--json"))["state"] == "PENDING"
@@ -160,7 +162,7 @@ async def test_a_server_that_is_not_there_is_reported_in_a_sentence() -> None:
     assert "Traceback" not in told
 
 
-async def test_a_worker_without_a_token_is_told_so_and_ends(served: Served) -> None:
+async def test_a_worker_without_a_token_prints_the_error_and_exits_with_code_2(served: Served) -> None:
     served.tokens["runners"] = ""
     anna = await served.start("anna")
     assert await anna.gone() == 2

@@ -56,7 +56,7 @@ async def test_a_workflow_file_that_fails_is_done_again_from_where_it_failed(
     assert (view.outcome, view.origin_run_id) == ("SUCCESS", failed.id)
 
 
-async def test_a_run_that_nobody_works_on_is_stopped(crew: Crew, client: Interlock) -> None:
+async def test_a_run_that_no_worker_can_execute_is_canceled(crew: Crew, client: Interlock) -> None:
     run = await client.runs.submit(Plan(jobs=(PlannedJob(name="a", task="nobody.knows"),)), workflow="stuck")
     with pytest.raises(ResultNotReady, match="has not ended within"):
         await run.wait(timeout_s=0.2)

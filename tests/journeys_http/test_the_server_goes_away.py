@@ -45,7 +45,7 @@ async def test_a_task_outlives_the_server_and_is_not_done_again(served: Served, 
     assert await served.faults() == []
 
 
-async def test_whoever_waits_for_a_result_gets_it_after_the_server_was_killed(served: Served) -> None:
+async def test_a_client_receives_its_result_after_the_server_was_killed_and_restarted(served: Served) -> None:
     await served.start("anna")
     async with Interlock(served.server.url, token=served.tokens["somebody"]) as client:
         made = await client.submit(errands.held, "long")
@@ -56,7 +56,9 @@ async def test_whoever_waits_for_a_result_gets_it_after_the_server_was_killed(se
         assert (await made.result(timeout_s=PROGRAM_S)).startswith("attempt 1 in")
 
 
-async def test_a_server_that_is_asked_to_go_ends_long_polls_and_goes(served: Served) -> None:
+async def test_a_server_ends_long_polls_and_exits_on_sigterm_and_its_worker_reconnects(
+    served: Served,
+) -> None:
     anna = await served.ready("anna")
     assert served.server.signal(signal.SIGTERM) == 0
     served.server.start()

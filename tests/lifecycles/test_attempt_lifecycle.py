@@ -104,7 +104,9 @@ def test_a_stale_attempt_believes_no_late_completion(refusal: Refuse) -> None:
 
 
 @pytest.mark.parametrize("state", [*UNLEASED, *HELD])
-def test_a_cancel_is_asked_for_before_it_is_final(state: AttemptState, follow: Follow) -> None:
+def test_a_cancel_moves_an_attempt_to_cancel_requested_and_arms_the_cancel_deadline(
+    state: AttemptState, follow: Follow
+) -> None:
     """S2-32, R23"""
     asked = follow(ATTEMPT, state, Attempt(), cancel)
     assert (asked.state, asked.data.cancel_requested) == (CANCEL_REQUESTED, True)

@@ -99,7 +99,7 @@ def test_no_change_of_the_attempt_table_goes_unnoticed(unnoticed: Callable[..., 
     assert unnoticed("attempt", **DOCUMENTED) == ()
 
 
-def test_the_runner_says_when_it_uploads_and_the_orchestrator_does_everything_else() -> None:
+def test_the_runner_owns_the_step_to_uploading_and_the_orchestrator_all_other_steps() -> None:
     """S2-16 to S2-25; S2-20"""
     for state in ATTEMPT.states:
         for step in ATTEMPT.steps_from(state):

@@ -186,7 +186,7 @@ def test_the_jobs_of_a_run_that_failed_or_timed_out_are_cancelled(
     assert "job.cancel" in consequences(step("run", source, event, outcome), Circumstances(fail_fast=True))
 
 
-def test_load_is_asked_to_abort_when_the_job_that_drives_it_is_asked_to_stop() -> None:
+def test_a_cancel_request_for_a_job_aborts_the_workload_that_the_job_drives() -> None:
     """R22: whatever is still active is cancelled, load included; the jobs of its run are what drives it."""
     asked = step("lease", "ACTIVE", "request_cancel", "ACTIVE")
     assert consequences(asked, Circumstances()) == ["workload.ABORT_RECEIVED"]
@@ -233,7 +233,7 @@ def test_no_coupling_is_without_a_demand() -> None:
     assert unasked == []
 
 
-def test_every_sentence_is_said_once() -> None:
+def test_every_coupling_has_a_unique_sentence_and_a_reason() -> None:
     sentences = [coupling.sentence for coupling in COUPLINGS]
     assert len(set(sentences)) == len(sentences)
     assert all(coupling.why.strip() for coupling in COUPLINGS)
@@ -268,7 +268,7 @@ def test_an_attempt_that_ends_has_one_successor_or_none_and_never_a_contradictio
             assert verdicts[0] in ("+attempt", "job.error")
 
 
-def test_an_end_of_a_job_tells_its_run_at_most_one_verdict() -> None:
+def test_the_end_of_a_job_sends_its_run_at_most_one_verdict() -> None:
     job = MACHINES["job"]
     ends = [s for state in job.states for s in job.steps_from(state) if s.target in job.terminal]
     for ending, now in product(ends, EVERYTHING):

@@ -93,12 +93,12 @@ def test_a_job_that_timed_out_is_canceled_with_that_reason(follow: Follow) -> No
     assert follow(JOB, RUNNING, asked.data, Cancel(at=LAST)).data.stop_reason == "timeout"
 
 
-def test_a_timeout_says_so_without_being_told(follow: Follow) -> None:
+def test_a_timeout_sets_the_stop_reason_timeout_by_default(follow: Follow) -> None:
     """R6: the reason of a timeout is `timeout`, whoever builds the event."""
     assert follow(JOB, RUNNING, STARTED, Timeout(at=LATER)).data.stop_reason == "timeout"
 
 
-def test_a_dependent_of_a_failed_job_says_upstream(follow: Follow) -> None:
+def test_a_job_canceled_because_of_a_failed_dependency_has_the_stop_reason_upstream(follow: Follow) -> None:
     """R32"""
     ended = follow(JOB, PENDING, NEW, Cancel(at=LATER, reason="upstream"))
     assert (ended.state, ended.data.stop_reason) == (CANCELED, "upstream")

@@ -85,7 +85,7 @@ def test_expired_but_not_yet_swept_is_expired(said: str, seconds: float, refusal
 
 
 @pytest.mark.parametrize("said", UNDER_ACTIVE)
-def test_a_runner_is_heard_until_the_last_instant(said: str, follow: Follow) -> None:
+def test_a_message_from_the_runner_is_accepted_until_the_lease_expires(said: str, follow: Follow) -> None:
     follow(LEASE, ACTIVE, ASKED, messages(seconds=TTL - 0.001)[said])
 
 
@@ -100,7 +100,7 @@ def test_an_acknowledgement_after_the_window_is_refused_before_the_sweep(
 @pytest.mark.parametrize("state", DEAD)
 @pytest.mark.parametrize("said", ["ack", *UNDER_ACTIVE])
 @pytest.mark.parametrize("runner_id", ["r_mine", "r_other"])
-def test_what_is_said_under_a_dead_lease_is_stale(
+def test_a_message_under_an_ended_lease_is_refused_as_stale(
     state: LeaseState, said: str, runner_id: str, refusal: Refuse
 ) -> None:
     """S2-31, R24: also a late Ack of a revoked lease."""
@@ -159,7 +159,9 @@ def test_a_completion_is_still_taken_while_a_cancel_is_requested(follow: Follow)
     assert follow(LEASE, ACTIVE, ASKED, messages()["complete"]).state is COMPLETED
 
 
-def test_a_lease_that_was_only_granted_is_revoked_not_asked(follow: Follow, refusal: Refuse) -> None:
+def test_an_unacknowledged_lease_is_revoked_and_refuses_a_cancel_request(
+    follow: Follow, refusal: Refuse
+) -> None:
     """R24"""
     assert refusal(LEASE, GRANTED, GRANT, request_cancel).kind is Refusal.NOT_ALLOWED
     revoked = follow(LEASE, GRANTED, GRANT, revoke)

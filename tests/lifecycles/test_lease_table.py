@@ -61,7 +61,7 @@ def test_no_change_of_the_lease_table_goes_unnoticed(unnoticed: Callable[..., tu
     assert unnoticed("lease", **DOCUMENTED) == ()
 
 
-def test_a_runner_only_asks_and_the_orchestrator_moves_the_lease() -> None:
+def test_the_runner_sends_messages_and_only_the_orchestrator_moves_the_lease() -> None:
     """S2-1"""
     assert {s.owner for state in LEASE.states for s in LEASE.steps_at(state)} == {Owner.ORCHESTRATOR}
     messages = ("ack", "heartbeat", "complete", "cancel_ack", "release")

@@ -149,7 +149,7 @@ def test_a_process_accepts_tasks_only_while_running(
     assert accepts_tasks(state, UP) is (state is RUNNING)
 
 
-def test_a_process_that_was_asked_to_go_accepts_nothing_even_before_it_leaves() -> None:
+def test_a_running_process_with_a_shutdown_request_accepts_no_tasks() -> None:
     """R12: the flag alone is enough."""
     assert not accepts_tasks(RUNNING, Process(connected=True, shutdown_requested=True))
 
@@ -193,7 +193,7 @@ def test_the_backoff_is_reset_only_by_finding_work(follow: Follow) -> None:
     assert follow(PROCESS, RUNNING, waited, PollCycleComplete(started=1)).data.backoff_count == 0
 
 
-def test_what_becomes_of_tasks_is_counted_and_said_before_the_process_is_gone(follow: Follow) -> None:
+def test_a_process_reports_its_processed_and_failed_tasks_when_it_shuts_down(follow: Follow) -> None:
     """S1-6, S1-7; R10: what neither succeeded nor failed is not counted."""
     three = Process(connected=True, slots=3, active_tasks=3)
     ends = (TaskEnded(succeeded=True), TaskEnded(failed=True), TaskEnded())

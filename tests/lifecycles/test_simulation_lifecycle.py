@@ -135,7 +135,7 @@ def test_silence_counts_from_the_start_when_there_was_no_heartbeat(follow: Follo
     assert follow(SIMULATION, RUNNING, begun.data, HeartbeatLost(at=after(70))).state is INTERRUPTED
 
 
-def test_a_heartbeat_tells_how_far_it_got_and_moves_nothing(follow: Follow) -> None:
+def test_a_heartbeat_records_the_current_step_and_keeps_the_state(follow: Follow) -> None:
     """S4-5, R47"""
     beat = follow(SIMULATION, RUNNING, RUNS, Heartbeat(at=after(7), worker_id="mine", step=4))
     assert (beat.state, beat.steps[0].moves) == (RUNNING, False)

@@ -46,7 +46,7 @@ def test_a_file_is_short_enough_to_be_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEN)
-def test_every_row_says_why_and_every_row_that_acts_says_who(name: str) -> None:
+def test_every_row_has_a_reason_and_every_accepting_row_has_an_owner(name: str) -> None:
     owners = {str(owner) for owner in Owner}
     for row in MACHINES[name].table.rows:
         assert row.why.strip(), f"{row.event.name} in {row.sources}"
@@ -67,7 +67,7 @@ def test_every_state_and_event_has_a_sentence(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEN)
-def test_every_state_that_must_not_last_says_whose_turn_it_is(name: str) -> None:
+def test_only_active_states_and_all_of_them_name_the_role_that_acts_next(name: str) -> None:
     for entry in MACHINES[name].table.states:
         at_rest = entry.name in MACHINES[name].terminal | MACHINES[name].resting
         assert at_rest == (entry.turn is None), entry.name

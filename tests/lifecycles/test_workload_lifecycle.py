@@ -113,7 +113,9 @@ def test_ready_never_has_anything_alive_that_would_make_it_abort_slowly() -> Non
 
 
 @pytest.mark.parametrize("abort", [AbortReceived, ControllerDisconnect])
-def test_an_abort_while_running_asks_warns_and_kills(abort: Any, follow: Follow) -> None:
+def test_an_abort_of_a_running_workload_escalates_from_cancel_to_forced_cancel_to_kill(
+    abort: Any, follow: Follow
+) -> None:
     """S3-5, R38"""
     asked = follow(WORKLOAD, RUNNING, ALIVE, abort(workload_id="new"))
     assert (asked.state, asked.effects) == (ABORTING, (CancelWorkload("new"),))
@@ -192,7 +194,7 @@ ENDINGS: list[tuple[list[Any], Status]] = [
 
 
 @pytest.mark.parametrize(("events", "final"), ENDINGS)
-def test_a_workload_says_one_final_word_whatever_comes_late(
+def test_a_workload_sends_exactly_one_final_status_whatever_events_arrive_late(
     events: list[Any], final: Status, each_event: Callable[[str], list[Any]]
 ) -> None:
     """R41"""

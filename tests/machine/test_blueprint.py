@@ -194,7 +194,7 @@ def test_refusals_walks_and_rows_that_stay_stand_apart() -> None:
     assert part(DOCUMENT["kept"], "event", "state", "owner") == [("letter", "out", "library")]
 
 
-def test_a_transition_tells_its_guards_update_effects_and_why() -> None:
+def test_a_transition_in_the_json_lists_its_guards_update_effects_and_reason() -> None:
     (borrow, _) = [entry for entry in DOCUMENT["transitions"] if entry["event"] == "borrow"]
     assert borrow["guards"] == ["is_member"]
     assert borrow["then"] == "remember_card"
@@ -202,7 +202,7 @@ def test_a_transition_tells_its_guards_update_effects_and_why() -> None:
     assert borrow["why"] == "It is so."
 
 
-def test_a_state_tells_its_deadline_its_turn_and_whether_it_rests() -> None:
+def test_a_state_in_the_json_has_its_deadline_its_turn_and_whether_it_is_resting() -> None:
     shelf, reserved, out, _ = DOCUMENT["states"]
     assert (shelf["resting"], shelf["doc"]) == (True, "On the shelf.")
     assert (reserved["resting"], reserved["turn"]) == (False, "reader")
@@ -210,7 +210,7 @@ def test_a_state_tells_its_deadline_its_turn_and_whether_it_rests() -> None:
     assert out["within"] == within
 
 
-def test_an_event_tells_its_kind_its_bringer_and_what_it_carries() -> None:
+def test_an_event_in_the_json_has_its_kind_its_sender_and_its_payload() -> None:
     borrow = next(entry for entry in DOCUMENT["events"] if entry["name"] == "borrow")
     assert (borrow["kind"], borrow["by"], borrow["payload"]) == ("command", "reader", ["card", "weeks"])
 

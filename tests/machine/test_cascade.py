@@ -211,7 +211,7 @@ def test_a_consequence_whose_condition_does_not_hold_is_none() -> None:
     assert [cup.state for cup in kitchen.cups] == [Cup.EMPTY]
 
 
-def test_a_refused_event_changes_nothing_and_says_why() -> None:
+def test_a_refused_event_changes_nothing_and_returns_the_reason() -> None:
     kitchen = Kitchen()
     kitchen.send_to(TAP, kitchen.tap, remove)
     before = list(kitchen.taken)
@@ -276,7 +276,7 @@ def test_a_timer_runs_from_entering_the_state_and_fires_once() -> None:
     assert kitchen.deadline_at is None
 
 
-def test_a_step_of_a_machine_elsewhere_is_followed_where_it_is_heard() -> None:
+def test_a_cascade_follows_steps_of_external_machines_that_its_wiring_names() -> None:
     class House(Kitchen):
         wiring = Wiring(
             (CUP,),

@@ -207,7 +207,7 @@ class Spelling(StrEnum):
     CANCELLED = "cancelled"
 
 
-def test_two_states_that_no_caller_can_tell_apart_are_a_fault() -> None:
+def test_two_states_whose_names_differ_only_in_spelling_are_a_fault() -> None:
     """Names are read in any case and either spelling, so one of these could never be asked for."""
     stop = command("stop", "Stop.", by="user")
     scrap = command("scrap", "Scrap it.", by="user")

@@ -189,7 +189,7 @@ def test_better_sentences_are_no_difference() -> None:
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_change_is_told_when(what: str) -> None:
+def test_compare_reports_the_changes_when(what: str) -> None:
     new, said = CHANGES[what]
     difference = compare(OLD, new)
     assert sorted(difference.changes) == sorted(said)
@@ -197,7 +197,7 @@ def test_a_change_is_told_when(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_change_read_backwards_is_told_as_well_when(what: str) -> None:
+def test_compare_reports_as_many_changes_in_reverse_when(what: str) -> None:
     new, said = CHANGES[what]
     assert len(compare(new, OLD).changes) == len(said)
 

@@ -188,7 +188,9 @@ def test_a_step_of_another_machine_has_no_consequence() -> None:
     ],
     ids=["bare", "with everything", "creating", "holding"],
 )
-def test_a_coupling_says_what_it_does_in_one_sentence(coupling: Coupling[Night], sentence: str) -> None:
+def test_a_coupling_describes_its_consequence_in_one_sentence(
+    coupling: Coupling[Night], sentence: str
+) -> None:
     assert coupling.sentence.casefold() == sentence
 
 

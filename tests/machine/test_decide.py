@@ -175,7 +175,7 @@ def refused(place: Place, parcel: Parcel, occurrence: Event) -> Refused[Place]:
     return decision
 
 
-def test_a_move_tells_the_new_state_the_new_data_and_the_step_that_was_taken() -> None:
+def test_a_move_returns_the_new_state_the_new_data_and_the_step() -> None:
     decision = moved(Place.PACKED, Parcel(), collect)
     assert decision.state is Place.ON_THE_ROAD
     assert decision.data == Parcel(tries=1)
@@ -194,7 +194,7 @@ def test_a_decision_is_reported_in_words() -> None:
     assert moved(Place.PACKED, Parcel(), scan).sentence == "The parcel stays packed and accepts scan."
 
 
-def test_a_row_with_several_sources_tells_the_source_it_was_taken_from() -> None:
+def test_a_step_of_a_row_with_several_sources_names_the_actual_source() -> None:
     (step,) = moved(Place.AT_DEPOT, Parcel(), collect).steps
     assert (step.source, step.target) == (Place.AT_DEPOT, Place.ON_THE_ROAD)
 
@@ -345,7 +345,7 @@ def test_what_is_allowed_leaves_out_what_is_ignored_or_refused() -> None:
     assert PARCEL.accepts(Place.LOST) == ()
 
 
-def test_an_ignored_event_says_why_it_does_nothing() -> None:
+def test_an_ignored_event_is_refused_with_the_reason_from_its_row() -> None:
     decision = refused(Place.AT_DEPOT, Parcel(), Handed(signature="Ada"))
     assert decision.kind is Refusal.IGNORED
     assert decision.why == "Nobody carries it, so the report is stale."
@@ -357,7 +357,7 @@ def test_an_event_that_is_ignored_in_a_terminal_state_is_ignored_and_not_termina
     assert (decision.kind, decision.why) == (Refusal.IGNORED, "The first report counts.")
 
 
-def test_an_explicit_refusal_says_why_and_what_is_allowed() -> None:
+def test_an_explicit_refusal_returns_its_reason_and_the_allowed_events() -> None:
     decision = refused(Place.AT_DEPOT, Parcel(), written_off)
     assert decision.kind is Refusal.NOT_ALLOWED
     assert decision.why == "It lies on a shelf, so look there."

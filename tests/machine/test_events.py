@@ -82,7 +82,7 @@ def test_an_event_may_be_given_a_name_of_its_own() -> None:
     assert Halt.name == "stop!"
 
 
-def test_the_first_paragraph_of_the_docstring_says_what_happened() -> None:
+def test_the_doc_of_an_event_is_the_first_paragraph_of_its_docstring() -> None:
     assert LeaseRenewed.doc == "The runner is still there, and wants to go on."
 
 

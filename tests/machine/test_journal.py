@@ -46,7 +46,7 @@ def moved(place: Egg, occurrence: Event) -> Moved[Egg, None]:
     return decision
 
 
-def test_a_move_makes_one_entry_that_tells_who_what_when_and_why() -> None:
+def test_a_move_creates_one_entry_with_its_owner_event_time_and_reason() -> None:
     assert entries_of(moved(Egg.RAW, boil), entity="egg-1", at=NOW, reason="guests", cause="hen-7") == (
         Entry(
             at=NOW,

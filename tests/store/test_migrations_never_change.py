@@ -61,7 +61,7 @@ def test_no_migration_that_has_landed_was_changed() -> None:
     assert lines() == LANDED.split("\n")[1:-1], "Write a new migration instead of changing one that landed."
 
 
-def test_a_fingerprint_tells_any_change() -> None:
+def test_a_changed_migration_has_another_fingerprint() -> None:
     one = Migration(1, "tables", "CREATE TABLE a (b);\n")
     assert one.fingerprint != Migration(1, "tables", "CREATE TABLE a (c);\n").fingerprint
 
@@ -70,7 +70,9 @@ def test_a_fingerprint_tells_any_change() -> None:
     ("text", "incompatible"),
     [("-- incompatible\nDROP TABLE a;\n", True), ("-- Makes b.\nCREATE TABLE b (c);\n", False)],
 )
-def test_a_migration_says_whether_older_programs_may_go_on_writing(text: str, incompatible: bool) -> None:
+def test_a_migration_is_incompatible_with_older_writers_only_if_its_text_declares_it(
+    text: str, incompatible: bool
+) -> None:
     assert Migration(2, "change", text).incompatible is incompatible
 
 

@@ -33,10 +33,12 @@ def test_a_moment_comes_back_from_its_microseconds(at: datetime) -> None:
 
 
 @given(some.integers(0, 2**32 * 1_000_000 + 10))
-def test_every_microsecond_is_told_from_the_next(us: int) -> None:
+def test_every_microsecond_survives_the_round_trip_through_a_datetime(us: int) -> None:
     assert microseconds(moment(us)) == us
 
 
 @given(MOMENTS, some.integers(MIN_PRIORITY, MAX_PRIORITY))
-def test_a_rank_tells_with_the_priority_since_when_a_record_is_ready(at: datetime, priority: int) -> None:
+def test_the_exact_ready_time_can_be_computed_from_a_rank_and_its_priority(
+    at: datetime, priority: int
+) -> None:
     assert ready_at_of(rank_of(at, priority), priority) == at

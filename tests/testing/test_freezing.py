@@ -77,7 +77,7 @@ def test_who_is_between_two_writes_is_stopped_and_others_can_write(path: Path) -
         tell(process, "INSERT INTO thing VALUES ('three')")
 
 
-def test_of_a_server_nothing_is_asked(path: Path) -> None:
+def test_a_process_with_a_store_on_a_server_is_frozen_without_a_lock_check(path: Path) -> None:
     with writer(path) as process:
         tell(process, "BEGIN IMMEDIATE")
 

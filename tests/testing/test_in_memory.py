@@ -53,7 +53,7 @@ async def states(il: InMemory, job_id: str) -> list[str]:
     return [str(one.state) for one in (await il.job(job_id)).attempts]
 
 
-async def test_retries_happen_after_their_pauses_and_nobody_waits_for_them() -> None:
+async def test_retries_happen_after_their_backoff_without_waiting_in_real_time() -> None:
     async with in_memory(registry) as il:
         job = await il.submit(send, "Hello")
         assert await job.result() == "Hello"
@@ -113,7 +113,7 @@ async def test_what_a_worker_had_when_it_died_is_done_by_the_next_one_after_the_
         assert await job.result() == "went on from half done"
 
 
-async def test_a_worker_that_is_asked_to_go_gives_its_work_back_at_once() -> None:
+async def test_a_worker_that_is_stopped_returns_its_job_to_the_queue_at_once() -> None:
     async with in_memory(registry) as il:
         job = await il.submit(sleep_in, HOUR_S)
         await il.clock.jump("1s")
@@ -229,7 +229,7 @@ async def test_time_does_not_go_back() -> None:
             await il.clock.jump("-1s")
 
 
-def test_a_test_that_waits_for_what_never_comes_ends_and_says_so() -> None:
+def test_a_test_that_waits_for_an_event_that_never_comes_ends_with_an_error() -> None:
     async def wait_for_ever() -> None:
         async with in_memory(registry):
             await asyncio.Event().wait()

@@ -137,7 +137,7 @@ def test_a_claim_of_ones_own_is_checked() -> None:
         check_lifecycle(SOUND, Lifecycle(data=Basket(), events=PAYMENTS, claims=(paid_first,)))
 
 
-def test_what_must_come_of_an_event_is_asked_also_where_it_is_refused() -> None:
+def test_a_required_answer_to_an_event_is_checked_also_where_the_event_is_refused() -> None:
     def heeded(before: Here, said: Event, after: Here | None) -> bool:
         return said.name != "ship" or before.state is Order.OPEN or after is not None
 

@@ -111,13 +111,13 @@ def ratchet(state: int) -> list[tuple[str, int]]:
     return ways[state]
 
 
-def test_a_state_without_a_way_to_the_goal_is_found_and_told() -> None:
+def test_a_state_that_cannot_reach_the_goal_is_reported_with_the_path_to_it() -> None:
     (violation,) = check(Toy(0, ratchet, [eventually("three is reached", lambda s: s == 3)])).violations
     assert violation.mode is Mode.EVENTUALLY
     assert [told[0] for told in violation.story] == ["on: 0 → 1", "slip: 1 → 7"]
 
 
-def test_a_goal_is_asked_for_only_where_its_condition_holds() -> None:
+def test_a_goal_is_required_only_in_states_where_its_condition_holds() -> None:
     claim = eventually("three is reached", lambda s: s == 3, when=lambda s: s != 7)
     assert check(Toy(0, ratchet, [claim])).ok
 
@@ -144,7 +144,7 @@ def test_states_that_differ_in_names_only_are_met_once_and_the_story_keeps_the_n
     assert len({told[0].partition(":")[0] for told in violation.story}) == 1
 
 
-def test_an_exploration_that_is_cut_short_says_so_and_claims_nothing_about_the_rest() -> None:
+def test_an_exploration_that_reaches_its_limit_is_incomplete_and_reports_no_violations() -> None:
     counter = Toy(
         0, lambda n: [("on", n + 1)], [eventually("never", lambda _: False), sometimes("no", lambda _: False)]
     )
@@ -153,7 +153,7 @@ def test_an_exploration_that_is_cut_short_says_so_and_claims_nothing_about_the_r
     assert report.states == 1_000
 
 
-def test_progress_is_told_on_the_way() -> None:
+def test_the_checker_reports_its_progress_while_it_explores() -> None:
     told: list[tuple[int, int, int]] = []
     check(Toy((0, 0), jugs), progress=lambda *so_far: told.append(so_far))
     assert told == sorted(told)

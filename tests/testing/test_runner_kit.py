@@ -125,7 +125,7 @@ async def test_each_wrong_runner_is_caught_where_it_is_wrong(tmp_path: Path) -> 
     }
 
 
-def test_the_report_says_what_is_wrong_and_what_the_runner_wrote(tmp_path: Path) -> None:
+def test_the_report_shows_the_fault_and_the_output_of_the_runner(tmp_path: Path) -> None:
     runner = tmp_path / "runner.py"
     runner.write_text("import sys\nsys.exit('cannot begin')\n")
     words = [PROGRAM, "runner-check", "--only", "works", "--", sys.executable, str(runner), "{url}"]
@@ -185,7 +185,9 @@ async def test_a_runner_that_comes_by_itself_is_waited_for_at_the_address() -> N
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["answered", "answer-lost"])
-async def test_a_heartbeat_that_was_under_way_when_the_end_was_heard_is_no_fault(lost: bool) -> None:
+async def test_a_heartbeat_in_flight_at_the_completion_is_accepted_and_a_later_one_is_a_fault(
+    lost: bool,
+) -> None:
     """A worker renews its lease until it knows that its completion has arrived."""
     orchestrator = KitOrchestrator(Pace(), "")
     orchestrator.put("shop.send", {})

@@ -58,7 +58,9 @@ def test_redis_never_evicts_and_syncs_every_write_unless_configured_otherwise(re
         assert never.setting("appendonly") == "no"
 
 
-def test_nobody_listens_on_tcp_unless_asked_to(postgres: PostgresServer, redis: RedisServer) -> None:
+def test_the_servers_listen_on_tcp_only_when_configured_to(
+    postgres: PostgresServer, redis: RedisServer
+) -> None:
     assert postgres.sql("SHOW listen_addresses") == [[""]]
     assert redis.setting("port") == "0"
     with postgres_server(tcp=True, durable=False) as server, redis_server(tcp=True) as other:
@@ -68,7 +70,9 @@ def test_nobody_listens_on_tcp_unless_asked_to(postgres: PostgresServer, redis: 
         assert f"127.0.0.1:{other.port}" in other.url
 
 
-def test_nobody_else_can_come_near(postgres: PostgresServer, redis: RedisServer) -> None:
+def test_the_folder_of_a_server_is_accessible_only_to_its_owner(
+    postgres: PostgresServer, redis: RedisServer
+) -> None:
     for server in (postgres, redis):
         assert server.folder.stat().st_mode & 0o077 == 0
 
@@ -118,7 +122,7 @@ def test_a_stopped_server_starts_again_with_its_data() -> None:
         assert server.sql("SELECT a FROM thing") == []
 
 
-def test_a_paused_server_says_nothing_until_it_is_resumed(redis: RedisServer) -> None:
+def test_a_paused_server_does_not_respond_until_it_is_resumed(redis: RedisServer) -> None:
     answers: list[object] = []
     redis.pause()
     asking = threading.Thread(target=lambda: answers.append(redis.run("PING")))
@@ -202,7 +206,9 @@ def test_a_server_that_cannot_start_shows_its_log() -> None:
         pass
 
 
-def test_a_missing_server_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_server_program_raises_an_error_with_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     monkeypatch.setattr(binaries, "_postgres_folders", lambda: iter(()))
     monkeypatch.setattr(binaries, "_package", lambda _: None)

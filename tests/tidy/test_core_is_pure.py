@@ -144,7 +144,7 @@ def test_what_only_resembles_it_is_left_alone(snippet: str) -> None:
     assert impurities(snippet) == []
 
 
-def test_nobody_waits_with_wait_for() -> None:
+def test_no_module_uses_asyncio_wait_for() -> None:
     """Before Python 3.12 it can swallow a cancel; see decision 0131."""
     sources = sorted([*SRC.rglob("*.py"), *VERIFICATION.rglob("*.py")])
     using = [path.name for path in sources if "asyncio.wait_for(" in path.read_text(encoding="utf-8")]

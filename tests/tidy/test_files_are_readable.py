@@ -53,7 +53,7 @@ def test_no_test_file_is_too_long_to_be_read() -> None:
 
 
 @pytest.mark.parametrize("folder", SOURCES)
-def test_every_module_says_what_it_is_for(folder: str) -> None:
+def test_every_module_has_a_docstring(folder: str) -> None:
     assert without_docstring(modules_in(ROOT / folder)) == []
 
 

@@ -54,7 +54,7 @@ def test_imports_point_one_way() -> None:
     assert "0 broken" in result.stdout
 
 
-def test_a_copy_that_nobody_has_broken_passes(project: Path) -> None:
+def test_an_unmodified_copy_of_the_package_passes_the_import_contracts(project: Path) -> None:
     result = lint(project)
     assert result.returncode == 0, result.stdout + result.stderr
 

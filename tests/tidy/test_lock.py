@@ -63,7 +63,7 @@ def _entries(lock: str) -> list[str]:
     return [line for line in lines if line and not line.startswith(("#", "-")) and not _PLACE.search(line)]
 
 
-def test_the_lock_holds_everything_that_is_asked_for_pinned_and_hashed_and_names_no_place() -> None:
+def test_the_lock_pins_and_hashes_every_requirement_and_names_no_url_index_or_path() -> None:
     assert faults_of(LOCK, asked_for(PYPROJECT)) == []
     others = [each for each in asked_for(VERIFICATION) if each.name != "interlock"]
     assert faults_of(LOCK, others) == []
@@ -117,7 +117,7 @@ def test_a_lock_that_is_not_sound_would_be_noticed(lock: str, fault: str) -> Non
     assert any(entry.startswith(fault) for entry in found), found
 
 
-def test_what_groups_ask_for_is_looked_at_too() -> None:
+def test_the_requirements_of_extras_and_dependency_groups_are_included() -> None:
     project = {
         "project": {"dependencies": ["a>=1"], "optional-dependencies": {"pg": ["b"]}},
         "dependency-groups": {"dev": ["c", {"include-group": "bench"}], "bench": ["d"]},

@@ -170,7 +170,7 @@ def options_of(method: Any) -> set[str]:
     return {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_the_package_contains_the_py_typed_marker() -> None:
     assert Path(str(interlock.__file__)).with_name("py.typed").exists()
 
 

@@ -67,7 +67,7 @@ def test_dependencies_of_extras_are_optional_and_others_required(
     assert "mypy" not in components, "tools of the developers are not shipped"
 
 
-def test_it_tells_what_needs_what(text: str) -> None:
+def test_the_dependency_graph_of_the_sbom_reaches_every_component_from_interlock(text: str) -> None:
     bom = json.loads(text)
     graph = {each["ref"]: each.get("dependsOn", []) for each in bom["dependencies"]}
     root = bom["metadata"]["component"]

@@ -69,7 +69,7 @@ def checked(folder: Path, *texts: str) -> list[tuple[str, int, str]]:
 
 
 @pytest.mark.long
-def test_pyright_infers_what_the_expectations_say_and_finds_every_expected_error(tmp_path: Path) -> None:
+def test_pyright_infers_every_expected_type_and_finds_every_expected_error(tmp_path: Path) -> None:
     assert checked(tmp_path, *((HERE / name).read_text(encoding="utf-8") for name in EXPECTATIONS)) == []
 
 

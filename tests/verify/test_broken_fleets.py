@@ -42,7 +42,7 @@ def test_an_agent_that_goes_on_when_its_stream_breaks_is_noticed(monkeypatch: py
     assert is_noticed(judge_fleet.STOPS, "network", first=6)
 
 
-def test_a_drive_that_stops_nobody_in_the_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drive_that_does_not_stop_its_agents_at_the_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Drive, "_all_stopped", nothing)
     assert is_noticed(judge_fleet.LEFT, "none", first=3)
 
@@ -58,7 +58,7 @@ def test_an_agent_that_takes_a_workload_a_second_time_is_noticed(monkeypatch: py
     assert is_noticed(judge_fleet.ONCE, "network")
 
 
-def test_an_agent_that_trusts_its_wall_clock_once_the_start_was_told_is_noticed(
+def test_an_agent_that_trusts_its_wall_clock_after_the_start_was_announced_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     schedule, begin = AgentState._schedule, AgentState._begin
@@ -133,7 +133,7 @@ def test_a_drive_that_does_not_notice_that_its_agents_are_over_is_noticed(
     assert is_noticed(judge_fleet.ENDS, "none")
 
 
-def test_a_drive_that_says_that_nothing_was_started_although_agents_have_begun_is_noticed(
+def test_a_drive_that_reports_no_start_although_agents_have_begun_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begin = Drive._begin
@@ -147,6 +147,6 @@ def test_a_drive_that_says_that_nothing_was_started_although_agents_have_begun_i
     assert is_noticed(judge_fleet.TRUTH, "none", first=3)
 
 
-def test_a_workload_that_nobody_kills_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_does_not_kill_its_workload_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AgentState, "_kill", lambda *_: None)
     assert is_noticed(judge_fleet.LEFT, "none", first=3)

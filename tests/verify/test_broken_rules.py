@@ -70,7 +70,7 @@ def test_a_report_that_is_not_fenced_is_noticed(monkeypatch: pytest.MonkeyPatch)
     assert len(violation.story) <= 10
 
 
-def test_a_message_that_is_heard_after_the_lease_has_expired_is_noticed(
+def test_a_message_that_is_accepted_after_the_lease_has_expired_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fire = JobAggregate.fire_due

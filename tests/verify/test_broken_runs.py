@@ -44,7 +44,7 @@ def first_broken_claim(plan: str | RunPlan) -> str:
     return violations[0].claim
 
 
-def test_a_run_that_is_stopped_and_tells_its_jobs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_that_sends_no_orders_to_its_jobs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     for receiver in (Recipient.UNFINISHED_JOBS, Recipient.ITS_JOBS):
         reroute(monkeypatch, RunAggregate.wiring, receiver, order(lambda *_: None))
     assert (
@@ -97,7 +97,7 @@ def test_an_order_to_stop_that_makes_the_job_and_lets_runners_have_it(
     )
 
 
-def test_a_job_that_does_not_tell_its_run_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_does_not_notify_its_run_of_its_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_stopping, "notifications_for", lambda _: ())
     claim = first_broken_claim("mutant-run-is-stopped")
     assert claim == "every run is reported, and all of its jobs end"

@@ -91,7 +91,9 @@ def test_children_of_parents_that_have_ended_are_noticed(monkeypatch: pytest.Mon
 
 
 @pytest.mark.long
-def test_trees_that_nobody_tends_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trees_that_never_give_free_slots_to_waiting_jobs_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Trees, "tend", nothing)
     assert claim_broken("forest", "none", hours=0.3) == SETTLES
 
@@ -139,7 +141,7 @@ def test_a_checkpoint_that_is_kept_under_another_step_is_noticed(monkeypatch: py
 
 
 @pytest.mark.long
-def test_simulations_of_which_nobody_hears_that_they_are_lost_are_noticed(
+def test_a_reconciler_that_ignores_lost_simulations_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(SimulationReconciler, "lost", nothing)
@@ -150,7 +152,7 @@ def test_simulations_of_which_nobody_hears_that_they_are_lost_are_noticed(
 # Workers
 
 
-def test_a_supervisor_whose_holds_nobody_heeds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_by_the_supervisor_that_is_not_enforced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def always(*_: Any) -> bool:
         return True
 
@@ -177,6 +179,6 @@ def test_dead_workers_that_stay_in_the_books_are_noticed(monkeypatch: pytest.Mon
     assert claim_broken("shift", "deaths", first=2) == judge_workers.BOOKS
 
 
-def test_a_quarantine_that_nobody_heeds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quarantine_that_is_not_enforced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Quarantine, "why_not", lambda *_: "")
     assert claim_broken("forest", "network", first=2) == judge_workers.QUARANTINE

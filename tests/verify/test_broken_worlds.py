@@ -149,7 +149,7 @@ def test_a_sweep_that_does_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.long
-def test_messages_that_nobody_delivers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_are_never_delivered_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(_self: Runtime) -> int:
         return 0
 

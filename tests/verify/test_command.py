@@ -43,7 +43,7 @@ def test_json_has_every_claim_and_its_mode(run: Run) -> None:
     assert ["always", "only reports under the live lease are accepted"] in answer["report"]["claims"]
 
 
-def test_what_is_cut_short_says_so(run: Run) -> None:
+def test_an_exploration_that_reaches_its_limit_prints_nothing_found_so_far(run: Run) -> None:
     code, out, _ = run("model", "--environment", "shards", "--most", "500")
     assert (code, "nothing found so far" in out) == (0, True)
 

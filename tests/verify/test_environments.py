@@ -61,7 +61,7 @@ def test_at_least_five_million_states_are_explored_in_the_long_run() -> None:
     assert sum(plan.states or 0 for plan in (*QUICK, *LONG)) >= 5_000_000
 
 
-def test_every_environment_says_what_it_is_and_what_has_to_be_seen_in_it() -> None:
+def test_every_environment_has_a_description_a_state_count_and_required_sights() -> None:
     assert len(ENVIRONMENTS) == len(QUICK) + len(LONG)
     for plan in ENVIRONMENTS.values():
         claims = model_of(plan).claims

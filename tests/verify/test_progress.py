@@ -7,7 +7,7 @@ import pytest
 from interlock_verification import report
 
 
-def test_in_a_pipe_a_line_now_and_then_tells_how_far_it_has_come(
+def test_progress_is_printed_to_stderr_at_intervals_when_the_output_is_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with report.bar("states", 5_000) as watch:

@@ -30,7 +30,9 @@ def test_two_orchestrators_and_a_store_that_does_not_compare(monkeypatch: pytest
     )
 
 
-def test_a_run_that_hears_nothing_of_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_story_of_a_run_that_receives_no_messages_from_its_jobs_lists_every_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plan = plan_named("run")
     assert isinstance(plan, RunPlan)
     monkeypatch.setattr(RunWorld, "_news", lambda *_: [])
@@ -44,7 +46,7 @@ def test_a_run_that_hears_nothing_of_its_jobs(monkeypatch: pytest.MonkeyPatch) -
     ]
 
 
-def test_every_step_of_every_world_can_be_told() -> None:
+def test_every_step_of_a_job_or_run_world_is_described_by_a_sentence() -> None:
     for name in ("first-job", "given-back", "race", "cancel", "run"):
         model = JobWorld(plan_named(name)) if name != "run" else RunWorld(_run(name))
         state = model.initial()

@@ -182,7 +182,7 @@ def test_no_process_of_a_world_begins_a_thread(monkeypatch: pytest.MonkeyPatch) 
         assert played.broken is None
 
 
-def test_whoever_enters_a_world_from_another_thread_ends_it() -> None:
+def test_a_call_from_another_thread_ends_the_world_with_an_error_that_names_the_thread() -> None:
     schedule = Schedule()
     schedule.call_in(1.0, lambda: None)
     schedule.run(2.0)
@@ -249,7 +249,7 @@ def test_the_command_lists_its_worlds_and_its_faults() -> None:
     assert all(mix.name in result.stdout for mix in MIXES)
 
 
-def test_the_command_says_what_it_has_played() -> None:
+def test_the_command_plays_one_chapter_and_prints_that_every_claim_holds() -> None:
     result = CliRunner().invoke(
         app, ["verify", "world", "--world", "pair", "--faults", "store", "--seed", "2", "--hours", "6"]
     )

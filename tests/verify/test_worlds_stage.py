@@ -97,7 +97,7 @@ def test_who_runs_in_circles_is_named() -> None:
         schedule.run(1.0)
 
 
-def test_an_answer_that_is_lost_does_not_undo_what_was_asked_for() -> None:
+def test_a_call_whose_reply_is_lost_raises_store_unavailable() -> None:
     always = Faults(name="lost", doc="", reply_lost=1.0, calm=1.0)
     stage, process, store = a_process(always)
     outcomes: list[object] = []
@@ -114,7 +114,7 @@ def test_an_answer_that_is_lost_does_not_undo_what_was_asked_for() -> None:
     assert stage.fates.counts["reply lost"] == 1
 
 
-def test_a_store_that_is_away_answers_nobody_and_comes_back() -> None:
+def test_store_calls_fail_during_an_outage_and_succeed_after_it() -> None:
     stage, process, store = a_process(faults_named("none"))
     outcomes: list[str] = []
 

@@ -198,7 +198,7 @@ def test_on_a_connection_most_of_what_is_lost_is_sent_again_and_a_little_late() 
     assert felt.total() == sum(fate is not None for fate in found)
 
 
-def test_who_cancels_is_heard() -> None:
+def test_closing_a_channel_ends_its_stream_on_the_server() -> None:
     async def listen(channel: WireChannel) -> None:
         stream = channel.unary_stream("/bell/ring", _same, _same)(b"")
         await anext(stream)

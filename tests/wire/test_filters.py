@@ -37,7 +37,7 @@ def test_an_empty_filter_means_every_job() -> None:
     assert selection.keeps(a_job())
 
 
-def test_what_the_store_can_filter_is_asked_of_the_store() -> None:
+def test_filter_terms_that_the_store_supports_become_part_of_the_store_query() -> None:
     selection = read_filter(
         f"state:failed queue:ci label:gpu label:big parent:{ONE} since:1h until:10m"
     ).selection(NOW)

@@ -21,7 +21,7 @@ def a_run(**facts: Any) -> RunView:
     return RunView(**{**known, **facts})
 
 
-def test_what_the_store_can_filter_is_asked_of_the_store() -> None:
+def test_filter_terms_that_the_store_supports_become_part_of_the_store_query() -> None:
     wanted = read_run_filter(
         "state:running workflow:ci repository:shop/web branch:main sha:5f1c label:a group:g since:1h "
         f"origin:{ONE}"

@@ -98,7 +98,7 @@ def test_the_input_is_an_object_of_arguments_by_name(
         (options, '{"x":1,"z":[3],"w":[]}', (1,), {"y": "b", "z": [3], "w": []}),
     ],
 )
-def test_the_function_is_called_with_what_the_input_says(
+def test_the_function_is_called_with_the_arguments_from_the_input(
     function: Callable[..., Any], raw: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     assert called(function, raw) == (args, kwargs)

@@ -170,7 +170,7 @@ async def test_a_name_that_cannot_be_one_is_refused_before_anything_is_run(
     assert not (tmp_path / "ran").exists()
 
 
-async def test_an_orchestrator_that_keeps_nothing_fails_the_job_and_says_why(
+async def test_a_job_fails_with_the_reason_when_the_orchestrator_does_not_store_artifacts(
     board: Board, start: Start, tmp_path: Path
 ) -> None:
     given = {"run": "echo >x", "workdir": str(tmp_path), "artifacts": [{"name": "x", "path": "x"}]}

@@ -42,7 +42,7 @@ async def test_the_leases_of_all_are_renewed_while_one_blocks_the_event_loop(
     await all_succeeded(board, jobs)
 
 
-async def test_what_a_job_says_while_it_blocks_the_event_loop_is_sent_meanwhile(
+async def test_progress_and_log_lines_of_a_job_are_sent_while_it_blocks_the_event_loop(
     board: Board, start: Start, acts: Any, tasks_made: list[str]
 ) -> None:
     def block(ctx: Context) -> int:

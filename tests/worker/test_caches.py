@@ -198,7 +198,7 @@ def test_a_tar_that_leads_out_of_the_folder_is_not_unpacked(
     assert not (tmp_path / "work" / "evil").exists()
 
 
-def test_only_what_was_asked_for_is_unpacked_and_only_where_nothing_is(tmp_path: Path) -> None:
+def test_only_requested_paths_are_unpacked_and_existing_paths_are_kept(tmp_path: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()
     (base / "there").write_text("mine")

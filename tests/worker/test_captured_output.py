@@ -57,7 +57,7 @@ def test_prints_and_records_of_a_handler_are_lines_of_its_log(capsys: pytest.Cap
     assert "one 1\ntwo\nthree\n" in capsys.readouterr().out, "the worker's own output has it as well"
 
 
-def test_what_is_not_asked_for_is_left_out() -> None:
+def test_output_below_the_capture_level_is_not_captured() -> None:
     context = context_of()
     with capturing("info"), context.active():
         logging.getLogger("library").setLevel(logging.DEBUG)

@@ -66,7 +66,7 @@ async def checkout(board: Board, start: Start, run: str, **wanted: Any) -> Job:
     return job
 
 
-async def test_the_commit_that_was_asked_for_is_checked_out_and_gone_afterwards(
+async def test_the_requested_commit_is_checked_out_and_its_folder_is_removed_afterwards(
     board: Board, start: Start, repository: Repository, scratch: Path
 ) -> None:
     first = repository.commit("first")
@@ -102,7 +102,7 @@ async def test_a_commit_that_only_a_refs_history_has_is_found_there(
     assert job.lines[-1] == "first"
 
 
-async def test_a_commit_that_is_not_there_fails_with_what_git_said(
+async def test_the_checkout_of_a_missing_commit_fails_with_the_error_from_git(
     board: Board, start: Start, repository: Repository
 ) -> None:
     repository.commit("first")

@@ -142,7 +142,7 @@ def test_the_first_few_faults_of_a_model_are_reported() -> None:
     assert "other" not in caught.value.sentence
 
 
-def test_without_a_type_it_is_what_the_json_says() -> None:
+def test_decoding_without_a_type_returns_plain_json_values() -> None:
     assert decode(encode((1, {2: Decimal("3")}, Colour.RED))) == [1, {"2": "3"}, "red"]
 
 

@@ -106,7 +106,7 @@ SAYS: dict[str, Callable[[Context], None]] = {
 
 
 @pytest.mark.parametrize("way", SAYS)
-async def test_what_a_job_says_arrives_with_its_report(
+async def test_the_log_progress_checkpoint_and_cost_of_a_job_arrive_with_its_report(
     board: Board, start: Start, acts: Any, tasks_made: list[str], way: str
 ) -> None:
     def speak(ctx: Context) -> int:
@@ -276,7 +276,7 @@ async def test_an_order_to_let_go_reaches_each_job_that_waits_in_a_cohort(
     assert worker.process.leftovers() == {}
 
 
-async def test_a_cohort_that_was_asked_for_ahead_and_cannot_begin_is_given_back(
+async def test_a_cohort_that_was_claimed_ahead_and_cannot_start_is_released(
     board: Board, start: Start, acts: Any, silent: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executors, "SOON_S", 60.0)  # whatever it does is quick

@@ -134,7 +134,7 @@ async def test_a_group_within_a_chain_is_given_the_result_before_it() -> None:
         assert [view.state for view in await handle.wait()] == ["COMPLETED"] * 6
 
 
-async def test_a_failure_cancels_what_comes_after_it_and_the_result_says_why() -> None:
+async def test_a_failed_job_cancels_its_followers_and_the_result_raises_the_reason() -> None:
     async with in_memory(registry) as il:
         handle = await il.compose(chain(add.s(1, 2), fail.options(retries=0).s(), add.s(1), add.s(1)))
         with pytest.raises(JobCanceled, match="upstream: it comes after"):

@@ -68,12 +68,14 @@ def test_the_token_is_not_shown(context: Context) -> None:
     assert repr(context) == "<Context of shop.send j_000000000001, shard 1, attempt 1>"
 
 
-def test_there_is_nothing_to_send_before_anything_was_said(context: Context) -> None:
+def test_a_new_context_has_nothing_to_send(context: Context) -> None:
     assert context.take() is NOTHING
     assert not context.take()
 
 
-def test_what_was_said_is_handed_over_once(context: Context, clock: JumpingClock) -> None:
+def test_progress_log_lines_and_checkpoints_are_handed_to_the_runner_once(
+    context: Context, clock: JumpingClock
+) -> None:
     context.progress(1, 10, "begun")
     context.log("hello")
     clock.jump("1s")
@@ -123,7 +125,7 @@ def test_progress_is_a_number_that_can_be_sent(context: Context, given: Any, kep
 
 
 @pytest.mark.parametrize("wrong", ["much", [1], 10**400])
-def test_progress_that_is_no_number_is_refused_where_it_is_said(context: Context, wrong: Any) -> None:
+def test_progress_that_is_not_a_number_raises_invalid_arguments(context: Context, wrong: Any) -> None:
     with pytest.raises(InvalidArguments, match="is a number"):
         context.progress(wrong)
     assert context.take() is NOTHING
@@ -209,7 +211,9 @@ def written(numbers: range) -> int:
     return sum(len(f"{number}\n") for number in numbers)
 
 
-def test_a_log_of_too_many_lines_loses_the_oldest_and_says_where_the_others_begin(context: Context) -> None:
+def test_a_log_with_too_many_lines_drops_the_oldest_and_reports_the_offset_of_the_rest(
+    context: Context,
+) -> None:
     for number in range(1_500):
         context.log(number)
     unsent = context.take()
@@ -237,7 +241,7 @@ def test_a_full_log_without_a_lost_line_begins_at_the_beginning(context: Context
     assert (texts(unsent)[0], len(unsent.log), unsent.log_offset) == ("0", 1_000, 0)
 
 
-def test_what_could_not_be_sent_comes_back_before_what_was_said_since(context: Context) -> None:
+def test_output_that_could_not_be_sent_is_put_back_before_newer_output(context: Context) -> None:
     context.log("first")
     context.progress(1)
     context.checkpoint("old")
@@ -311,12 +315,12 @@ def test_a_heartbeat_alone_is_something_to_send(context: Context) -> None:
     assert context.take() == Unsent(heartbeat=True)
 
 
-def test_a_handler_continues_until_it_is_asked_to_stop(context: Context) -> None:
+def test_a_handler_is_not_cancelled_before_a_stop_is_requested(context: Context) -> None:
     context.raise_if_cancelled()
     assert (context.cancelled, context.stop_reason) == (False, None)
 
 
-def test_a_handler_is_asked_to_stop_with_the_reason(context: Context) -> None:
+def test_a_stopped_handler_receives_the_latest_stop_reason(context: Context) -> None:
     context.stop("cancel")
     context.stop("lost")
     with pytest.raises(TaskCancelled) as caught:
@@ -395,7 +399,7 @@ def test_a_loop_that_is_gone_does_not_disturb_a_stop(context: Context) -> None:
     gc.collect()
 
 
-def test_many_threads_can_speak_at_once_and_nothing_is_lost_or_told_twice(clock: JumpingClock) -> None:
+def test_log_lines_of_concurrent_threads_are_sent_once_or_counted_as_missing(clock: JumpingClock) -> None:
     news = threading.Event()
     context = Context(grant(), now=clock, wake=news.set)
     threads, each = 8, 2_000

@@ -65,7 +65,7 @@ async def test_a_simulation_that_is_taken_away_is_closed_before_its_job_ends() -
     assert told == ["closed"]
 
 
-async def test_a_simulation_that_is_thrown_away_in_the_middle_of_a_step_tells_nobody() -> None:
+async def test_a_simulation_that_is_closed_in_the_middle_of_a_step_reports_no_failure() -> None:
     """A world found it: it took its own end for a failure of the step, and waited once more to report it."""
     said: list[object] = []
 

@@ -182,7 +182,9 @@ async def test_a_process_of_its_own_leads_its_group_and_session(board: Board, st
     assert where["parents_session"] not in (where["session"], os.getsid(0))
 
 
-async def test_what_is_said_in_a_process_arrives(board: Board, start: Start) -> None:
+async def test_the_output_of_a_handler_in_a_process_reaches_the_orchestrator(
+    board: Board, start: Start
+) -> None:
     job = board.pin("talk")
     start()
     await ended(board, job)
@@ -264,7 +266,7 @@ async def test_a_process_that_wants_too_much_memory_fails_and_harms_no_other(
     assert job.failure.exception.startswith("builtins.MemoryError")
 
 
-async def test_a_process_hears_that_it_is_cancelled(board: Board, start: Start) -> None:
+async def test_a_handler_in_a_process_receives_the_cancel_with_its_reason(board: Board, start: Start) -> None:
     job = board.pin("wait_politely")
     start(stop_grace_s=600.0)
     await board.until(lambda: "waiting" in job.lines, "it to wait")
@@ -295,7 +297,7 @@ async def test_no_process_outlives_a_forced_shutdown(board: Board, start: Start,
     await board.until(lambda: all(map(gone, pids)), "both to be gone")
 
 
-async def test_a_task_that_does_not_say_where_it_runs_runs_where_the_worker_says(
+async def test_a_task_without_an_executor_runs_in_the_default_executor_of_the_worker(
     board: Board, start: Start
 ) -> None:
     jobs = board.pin("unsaid"), board.pin("where")
@@ -305,7 +307,7 @@ async def test_a_task_that_does_not_say_where_it_runs_runs_where_the_worker_says
     assert jobs[0].result not in (None, os.getpid())
 
 
-async def test_the_span_around_a_process_reaches_into_it_and_tells_of_its_failure(
+async def test_the_trace_of_a_job_continues_in_its_process_and_its_span_records_a_failure(
     board: Board, start: Start
 ) -> None:
     from opentelemetry.sdk.trace import TracerProvider

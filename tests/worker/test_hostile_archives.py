@@ -207,7 +207,9 @@ def test_more_bytes_than_are_allowed_are_refused_before_they_are_written(
     site.assert_untouched()
 
 
-def test_members_that_were_not_asked_for_count_as_well(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_that_were_not_requested_count_towards_the_size_limit(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(extraction, "MOST_BYTES", 1_000_000)
     packed = site.packed([one("else/a", size=2_000_000), one("lib/a")])
     with pytest.raises(InvalidArtifact, match="1,000,000 bytes"):
@@ -404,7 +406,7 @@ NAMES = st.text(
     link=st.lists(st.one_of(NAMES, st.just("..")), max_size=8),
     format=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
 )
-def test_whatever_an_archive_says_nothing_outside_changes(
+def test_unpacking_any_archive_changes_nothing_outside_its_folder(
     tmp_path_factory: pytest.TempPathFactory,
     names: list[list[str]],
     kind: bytes,

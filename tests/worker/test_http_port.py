@@ -123,7 +123,7 @@ async def test_a_worker_that_shuts_down_does_not_wait_for_the_end_of_a_poll(
     assert len(await port.claim(ASKED)) == 1, "what there is can still be had"
 
 
-async def test_a_lease_is_trusted_from_when_it_was_granted_not_from_when_somebody_began_to_wait(
+async def test_a_lease_is_counted_from_its_grant_and_not_from_the_start_of_the_long_poll(
     server: Running,
 ) -> None:
     clock = Clock()
@@ -348,7 +348,7 @@ async def waiters(server: Running, number: int) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_server_that_is_asked_to_go_answers_waiting_requests_and_is_unavailable_then() -> None:
+async def test_a_server_that_is_stopped_responds_to_a_waiting_claim_with_no_grants() -> None:
     async with running(settings=ANY_PORT) as server, port_to(server.url) as port:
         await port.claim(ASKED)
         waiting = asyncio.create_task(port.claim(ASKED))

@@ -66,7 +66,7 @@ async def test_an_isolated_job_has_a_workspace_artifacts_and_caches_like_any_oth
     assert "first" in await place.lines(second.id), "each job has a user of its own, and reads the cache"
 
 
-async def test_an_isolated_step_is_asked_to_stop_before_it_is_killed(
+async def test_an_isolated_step_receives_sigterm_before_it_is_killed(
     board: Board, start: Start, isolation: SandboxSettings
 ) -> None:
     script = "trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 0.1; done"
@@ -123,7 +123,7 @@ def test_an_isolation_that_cannot_be_is_refused(settings: SandboxSettings, said:
         sandbox.check(settings)
 
 
-def test_without_bubblewrap_a_worker_says_how_to_get_it(
+def test_a_missing_bubblewrap_raises_an_error_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -132,7 +132,9 @@ def test_without_bubblewrap_a_worker_says_how_to_get_it(
     assert "apt install bubblewrap" in refused.value.todo
 
 
-def test_without_namespaces_a_worker_says_what_bubblewrap_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_user_namespaces_raise_an_error_with_the_output_of_bubblewrap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)  # also another user has to find the program in it
         program = Path(folder) / "bwrap"

@@ -95,7 +95,7 @@ async def test_a_lease_that_was_taken_away_stops_the_work_and_nothing_is_reporte
     assert not board.said(Release)
 
 
-async def test_a_lost_handler_is_told_why_and_cancelled(
+async def test_a_handler_whose_lease_is_lost_is_cancelled_with_the_stop_reason_lost(
     board: Board, start: Start, registry: Registry
 ) -> None:
     seen: list[str | None] = []
@@ -116,7 +116,7 @@ async def test_a_lost_handler_is_told_why_and_cancelled(
     assert seen == ["lost"]
 
 
-async def test_a_lease_that_could_not_be_renewed_in_time_is_lost_before_the_store_says_so(
+async def test_a_worker_gives_up_a_lease_that_it_cannot_renew_before_it_expires_in_the_store(
     board: Board, start: Start, held: str, gate: Gate
 ) -> None:
     """The store is away for the renewer only; it is tried until the margin of the time to live."""
@@ -253,7 +253,7 @@ async def test_a_report_that_waits_for_a_heartbeat_is_sent_also_when_that_was_st
     await board.until(lambda: worker.process.data.active_tasks == 0, "the slot")
 
 
-async def test_an_attempt_that_has_timed_out_is_asked_about_at_once(
+async def test_a_worker_checks_the_lease_at_once_when_its_attempt_has_timed_out(
     board: Board, start: Start, silent: str
 ) -> None:
     """Not a heartbeat later: the orchestrator has given it up, and so should we."""
@@ -311,7 +311,7 @@ async def test_a_heartbeat_that_is_refused_again_and_again_does_not_keep_the_wor
 # Cancelling
 
 
-async def test_a_cancelled_handler_is_asked_to_stop_and_then_acknowledged(
+async def test_a_cancel_is_acknowledged_after_the_handler_has_stopped(
     board: Board, start: Start, registry: Registry
 ) -> None:
     @registry.task(name="obedient")
@@ -340,7 +340,7 @@ async def test_a_handler_that_does_not_listen_is_cancelled_after_its_grace(
     await board.until_state(job, "canceled")
 
 
-async def test_a_thread_that_does_not_listen_cannot_be_stopped_and_the_log_says_so(
+async def test_a_worker_logs_that_a_thread_that_ignores_its_cancel_cannot_be_stopped(
     board: Board, start: Start, held_in_thread: str, echo: str, gate: Gate
 ) -> None:
     job = board.pin(held_in_thread)
@@ -382,7 +382,7 @@ async def test_every_kind_of_staleness_is_final_at_once(
     assert not worker.lines.all("renewal_failed")
 
 
-async def test_a_lease_that_has_run_out_while_its_report_waits_is_not_asked_for_without_a_pause(
+async def test_the_renewal_of_a_lease_that_expired_while_its_report_waits_is_retried_with_pauses(
     board: Board, start: Start, silent: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not given up, since its end may have been heard; but nobody is in a hurry any more."""

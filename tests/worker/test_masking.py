@@ -183,7 +183,7 @@ async def test_a_step_has_its_secrets_as_variables_and_its_log_has_none(board: B
     assert not any(word in everything(board) for word in words_of(TOKEN))
 
 
-async def test_a_handler_has_its_secrets_and_whatever_it_says_is_masked(
+async def test_a_handler_receives_its_secrets_and_all_of_its_output_is_masked(
     board: Board, start: Start, registry: Registry
 ) -> None:
     seen: list[Any] = []
@@ -210,7 +210,7 @@ async def test_a_handler_has_its_secrets_and_whatever_it_says_is_masked(
     assert not any(word in everything(board) for word in words_of(TOKEN))
 
 
-async def test_a_secret_that_was_not_given_or_is_withheld_says_so(
+async def test_a_missing_or_withheld_secret_is_named_in_the_failure_or_in_the_log(
     board: Board, start: Start, registry: Registry
 ) -> None:
     @registry.task(name="want")

@@ -16,7 +16,7 @@ pathlib.Path(sys.argv[1]).write_text(repr(about_pool()))
 """
 
 
-async def test_a_worker_that_a_pool_has_started_says_of_which_pool_it_is(tmp_path: Path) -> None:
+async def test_a_worker_started_by_a_pool_knows_the_name_of_its_pool(tmp_path: Path) -> None:
     said = tmp_path / "said"
     start = started_with([sys.executable, "-c", SAYS, str(said)], "sqlite:///x.db", {"pool": "web"})
     child = await start("web-1", lambda: None)
@@ -25,7 +25,7 @@ async def test_a_worker_that_a_pool_has_started_says_of_which_pool_it_is(tmp_pat
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[1]", '{"pool": 1}'])
-def test_what_a_worker_cannot_read_of_its_pool_it_does_not_say(
+def test_a_worker_ignores_pool_information_that_it_cannot_parse(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setenv(ABOUT, text)

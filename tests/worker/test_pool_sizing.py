@@ -15,7 +15,7 @@ def test_there_are_as_many_as_the_work_needs_within_bounds() -> None:
     assert [size.look(unfinished, 0.0) for unfinished in (0, 20, 21, 50, 10_000)] == [2, 2, 3, 5, 5]
 
 
-def test_nobody_is_sent_home_before_there_was_less_to_do_for_a_while() -> None:
+def test_a_pool_shrinks_only_after_the_load_was_lower_for_a_while() -> None:
     size = Size(SETTINGS)
     size.look(50, 0.0)
     assert size.look(0, 1.0) == 5
@@ -33,7 +33,7 @@ def test_a_burst_in_between_begins_the_while_anew() -> None:
     assert size.look(0, 70.0) == 2
 
 
-def test_when_nobody_knows_how_much_there_is_nothing_changes() -> None:
+def test_a_pool_keeps_its_size_while_the_number_of_unfinished_jobs_is_unknown() -> None:
     size = Size(SETTINGS)
     size.look(50, 0.0)
     assert size.look(None, 1_000.0) == 5

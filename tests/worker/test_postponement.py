@@ -77,7 +77,7 @@ async def test_a_plain_function_snoozes_too_and_no_except_exception_swallows_tha
         assert await (await il.submit(work)).result() == 2
 
 
-async def test_a_handler_says_how_long_to_wait_before_it_is_tried_again() -> None:
+async def test_a_handler_sets_the_delay_of_its_retry_with_retry_after() -> None:
     async with in_memory(DESK) as il:
         made = await il.submit(is_told_to_wait)
         assert await made.result() == 2
@@ -148,7 +148,7 @@ async def test_a_job_is_snoozed_over_http() -> None:
         assert (first.state, first.snoozed_until) == ("STALE", second.ready_at)
 
 
-async def test_a_server_of_the_version_before_is_told_of_a_failure_that_says_why() -> None:
+async def test_a_snooze_is_reported_as_a_failure_with_a_reason_to_an_older_server() -> None:
     async with running() as server, port_to(server.url) as port:
         assert port._greeting is not None
         port._greeting = msgspec.structs.replace(port._greeting, snoozes=False)

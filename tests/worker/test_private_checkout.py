@@ -72,7 +72,7 @@ async def test_a_private_repository_is_fetched_and_the_secret_is_nowhere_afterwa
     assert not any(TOKEN in line or pair in line for line in job.lines)
 
 
-async def test_with_a_wrong_secret_or_none_it_fails_at_once_and_asks_nobody(
+async def test_a_checkout_with_a_wrong_or_missing_secret_fails_without_a_password_prompt(
     board: Board, start: Start, repository: Repository, server: GitServer
 ) -> None:
     repository.commit("first")
@@ -95,7 +95,7 @@ async def test_a_server_that_sends_everybody_elsewhere_does_not_get_the_secret_t
         assert thief.seen == []
 
 
-async def test_a_planner_fetches_with_the_secret_and_tells_runners_its_name_only(
+async def test_a_planner_fetches_with_the_secret_and_passes_only_its_name_to_runners(
     repository: Repository, server: GitServer, tmp_path: Path
 ) -> None:
     (repository.folder / ".interlock").mkdir()

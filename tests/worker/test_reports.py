@@ -81,7 +81,7 @@ async def test_arguments_that_do_not_fit_are_the_users(
         ("x" * 300_000, "300002 bytes"),
     ],
 )
-async def test_a_result_that_cannot_be_kept_is_a_failure_that_says_so(
+async def test_a_result_that_cannot_be_stored_fails_the_job_with_the_reason(
     board: Board, start: Start, registry: Registry, value: Any, words: str
 ) -> None:
     @registry.task(name="gives")
@@ -158,7 +158,7 @@ async def test_reports_gather_while_the_port_is_busy(board: Board, start: Start,
     assert max(board.batches) >= 8, "what gathered went in one batch"
 
 
-async def test_what_a_handler_said_last_goes_with_its_report(
+async def test_the_last_progress_and_checkpoint_are_sent_in_a_heartbeat_before_the_report(
     board: Board, start: Start, registry: Registry
 ) -> None:
     """Progress and a checkpoint have no place in a completion, so a heartbeat goes ahead of it."""
@@ -212,7 +212,9 @@ async def test_a_report_that_a_renewal_overtakes_loses_nothing(
     assert renewal.sequence > ahead.sequence
 
 
-async def test_the_orchestrator_is_told_when_a_task_completes(board: Board, start: Start, echo: str) -> None:
+async def test_the_orchestrator_receives_one_report_when_a_task_completes(
+    board: Board, start: Start, echo: str
+) -> None:
     """S1-27: notify on completion. The report is the notification; there is no second one."""
     job = board.pin(echo)
     worker = start()

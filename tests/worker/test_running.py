@@ -116,7 +116,7 @@ def test_a_task_begins_by_being_claimed(running: RunningTask, log: io.StringIO) 
         ((STOPPED,), ABANDONED),
     ],
 )
-def test_a_task_goes_where_the_table_says(
+def test_a_task_reaches_the_state_that_the_table_defines(
     running: RunningTask, events: tuple[Event, ...], state: Any
 ) -> None:
     """S1-25: claim success and failure, processing and reporting success and failure, lease and shutdown."""
@@ -177,7 +177,7 @@ def test_a_claim_that_was_lost_is_not_counted_as_a_failure(running: RunningTask)
     assert not told(running, claim_failed).counts_as_failed
 
 
-def test_to_lose_the_lease_outweighs_whatever_was_said_before(running: RunningTask) -> None:
+def test_a_lost_lease_takes_precedence_over_any_other_stop_reason(running: RunningTask) -> None:
     assert running.stop("cancel")
     assert not running.stop("shutdown")
     assert running.stop_reason == "cancel"
@@ -203,7 +203,7 @@ def test_every_message_has_a_number_of_its_own_that_grows(running: RunningTask) 
         ("cancel", Failed(error="no"), "CancelAck"),
     ],
 )
-def test_what_is_said_depends_on_how_it_ended_and_what_was_asked(
+def test_a_task_reports_a_cancel_ack_after_a_cancel_and_a_completion_otherwise(
     running: RunningTask, stop: str, outcome: Any, kind: str
 ) -> None:
     told(running, CLAIMED, SUCCEEDED)

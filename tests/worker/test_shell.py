@@ -126,7 +126,7 @@ async def test_a_cancelled_shell_step_is_gone_with_what_it_has_started(
     assert all(gone(int(pid)) for pid in pids.read_text().split())
 
 
-async def test_a_shell_step_that_takes_too_long_is_stopped_and_says_so(
+async def test_a_shell_step_that_exceeds_its_timeout_is_stopped_and_the_failure_names_the_limit(
     board: Board, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = timeouts_of(monkeypatch, 777.0)
@@ -194,7 +194,9 @@ async def test_a_long_line_is_split_and_nothing_of_it_is_left_out(
     assert "".join(job.lines) == "x" * size
 
 
-async def test_an_unfinished_line_is_heard_although_a_stranger_holds_the_output_open(tmp_path: Path) -> None:
+async def test_an_unfinished_line_is_read_although_another_process_holds_the_output_open(
+    tmp_path: Path,
+) -> None:
     heard: list[str] = []
     go = tmp_path / "go"
     os.mkfifo(go)
@@ -215,7 +217,7 @@ def steps_told(job: Job) -> list[str]:
     return [re.sub(r" after [0-9.]+ s", "", line) for line in job.lines]
 
 
-async def test_the_log_names_steps_and_says_how_each_ended(board: Board, start: Start) -> None:
+async def test_the_log_lists_each_step_with_its_name_and_its_outcome(board: Board, start: Start) -> None:
     steps = [
         {"name": "build", "run": "echo made"},
         {"name": "lint", "run": "exit 3", "continue_on_error": True},
@@ -258,7 +260,7 @@ async def test_the_log_names_steps_and_says_how_each_ended(board: Board, start: 
         ),
     ],
 )
-async def test_a_silent_step_that_fails_leaves_a_log_that_says_so(
+async def test_the_log_of_a_step_that_fails_without_output_ends_with_the_reason(
     board: Board, start: Start, given: dict[str, Any], last: str
 ) -> None:
     job = board.pin("interlock.shell", given)
@@ -322,7 +324,7 @@ async def test_a_process_that_stops_the_warden_is_found_by_its_mark_and_nothing_
     assert [said.confirmed_dead for said in board.said(CancelAck)] == [False]
 
 
-async def test_a_cancel_says_truly_that_something_could_not_be_killed(
+async def test_a_cancel_is_not_confirmed_dead_when_a_process_could_not_be_killed(
     board: Board, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A warden that has found somebody whom it cannot kill, such as one of another user."""
@@ -414,7 +416,9 @@ async def test_a_step_with_a_timeout_of_its_own_is_stopped_and_named(board: Boar
     assert job.failure.failure_class == "timeout"
 
 
-async def test_a_step_in_a_folder_that_is_not_there_says_so(board: Board, start: Start) -> None:
+async def test_a_step_in_a_missing_folder_fails_with_an_error_that_names_the_folder(
+    board: Board, start: Start
+) -> None:
     job = board.pin("interlock.shell", {"run": "pwd", "workdir": "/no/such/place"})
     start()
     await ended(board, job)

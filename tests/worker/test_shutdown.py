@@ -87,7 +87,7 @@ async def test_a_task_that_does_not_listen_is_cancelled_before_the_hard_deadline
     assert bytes(job.checkpoint or b"") == b'{"at":7}'
 
 
-async def test_what_a_task_returns_after_it_was_told_to_go_is_not_taken_for_its_result(
+async def test_a_value_returned_after_a_shutdown_request_is_not_reported_as_the_result(
     board: Board, start: Start, registry: Registry
 ) -> None:
     """Nobody can know whether it is finished, and to do it again is the lesser evil."""
@@ -120,7 +120,7 @@ async def test_a_shutdown_that_takes_too_long_is_forced(
     gate.open()
 
 
-async def test_work_that_is_granted_while_it_is_asked_to_go_is_given_back(
+async def test_a_job_that_is_granted_during_a_shutdown_is_released(
     board: Board, start: Start, echo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S1-25: shutdown during claiming."""

@@ -33,7 +33,7 @@ class Deaf:
         await asyncio.Event().wait()
 
 
-def test_what_is_said_after_its_worker_has_gone_is_refused_and_not_forgotten() -> None:
+def test_a_simulation_message_after_the_shutdown_is_refused_without_an_unawaited_coroutine() -> None:
     store = Deaf()
     voice = Simulators(lambda: store, "runner#1")  # type: ignore[arg-type, return-value]
     heard = voice.send("token", Beat(step=1), PATIENCE_S)

@@ -102,7 +102,7 @@ async def place(tmp_path: Path, start: Start, echo: str) -> AsyncIterator[Place]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.ENOMEM])
-async def test_a_worker_that_has_run_out_of_something_is_paused_until_somebody_has_looked(
+async def test_a_worker_that_has_exhausted_a_resource_is_paused_until_an_operator_resumes_it(
     place: Place, number: int
 ) -> None:
     held = await place.ails_with(OSError(number, "there is no more"), lambda view: view.state == "PAUSED")

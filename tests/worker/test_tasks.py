@@ -147,7 +147,7 @@ def test_async_functions_run_in_the_loop_and_others_in_a_thread(registry: Regist
     assert (heavy.executor, isolated.executor) == ("process", "process")
 
 
-def test_where_a_worker_has_tasks_run_that_do_not_say_counts_only_where_they_can(registry: Registry) -> None:
+def test_the_default_executor_of_a_worker_applies_only_to_tasks_that_support_it(registry: Registry) -> None:
     @registry.task(executor="async")
     async def stays() -> None: ...
 
@@ -174,7 +174,7 @@ def unwrapped(function: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[
     return wrapper
 
 
-def test_a_wrapper_that_returns_a_coroutine_may_be_said_to_be_async(registry: Registry) -> None:
+def test_a_wrapper_that_returns_a_coroutine_can_be_declared_async(registry: Registry) -> None:
     @registry.task(executor="async")
     @unwrapped
     async def fetch() -> None: ...

@@ -133,7 +133,7 @@ def test_a_token_that_gets_into_a_line_is_taken_out(form: str) -> None:
     assert "j_0123456789ab.1.2.***" in stream.getvalue()
 
 
-def test_what_libraries_say_goes_the_same_way() -> None:
+def test_log_records_of_libraries_are_written_in_the_same_format() -> None:
     stream = io.StringIO()
     with libraries_logging("warning", "json", stream):
         logging.getLogger("asyncio").warning("slow %s", TOKEN)
@@ -190,7 +190,7 @@ async def test_a_span_continues_the_trace_of_the_submission(
     assert {span.name for span in exporter.get_finished_spans()} == {"traced", "traced_in_thread"}
 
 
-def test_no_client_that_has_not_asked_for_spans_pays_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_has_not_configured_tracing_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "modules", {k: v for k, v in sys.modules.items() if "opentelemetry" not in k})
     assert tracing_if_configured({}) is None
 
@@ -398,7 +398,7 @@ async def test_orphans_are_fetched_and_our_own_children_are_left_to_their_parent
     assert output.decode().split() == ["True", "True", "7", "0"]
 
 
-def test_a_child_that_nobody_wants_any_more_is_fetched_in_the_end() -> None:
+def test_an_ended_child_process_that_is_not_reaped_by_its_owner_is_reaped_after_a_while() -> None:
     import os
     import subprocess
 
@@ -438,7 +438,7 @@ def test_the_stores_time_is_counted_on_and_never_goes_back() -> None:
     assert now() == began + timedelta(hours=1, seconds=3)
 
 
-async def test_a_span_of_work_with_secrets_says_nothing_of_its_error(
+async def test_the_span_of_a_failed_job_does_not_contain_its_secrets(
     board: Board, start: Start, registry: Registry
 ) -> None:
     from opentelemetry.sdk.trace import TracerProvider

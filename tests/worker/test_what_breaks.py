@@ -108,7 +108,7 @@ async def test_a_loop_that_crashes_begins_again(board: Board, start: Start, echo
     assert [line["loop"] for line in worker.lines.all("loop_crashed")] == ["poll", "poll"]
 
 
-async def test_a_reporter_that_crashes_says_what_it_had_to_say_afterwards(
+async def test_a_report_loop_that_crashes_sends_its_pending_report_after_its_restart(
     board: Board, start: Start, echo: str
 ) -> None:
     crashes: list[str] = []

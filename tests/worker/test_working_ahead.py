@@ -60,7 +60,7 @@ async def test_a_prefetched_grant_is_given_back_at_shutdown(
     assert await worker.stop() == 0
 
 
-async def test_a_prefetched_grant_that_somebody_else_got_meanwhile_is_nobodys_failure(
+async def test_a_prefetched_grant_whose_lease_was_revoked_is_not_counted_as_a_failure(
     board: Board, start: Start, held: str, gate: Gate
 ) -> None:
     """R10: nothing is written, counted or notified."""
@@ -77,7 +77,7 @@ async def test_a_prefetched_grant_that_somebody_else_got_meanwhile_is_nobodys_fa
     assert len(board.said(Complete)) == 1
 
 
-async def test_what_was_asked_for_ahead_and_cannot_begin_is_given_back(
+async def test_a_job_that_was_claimed_ahead_and_cannot_start_is_released(
     board: Board, start: Start, echo: str, held: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executors, "SOON_S", 60.0)  # whatever it does is quick
@@ -130,7 +130,7 @@ class Waiting:
     count = 1
 
 
-def test_work_is_asked_for_ahead_only_of_handlers_that_were_quick_and_are() -> None:
+def test_a_worker_claims_ahead_only_while_its_handlers_are_fast() -> None:
     now = 0.0
     all_lanes = executors.Lanes(WorkerSettings(name="a", concurrency=4), lambda: now)
     lane = all_lanes["async"]

@@ -94,7 +94,9 @@ def test_the_picture_names_and_describes_itself(samples: dict[str, Blueprint]) -
     assert root.get("aria-labelledby") == "attempt-title attempt-desc"
 
 
-def test_a_line_tells_its_whole_story_to_who_points_at_it(samples: dict[str, Blueprint]) -> None:
+def test_the_tooltip_of_an_edge_shows_its_event_states_guard_owner_and_reason(
+    samples: dict[str, Blueprint],
+) -> None:
     root = parsed(draw_svg(samples["run"]))
     (edge,) = having(root, "data-event", **{"data-event": "job_failed"})
     title = edge.find(f"{_SVG}title")
@@ -107,7 +109,9 @@ def test_a_line_tells_its_whole_story_to_who_points_at_it(samples: dict[str, Blu
     )
 
 
-def test_boxes_say_how_long_whose_turn_and_what_they_keep(samples: dict[str, Blueprint]) -> None:
+def test_a_state_box_shows_its_deadline_its_turn_and_the_events_that_keep_the_state(
+    samples: dict[str, Blueprint],
+) -> None:
     root = parsed(draw_svg(samples["attempt"]))
     words = [t.text for t in state_of(root, "RUNNING").iter(f"{_SVG}text")]
     assert words == ["RUNNING", "≤ 1 h · runner", "↻ heartbeat"]

@@ -23,7 +23,7 @@ from interlock.machine.draw.text import cut, first_sentence, humane, one_line, w
         (7 * 86_400, "7 d"),
     ],
 )
-def test_durations_read_as_people_say_them(seconds: float, words: str) -> None:
+def test_durations_are_formatted_with_a_readable_unit(seconds: float, words: str) -> None:
     assert humane(seconds) == words
 
 

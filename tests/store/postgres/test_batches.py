@@ -176,7 +176,7 @@ def _alike(record: Record) -> Any:
     return msgspec.structs.replace(move(record, PACKED, note=SENDING), id="", expected_at=None)
 
 
-async def test_a_batch_that_is_pruned_one_by_one_tells_of_those_that_are_left(
+async def test_the_feed_contains_only_the_remaining_records_while_a_batch_is_pruned_one_by_one(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     store = await open_store(url)

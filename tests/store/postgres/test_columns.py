@@ -131,7 +131,7 @@ async def test_what_is_in_a_state_that_its_table_no_longer_has_is_still_listed(
 
 
 @pytest.mark.parametrize("year", [1970, 2026, 2041, 2042, 2070, 2105, 2107, 2199])
-async def test_what_was_made_in_any_year_can_be_claimed_and_says_when_that_was(
+async def test_a_record_created_in_any_year_is_claimed_with_its_exact_creation_time(
     url: str, open_store: OpenStore, shell: Any, year: int
 ) -> None:
     """What was never changed is known by when it was made: a microsecond more, and nobody would get it."""

@@ -74,7 +74,7 @@ async def test_a_store_under_load_has_as_many_connections_as_it_may_and_lets_go_
     stop()
 
 
-async def test_the_pool_is_as_large_as_the_url_says(
+async def test_the_pool_never_exceeds_the_size_set_in_the_url(
     server: PostgresServer, url: str, open_store: OpenStore
 ) -> None:
     store = await open_store(f"{url}&pool=2")
@@ -128,7 +128,7 @@ def say_goodbye(store: PostgresStore) -> int:
 
 
 @pytest.mark.parametrize("pooled", ["", "&prepared=off"])
-async def test_a_connection_on_which_the_server_has_said_goodbye_is_replaced(
+async def test_a_connection_that_the_server_has_terminated_is_replaced(
     url: str, open_store: OpenStore, pooled: str
 ) -> None:
     store = await open_store(url + pooled)
@@ -141,7 +141,7 @@ async def test_a_connection_on_which_the_server_has_said_goodbye_is_replaced(
     assert sender.names == ["a"]
 
 
-async def test_a_server_that_says_goodbye_to_every_connection_is_named_and_nothing_was_changed(
+async def test_a_commit_raises_store_unavailable_when_the_server_terminates_every_connection(
     url: str, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await open_store(url)
@@ -196,7 +196,7 @@ def small() -> Iterator[PostgresServer]:
         yield server
 
 
-async def test_a_server_that_is_full_is_waited_for_and_the_log_says_so(
+async def test_opening_a_store_on_a_full_server_waits_for_a_connection_and_logs_a_warning(
     small: PostgresServer, open_store: OpenStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = small.new_database()
@@ -217,7 +217,7 @@ async def test_a_server_that_is_full_is_waited_for_and_the_log_says_so(
             other.terminate()
 
 
-def test_a_server_that_stays_full_is_said_to_be_full() -> None:
+def test_the_error_for_a_full_server_names_max_connections_and_the_pool_option() -> None:
     error = asyncpg.TooManyConnectionsError("sorry, too many clients already")
     told = failures.translate(error, "Opening", target_of("postgresql://ann@db/work"), unknown=False)
     assert "no connection left" in told.sentence

@@ -41,7 +41,7 @@ async def black_hole() -> AsyncIterator[int]:
     listener.close()
 
 
-async def test_a_black_hole_holds_nobody(black_hole: int) -> None:
+async def test_opening_a_store_times_out_when_the_server_does_not_respond(black_hole: int) -> None:
     store = PostgresStore(
         f"postgresql://ann:hunter2@127.0.0.1:{black_hole}/work", CATALOGUE, timeout_s=TIMEOUT_S
     )

@@ -134,7 +134,7 @@ async def test_a_claim_that_the_database_finds_illegal_is_reported(
     assert (await see(store, "a")).version == 1
 
 
-async def test_those_who_make_the_same_move_are_looked_at_together_and_told_one_by_one(
+async def test_commits_with_the_same_transition_each_have_an_outcome_of_their_own(
     store: PostgresStore,
 ) -> None:
     records = {name: await see(store, name) for name in STATES}
@@ -156,7 +156,7 @@ async def test_a_creation_that_the_database_finds_illegal_is_reported(
     assert kinds_of(mixed)[1] is Committed
 
 
-async def test_who_says_that_it_was_vouched_for_is_believed_by_the_triggers_alone(
+async def test_only_a_session_that_sets_interlock_vouched_by_hand_bypasses_the_triggers(
     store: PostgresStore, shell: Any
 ) -> None:
     """The setting ends with the function that has it; only who sets it by hand gets past the triggers."""

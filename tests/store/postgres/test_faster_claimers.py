@@ -15,7 +15,7 @@ from interlock.testing.store_contract.builders import Sender, claimed, take, wai
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 
 
-async def test_a_claimer_that_others_were_faster_than_is_asked_last_about_nothing(
+async def test_a_decider_is_called_again_without_records_when_another_claimer_took_them_all(
     url: str, open_store: OpenStore
 ) -> None:
     """It once kept what it had decided about records that others had been given."""

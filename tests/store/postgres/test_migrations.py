@@ -88,7 +88,7 @@ async def test_a_newer_schema_is_refused_and_left_alone(url: str, open_store: Op
         "CREATE VIEW interlock.journal AS SELECT 1 AS song",
     ],
 )
-async def test_tables_of_somebody_else_are_refused_and_left_alone(
+async def test_tables_of_another_application_are_refused_and_left_unchanged(
     url: str, open_store: OpenStore, shell: Any, theirs: str
 ) -> None:
     await shell.execute(f"CREATE SCHEMA interlock; {theirs}")
@@ -136,20 +136,22 @@ def test_the_oldest_that_will_do_is_let_in() -> None:
     check_version((13, 0))
 
 
-async def test_a_missing_database_is_said_to_be_missing(
+async def test_opening_a_missing_database_raises_an_error_that_names_it(
     server: PostgresServer, open_store: OpenStore
 ) -> None:
     with pytest.raises(StoreMisconfigured, match="nowhere"):
         await open_store(server.url_of("nowhere"))
 
 
-async def test_nobody_at_the_address_is_reported_at_once(open_store: OpenStore, tmp_path: Path) -> None:
+async def test_opening_an_address_without_a_server_raises_store_unavailable(
+    open_store: OpenStore, tmp_path: Path
+) -> None:
     with pytest.raises(StoreUnavailable, match="no server answers"):
         await open_store(f"postgresql://ann:hunter2@/work?host={tmp_path}")
 
 
 @pytest.mark.parametrize("options", ["", "&listen=off"])
-async def test_a_database_that_only_reads_is_said_to_be_read_only(
+async def test_opening_a_read_only_database_raises_an_error_that_names_the_cause(
     server: PostgresServer, open_store: OpenStore, options: str
 ) -> None:
     name = server.new_database_name(template="template0")
@@ -192,13 +194,17 @@ async def test_a_wrong_password_is_refused_and_not_repeated(server: PostgresServ
         await store.close()
 
 
-async def test_what_the_server_promises_is_said(url: str, open_store: OpenStore) -> None:
+async def test_the_capabilities_report_that_a_server_without_fsync_is_not_durable(
+    url: str, open_store: OpenStore
+) -> None:
     store = await open_store(url)
     assert store.capabilities.durable is False, "This server runs without fsync."
     assert "fsync=off" in store.capabilities.durability
 
 
-async def test_a_user_without_rights_is_told_so(server: PostgresServer, open_store: OpenStore) -> None:
+async def test_opening_a_store_as_a_user_without_privileges_raises_permission_denied(
+    server: PostgresServer, open_store: OpenStore
+) -> None:
     name = server.new_database_name(template="template0")
     server.sql("CREATE ROLE stranger LOGIN")
     url = server.url_of(name).replace("postgres@", "stranger@")

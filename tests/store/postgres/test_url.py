@@ -46,7 +46,7 @@ def test_without_options_everything_is_used() -> None:
         f"postgresql://ann:{SECRET}@/work?host=/run/pg&sslpassword={SECRET}",
     ],
 )
-def test_the_password_is_shown_to_nobody(url: str) -> None:
+def test_the_password_of_the_url_is_hidden_in_every_representation(url: str) -> None:
     store = PostgresStore(url, CATALOGUE)
     target = target_of(url)
     assert SECRET not in repr(store) + target.shown + repr(target)

@@ -75,7 +75,7 @@ async def test_many_commits_are_reported_in_few_words(url: str, open_store: Open
     assert 1 <= len(heard) <= elapsed_s / NOTIFY_EVERY_S + 2
 
 
-async def test_a_small_commit_tells_others_itself_and_a_large_one_does_not(
+async def test_a_small_commit_notifies_other_stores_itself_and_a_large_one_defers_the_notification(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     store = await open_store(url)
@@ -118,7 +118,9 @@ async def test_a_listener_that_was_cut_off_listens_again(url: str, open_store: O
     await next_wake(woken)
 
 
-async def test_a_wake_that_raises_hits_nobody_else(url: str, open_store: OpenStore) -> None:
+async def test_a_subscriber_that_raises_does_not_affect_other_subscribers(
+    url: str, open_store: OpenStore
+) -> None:
     store = await open_store(url)
     complaints: list[Any] = []
     loop = asyncio.get_running_loop()

@@ -33,13 +33,13 @@ from .conftest import OpenStore, Shell
         "",
     ],
 )
-def test_a_malformed_url_says_what_to_write(url: str) -> None:
+def test_a_malformed_url_raises_an_error_with_the_expected_scheme(url: str) -> None:
     with pytest.raises(BadStoreUrl) as caught:
         RedisStore(url, CATALOGUE)
     assert "redis://" in caught.value.todo
 
 
-async def test_an_option_that_nobody_knows_is_refused() -> None:
+async def test_an_unknown_url_option_is_refused() -> None:
     with pytest.raises(BadStoreUrl, match="option"):
         await RedisStore("redis://localhost/0?colour=red", CATALOGUE).open()
 
@@ -93,14 +93,18 @@ async def test_a_newer_schema_is_refused(redis: RedisServer, prefix: str, store:
         await RedisStore(redis.url, CATALOGUE, prefix=prefix).open()
 
 
-async def test_a_schema_of_somebody_else_is_refused(redis: RedisServer, shell: Shell, prefix: str) -> None:
+async def test_a_schema_of_another_application_is_refused_and_left_unchanged(
+    redis: RedisServer, shell: Shell, prefix: str
+) -> None:
     redis.run("SET", f"{{{prefix}}}:schema", "mine")
     with pytest.raises(ForeignSchema, match="schema"):
         await RedisStore(redis.url, CATALOGUE, prefix=prefix).open()
     assert shell("GET", f"{{{prefix}}}:schema") == "mine"
 
 
-async def test_keys_of_somebody_else_under_our_prefix_are_left_alone(redis: RedisServer, prefix: str) -> None:
+async def test_a_prefix_with_keys_of_another_application_is_refused_and_no_schema_is_created(
+    redis: RedisServer, prefix: str
+) -> None:
     redis.run("SET", f"{{{prefix}}}:basket:7", "apples")
     with pytest.raises(ForeignSchema, match="basket:7"):
         await RedisStore(redis.url, CATALOGUE, prefix=prefix).open()
@@ -143,7 +147,7 @@ async def test_changed_tables_are_loaded_again(
     await store.close()
 
 
-async def test_the_status_tells_how_much_memory_the_server_uses(store: RedisStore) -> None:
+async def test_the_status_reports_the_memory_usage_of_the_server(store: RedisStore) -> None:
     size = (await store.status()).size_bytes
     assert size is not None
     assert size > 100_000

@@ -155,7 +155,7 @@ class Proxy:
         to.close()
 
 
-async def test_a_commit_whose_answer_was_lost_has_happened_and_repeating_it_says_so(
+async def test_a_commit_whose_reply_was_lost_is_applied_once_and_a_repeat_returns_a_conflict(
     redis: RedisServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = Proxy(redis, tmp_path / "proxy.sock")
@@ -196,7 +196,7 @@ async def test_a_late_answer_is_not_taken_for_the_next_one(
     assert isinstance(record, Record)
 
 
-async def test_a_server_that_is_out_of_memory_does_nothing_and_says_so(
+async def test_a_commit_on_a_server_that_is_out_of_memory_raises_and_changes_nothing(
     own_server: StartServer, open_store: OpenStore
 ) -> None:
     server = own_server()
@@ -214,7 +214,7 @@ async def test_a_server_that_is_out_of_memory_does_nothing_and_says_so(
     assert isinstance(outcome, Committed)
 
 
-async def test_a_server_that_forgot_the_scripts_is_told_them_again(
+async def test_the_store_reloads_its_scripts_after_the_server_has_flushed_them(
     redis: RedisServer, store: RedisStore
 ) -> None:
     redis.run("SCRIPT", "FLUSH")
@@ -237,7 +237,7 @@ async def test_a_cancelled_call_leaves_no_connection_behind(
     assert await asyncio.gather(*(store.latest() for _ in range(40)))
 
 
-async def test_a_closed_store_says_so_and_closes_twice(store: RedisStore) -> None:
+async def test_a_closed_store_raises_store_unavailable_and_can_be_closed_twice(store: RedisStore) -> None:
     await store.close()
     await store.close()
     with pytest.raises(StoreUnavailable, match="not open"):

@@ -117,7 +117,7 @@ async def test_a_commit_does_not_wait_for_a_hold(store: RedisStore) -> None:
     assert [type(outcome) for outcome in outcomes] == [Conflict, Committed]
 
 
-async def test_a_held_record_that_somebody_changed_is_not_put_back_twice(store: RedisStore) -> None:
+async def test_a_held_record_that_another_commit_changed_is_claimed_only_once(store: RedisStore) -> None:
     await waiting(store, "a")
     [record] = await store.load([Key("parcel", "a")])
     assert record is not None

@@ -39,7 +39,7 @@ async def test_a_server_that_would_throw_records_away_is_refused(
     assert server.run("DBSIZE") == "0", "Nothing was written."
 
 
-async def test_a_server_that_does_not_tell_its_policy_is_refused(plain: str) -> None:
+async def test_a_server_that_does_not_report_its_eviction_policy_is_refused(plain: str) -> None:
     server = read_info(plain.replace("maxmemory_policy:noeviction\r\n", ""))
     with pytest.raises(StoreMisconfigured, match="unknown"):
         check_server(server, "redis://somewhere")

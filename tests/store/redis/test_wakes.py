@@ -24,7 +24,7 @@ async def woken(bell: asyncio.Event) -> None:
     bell.clear()
 
 
-async def test_whoever_begins_to_listen_is_woken_once_since_something_may_have_been_missed(
+async def test_a_new_subscriber_is_woken_in_case_it_has_missed_a_commit(
     store: RedisStore,
 ) -> None:
     bell = asyncio.Event()
