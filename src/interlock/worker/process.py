@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -255,7 +256,7 @@ class WorkerProcess:
 
         Raise permanent connection errors, such as a store of another version.
         """
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         unsubscribe = self.shutdown.subscribe(self._on_shutdown)
         try:
             while self.state is not STOPPED:
@@ -540,6 +541,10 @@ class WorkerProcess:
 
     def _wake(self) -> None:
         """Handle a notification of jobs; called often and from any thread, so it is cheap to repeat."""
-        if not self._woken:
-            self._woken = True
+        if self._woken:
+            return
+        self._woken = True
+        if threading.get_ident() == self._thread:  # after a commit of this loop itself
+            self._stir.set()
+        else:
             soon(self._loop, self._stir.set)
