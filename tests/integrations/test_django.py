@@ -12,6 +12,7 @@ import pytest
 from tests.waiting import PROGRAM_S
 
 from interlock.django.management.commands.interlock import with_tasks
+from interlock.testing.servers import PostgresServer
 
 FILES = {
     "manage.py": """
@@ -137,6 +138,27 @@ def test_jobs_follow_the_transactions_of_the_project_and_its_worker_runs_them(pr
     assert (view["state"], view["result"]) == ("COMPLETED", "order 1 is paid")
     assert manage(project, "paid") == "[True]\n"
     assert not (project / "of-another-project.db").exists(), "the settings go before the environment"
+
+
+def test_jobs_follow_the_transactions_of_a_project_on_postgresql_and_its_worker_runs_them(
+    project: Path, postgres: PostgresServer
+) -> None:
+    database = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": postgres.new_database_name(template="template0"),
+        "USER": "postgres",
+        "HOST": str(postgres.folder),
+        "PORT": "5432",
+    }
+    with (project / "site_settings.py").open("a") as file:
+        file.write(f"DATABASES = {{'default': {database!r}}}\n")
+    manage(project, "interlock", "db", "migrate")
+    after_rollback, before_commit, after_commit, job_id = json.loads(manage(project, "play"))
+    assert (after_rollback, before_commit, after_commit) == (0, 0, 2)
+    manage(project, "interlock", "worker", "start", "--burst")
+    view = json.loads(manage(project, "interlock", "job", "show", job_id, "--json"))
+    assert view["state"] == "COMPLETED"
+    assert manage(project, "paid") == "[True]\n"
 
 
 def test_the_first_job_of_a_process_may_follow_a_write_in_its_transaction(project: Path) -> None:
