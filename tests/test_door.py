@@ -69,7 +69,7 @@ async def test_an_input_that_json_cannot_hold_is_refused_with_its_place(il: Inte
         await il.submit(JobSpec(task="door.double", input=given))
 
 
-async def test_jobs_are_found_by_the_words_of_the_command_line(il: Interlock) -> None:
+async def test_jobs_are_found_with_the_filters_of_the_command_line(il: Interlock) -> None:
     slow = await il.submit(JobSpec(task="door.double", queue="slow"))
     await il.submit(JobSpec(task="door.double"))
     await slow.cancel()
@@ -92,7 +92,7 @@ async def test_a_result_that_is_late_is_a_timeout() -> None:
     assert late.value.as_dict()["code"] == "result_not_ready"
 
 
-def test_a_traceback_shows_what_to_do_next() -> None:
+def test_the_traceback_of_an_interlock_error_includes_its_hint() -> None:
     with pytest.raises(BadStoreUrl) as refused:
         asyncio.run(Interlock("mysql://host/name").open())
     told = "".join(traceback.format_exception(refused.value))

@@ -75,7 +75,7 @@ async def test_a_client_with_a_token_and_a_certificate_is_accepted(
         (("token", "first-token"),),
     ],
 )
-async def test_a_client_without_a_token_learns_what_is_missing(
+async def test_a_client_without_a_valid_token_is_refused_because_the_agent_requires_a_token(
     guarded: tuple[AgentProcess, Path, Path], metadata: tuple[tuple[str, str], ...]
 ) -> None:
     controller = Controller(channel_to(guarded), metadata)
@@ -115,7 +115,7 @@ async def test_an_agent_lists_its_grpc_services_by_server_reflection(controller:
     assert {"interlock.fleet.v1.Agent", "grpc.health.v1.Health"} <= names
 
 
-async def test_a_busy_agent_refuses_in_the_words_of_its_table(
+async def test_a_busy_agent_refuses_a_second_workload_and_names_the_current_one_and_its_controller(
     controller: Controller, connect: Connect, agent: AgentProcess
 ) -> None:
     call = controller.run("mine", "sleep", {})

@@ -74,7 +74,7 @@ def test_a_request_without_durations_gets_the_defaults() -> None:
         ({"kind": "http", "spec": {"url": "http://127.0.0.1/ HTTP/1.1\r\nX: y"}}, "url must have no spaces"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_reported(more: dict[str, Any], told: str) -> None:
+def test_an_invalid_workload_request_is_refused_with_the_reason(more: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidWorkload) as refused:
         look(**more)
     assert told in refused.value.sentence
@@ -94,7 +94,7 @@ def test_a_spec_that_is_no_json_is_reported() -> None:
 @pytest.mark.parametrize(
     "home", ["nowhere:Nothing", "interlock.agent.port:Nothing", "json:loads", "nonsense"]
 )
-def test_what_is_no_workload_is_reported(home: str) -> None:
+def test_a_name_that_is_not_a_workload_class_cannot_be_loaded_as_a_kind(home: str) -> None:
     with pytest.raises(CannotLoad) as refused:
         load_kind(home)
     assert refused.value.todo

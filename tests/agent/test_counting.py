@@ -38,7 +38,9 @@ def test_many_threads_lose_nothing_while_samples_are_taken() -> None:
 
 @settings(deadline=None, max_examples=pick(15, 40))
 @given(st.lists(st.integers(-5, 2 * LONGEST_NS) | st.integers(0, 5_000_000), max_size=50))
-def test_what_is_counted_is_what_a_histogram_would_have_counted(values: list[int]) -> None:
+def test_encoded_counts_have_the_same_percentiles_as_an_hdr_histogram_of_the_same_values(
+    values: list[int],
+) -> None:
     counting = Counting()
     expected = HdrHistogram(1, LONGEST_NS, 3)
     for value in values:
@@ -56,7 +58,7 @@ def test_what_is_counted_is_what_a_histogram_would_have_counted(values: list[int
         assert seen == right
 
 
-def test_only_a_number_is_a_size_whatever_an_operation_answers() -> None:
+def test_only_an_integer_returned_by_an_operation_counts_as_its_size() -> None:
     class Ambiguous:
         def __bool__(self) -> bool:
             raise ValueError("neither true nor false")

@@ -66,7 +66,9 @@ async def test_a_rate_that_can_be_kept_is_kept_exactly(make: Make, rate: float, 
     assert max(sample.counts) < 1 * MS
 
 
-async def test_what_waits_for_a_lane_is_measured_from_when_it_was_due(make: Make) -> None:
+async def test_the_latency_of_an_operation_that_waits_for_a_lane_is_measured_from_its_due_time(
+    make: Make,
+) -> None:
     """One operation of a second keeps 9 others waiting; each of those counts its wait."""
     load = make(duration_s=1.0, rate=10)
     slow = iter([1.0])
@@ -123,14 +125,16 @@ async def test_nothing_is_dropped_where_the_rate_is_kept_or_there_is_none(make: 
     assert unpaced.backlog == 0
 
 
-async def test_a_load_that_is_stopped_has_dropped_only_what_was_due_by_then(make: Make) -> None:
+async def test_a_stopped_load_counts_as_dropped_only_operations_that_were_due_before_the_stop(
+    make: Make,
+) -> None:
     load = make(duration_s=100.0, rate=100)
     asyncio.get_running_loop().call_later(1.0, load.stop)
     await load.drive(taking(0.5))
     assert 95 <= load.backlog <= 101
 
 
-async def test_without_a_rate_each_lane_goes_on_at_once(make: Make) -> None:
+async def test_without_a_rate_each_lane_starts_its_next_operation_at_once(make: Make) -> None:
     load = make(duration_s=1.0, concurrency=4)
     await load.drive(taking(0.1))
     assert load.counting.take(load.elapsed_ns).operations == 40
@@ -142,14 +146,16 @@ async def test_a_load_performs_exactly_max_operations(make: Make) -> None:
     assert load.counting.take(load.elapsed_ns).operations == 17
 
 
-async def test_what_was_begun_in_time_may_end_a_little_later(make: Make) -> None:
+async def test_an_operation_that_began_in_time_may_finish_after_the_duration(make: Make) -> None:
     load = make(duration_s=1.0)
     await load.drive(taking(1.5))
     sample = load.counting.take(load.elapsed_ns)
     assert (sample.operations, sample.errors) == (1, 0)
 
 
-async def test_what_takes_too_long_is_cut_off_and_has_failed(make: Make) -> None:
+async def test_an_operation_that_outlasts_the_drain_time_is_cut_off_and_counted_as_an_error(
+    make: Make,
+) -> None:
     load = make(duration_s=1.0, concurrency=2)
     await load.drive(taking(100))
     sample = load.counting.take(load.elapsed_ns)
@@ -157,7 +163,7 @@ async def test_what_takes_too_long_is_cut_off_and_has_failed(make: Make) -> None
     assert load.elapsed_ns < 3_100 * MS
 
 
-async def test_what_is_stopped_is_not_counted(make: Make) -> None:
+async def test_operations_interrupted_by_a_stop_are_not_counted(make: Make) -> None:
     load = make(duration_s=100.0, concurrency=2)
     asyncio.get_running_loop().call_later(0.25, load.stop)
     await load.drive(taking(0.1))

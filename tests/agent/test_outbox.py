@@ -25,7 +25,7 @@ def sample(number: int) -> LoadSample:
     )
 
 
-async def test_what_a_slow_reader_misses_is_merged_and_nothing_is_lost() -> None:
+async def test_samples_that_a_slow_reader_misses_are_merged_without_losing_any_count() -> None:
     outbox = Outbox(quiet_s=1.5)
     outbox.add_status(READY)
     outbox.run()

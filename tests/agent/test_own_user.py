@@ -172,7 +172,7 @@ def test_only_a_living_connection_has_an_owner(
     assert Peers("127.0.0.1", 7_167).uid_of("ipv4:127.0.0.1:50000") == owner
 
 
-def test_where_connections_cannot_be_looked_up_a_token_is_needed(
+def test_an_agent_requires_a_token_where_the_kernel_does_not_show_connection_owners(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "TABLES", (tmp_path / "none",))

@@ -42,7 +42,7 @@ async def until(house: Household, state: str) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_workload_goes_from_ready_to_idle(house: Household) -> None:
+async def test_a_workload_runs_from_ready_to_completed_and_the_agent_is_idle_again(house: Household) -> None:
     outbox = house.agent_state.request(house.asked("w"))
     assert house.agent_state.state is READY
     house.agent_state.start("w", house.wall_ns() + 10**9)
@@ -137,7 +137,9 @@ async def test_an_agent_is_ready_until_the_instant_also_while_its_process_prepar
     assert (said[0], said[-1]) == (Status.READY, Status.COMPLETED)
 
 
-async def test_a_process_that_begins_before_the_agent_has_looked_at_its_clock_runs(house: Household) -> None:
+async def test_the_agent_is_running_when_its_process_starts_work_before_the_start_timer_fires(
+    house: Household,
+) -> None:
     await preparing(house)
     house.family.work(1)
     assert house.agent_state.state is RUNNING
@@ -157,7 +159,9 @@ async def test_an_abort_while_it_prepares_leads_from_ready_to_idle_and_nothing_i
     assert house.agent_state.state is IDLE
 
 
-async def test_an_agent_is_not_idle_while_what_has_prepared_lives(house: Household) -> None:
+async def test_an_agent_is_not_idle_until_the_prepared_process_of_an_aborted_workload_ends(
+    house: Household,
+) -> None:
     await preparing(house)
     family = house.family
     family.deaf_to = {"kill"}
@@ -175,7 +179,9 @@ async def test_an_agent_is_not_idle_while_what_has_prepared_lives(house: Househo
     assert house.agent_state.state is IDLE
 
 
-async def test_what_cannot_prepare_is_reported_at_once_and_not_at_the_start(house: Household) -> None:
+async def test_a_process_that_fails_to_prepare_is_reported_at_once_and_not_at_the_start_time(
+    house: Household,
+) -> None:
     outbox = await preparing(house)
     house.family.end("no such host")
     said = await everything(outbox)

@@ -43,7 +43,7 @@ async def test_an_abort_while_ready_is_over_at_once(controller: Controller) -> N
     assert last.completed
 
 
-async def test_an_abort_ends_the_workload_and_keeps_what_it_has_counted(
+async def test_an_abort_ends_the_workload_after_its_cleanup_and_reports_its_operations(
     controller: Controller, tmp_path: Path
 ) -> None:
     note = tmp_path / "note"
@@ -141,7 +141,7 @@ async def test_a_controller_that_hangs_up_ends_its_workload(
 
 
 @pytest.mark.parametrize("state", [pytest.param("READY", marks=pytest.mark.long), "RUNNING"])
-async def test_a_controller_that_vanishes_without_a_word_is_found_out(
+async def test_the_agent_aborts_the_workload_of_a_controller_that_stops_answering_keepalives(
     tmp_path: Path, connect: Connect, state: str
 ) -> None:
     """Between them nothing is passed on any more, and no connection is closed."""

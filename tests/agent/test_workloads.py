@@ -50,7 +50,7 @@ async def test_a_workload_is_announced_started_counted_and_completed(controller:
     assert (status.state, status.workload_id, status.final) == ("IDLE", "w1", wire.COMPLETED)
 
 
-async def test_what_is_done_within_two_milliseconds_is_counted_exactly(
+async def test_the_operations_of_a_workload_of_two_milliseconds_are_counted_exactly(
     controller: Controller, tmp_path: Path
 ) -> None:
     note = tmp_path / "note"

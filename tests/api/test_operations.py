@@ -152,7 +152,9 @@ async def test_a_change_is_sent_under_a_new_request_id_where_none_is_given(clien
     assert json.loads(request.content) == {"queue": "mail", "reason": "full", "request_id": "mine"}
 
 
-async def test_a_read_sends_what_differs_from_the_default_and_no_request_id(client: ApiClient) -> None:
+async def test_a_read_sends_only_parameters_that_differ_from_their_default_and_no_request_id(
+    client: ApiClient,
+) -> None:
     page = {"jobs": [], "cursor": ""}
     request = await sent(client, page, jobs.LIST_JOBS, jobs.JobsQuery(q="state:failed", limit=50))
     assert dict(request.url.params) == {"q": "state:failed"}

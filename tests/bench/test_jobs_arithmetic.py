@@ -38,19 +38,21 @@ def duel(theirs: list[Drained], ours: list[Drained], *, workers: int = 1) -> Due
     return Duel("SomeBase 1", Peer("other", 2.0, 1.0, submit_aim=1.0), workers, tuple(theirs), tuple(ours))
 
 
-def test_a_turn_in_which_every_job_was_done_once_is_believed() -> None:
+def test_a_benchmark_turn_in_which_every_job_ran_once_is_accepted() -> None:
     check_done("other", 100, FAIR)
 
 
 @pytest.mark.parametrize(
     "fault", [{"done": 99}, {"left": 1}, {"never": 1}, {"twice": 1}], ids=lambda fault: next(iter(fault))
 )
-def test_a_turn_with_one_job_too_few_or_too_many_is_not_believed(fault: dict[str, int]) -> None:
+def test_a_benchmark_turn_with_a_missing_unfinished_or_repeated_job_is_refused_with_an_error(
+    fault: dict[str, int],
+) -> None:
     with pytest.raises(Unexpected, match="other should have ended with"):
         check_done("other", 100, {**FAIR, **fault})
 
 
-def test_what_a_job_costs_is_its_share_of_the_turn() -> None:
+def test_the_cost_of_a_job_is_the_time_of_the_turn_divided_by_the_number_of_jobs() -> None:
     turn = drained(0.5, jobs=1_000, submit_s=0.02)
     assert (turn.drain_us, turn.submit_us, turn.used_us) == pytest.approx((500.0, 20.0, 250.0))
     assert turn.queued_mb == pytest.approx(200.0)
@@ -137,7 +139,7 @@ def test_the_comparison_includes_only_the_selected_stores_and_peers() -> None:
 
 
 @pytest.mark.parametrize("peer", names())
-def test_every_package_that_a_peer_needs_is_pinned_and_comes_from_no_place_in_particular(peer: str) -> None:
+def test_every_package_that_a_peer_requires_is_pinned_to_a_version_without_a_url(peer: str) -> None:
     pins = (REQUIREMENTS / f"{peer}.txt").read_text(encoding="utf-8").splitlines()
     assert [pin for pin in pins if not re.fullmatch(r"[a-z0-9-]+==[\w.]+( ; [^@]+)?", pin)] == []
     asked = (REQUIREMENTS / f"{peer}.in").read_text(encoding="utf-8").split()

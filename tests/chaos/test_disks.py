@@ -46,7 +46,9 @@ def test_a_log_that_is_not_flushed_with_every_commit_is_found_out() -> None:
     assert verdict.broken_promises != []
 
 
-def test_a_forgetful_disk_keeps_what_was_flushed_and_may_lose_any_part_of_the_rest(tmp_path: Path) -> None:
+def test_a_forgetful_disk_keeps_flushed_writes_and_may_lose_any_part_of_the_other_writes(
+    tmp_path: Path,
+) -> None:
     disk = ForgetfulDisk("forgetful", lambda: None)
     flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_READWRITE, 0]
     file = disk.xOpen(str(tmp_path / "file"), flags)

@@ -62,7 +62,7 @@ async def test_a_late_call_waits_and_is_then_answered() -> None:
     assert 0.0 <= waits[0] <= 5.0
 
 
-async def test_what_is_done_twice_is_answered_with_the_first_answer() -> None:
+async def test_a_commit_that_is_executed_twice_returns_the_first_outcome() -> None:
     store, spoilt = faulty(Fault("done twice", at=(1,)))
     [outcome] = await spoilt.commit([FIRST])
     assert isinstance(outcome, Committed)

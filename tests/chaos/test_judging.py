@@ -78,7 +78,7 @@ def test_work_that_is_not_claimed_again_is_a_broken_promise() -> None:
     assert "never" in next(workers.sentences())
 
 
-def test_what_a_worker_had_ended_before_it_died_needs_no_recovery() -> None:
+def test_an_attempt_that_ended_before_its_worker_died_needs_no_recovery() -> None:
     done = Try("j1", "1.1", "anna#1", after(-1), ended_at=after(-0.5), state="SUCCEEDED")
     workers, _ = recoveries(chronicle(done), ledger(death()), PEOPLE)
     assert workers.took == []
@@ -94,7 +94,7 @@ def test_recovery_from_a_server_death_ends_when_a_worker_without_another_server_
     assert len(list(servers.sentences())) == broken
 
 
-def test_a_death_beside_which_something_else_goes_on_is_not_judged() -> None:
+def test_a_death_that_coincides_with_another_disturbance_is_not_judged() -> None:
     found = ledger(death(), death("left", serves=True), disturbed=(1, 2))
     workers, servers = recoveries(lost_and_given_again(9), found, PEOPLE)
     assert (workers.took, servers.took) == ([], [])
@@ -108,7 +108,7 @@ def test_a_server_that_is_killed_again_at_once_is_judged_by_its_last_death() -> 
     assert servers.not_judged == 1
 
 
-def test_what_a_server_waited_for_a_processor_in_its_new_life_is_taken_off() -> None:
+def test_the_cpu_wait_of_a_restarted_server_is_subtracted_from_its_recovery_time() -> None:
     waited = {"left": [(-0.1, 1, 9.0), (0.2, 2, 0.1), (3.0, 2, 1.6), (6.9, 2, 2.5), (7.2, 2, 2.8)]}
     found = ledger(death("left", serves=True), waited=waited)
     _, servers = recoveries(chronicle(heard={"carl": [after(7)]}), found, PEOPLE)
@@ -127,7 +127,7 @@ def test_too_late_is_too_late_when_the_machine_withheld_less_than_that() -> None
     )
 
 
-def test_after_a_worker_s_death_only_what_everybody_waited_since_its_leases_ended_is_taken_off() -> None:
+def test_worker_recovery_time_excludes_the_least_cpu_wait_of_any_member_since_the_leases_expired() -> None:
     waited: dict[str, Waited] = {
         "anna": [(0.5, 1, 1.0), (2.1, 1, 5.0), (3.0, 1, 6.0), (4.5, 1, 8.0)],
         "carl": [(2.1, 3, 0.5), (3.0, 3, 1.0), (3.5, 4, 0.25), (4.5, 4, 0.75)],

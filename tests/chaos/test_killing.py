@@ -29,7 +29,9 @@ def test_a_process_that_acknowledges_before_it_commits_is_found_out(store: str) 
 
 
 @pytest.mark.parametrize("store", kill_server.STORES)
-def test_clients_go_on_by_themselves_after_the_server_was_killed_and_nothing_is_lost(store: str) -> None:
+def test_clients_continue_after_a_kill_of_the_database_server_and_lose_no_acknowledged_commit(
+    store: str,
+) -> None:
     verdict = kill_server.run(Setup(store=store, rounds=2, seed=1))
     assert verdict.broken_promises == []
     assert verdict.counts["kills"] == 2
@@ -37,7 +39,7 @@ def test_clients_go_on_by_themselves_after_the_server_was_killed_and_nothing_is_
 
 
 @pytest.mark.parametrize("store", [pytest.param("postgres", marks=pytest.mark.long), "redis"])
-def test_a_server_that_acknowledges_what_it_has_not_written_is_found_out(store: str) -> None:
+def test_a_database_server_that_acknowledges_unwritten_commits_is_detected(store: str) -> None:
     verdict = kill_server.run(Setup(store=store, rounds=2, seed=1, broken=True))
     assert verdict.counts["lost"] > 0
     assert verdict.broken_promises != []

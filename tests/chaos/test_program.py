@@ -22,7 +22,9 @@ class Fixed:
         return verdict
 
 
-def test_it_prints_the_line_that_repeats_it_and_the_counts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_program_prints_the_command_that_repeats_the_round_and_the_counts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["--only", "random_faults", "--rounds", "5", "--seed", "11"]) == 0
     said = capsys.readouterr().out
     assert (

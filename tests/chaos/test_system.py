@@ -14,7 +14,7 @@ DONE = ("freezes", "deploys", "black_holes", "left_half_open")
 @pytest.mark.parametrize(
     "store", ["sqlite", *(pytest.param(store, marks=pytest.mark.long) for store in ("postgres", "redis"))]
 )
-def test_every_job_is_completed_once_whatever_befalls_servers_workers_and_the_database(store: str) -> None:
+def test_every_job_completes_once_despite_faults_of_servers_workers_and_the_database(store: str) -> None:
     verdict = harness.run(Setup(store=store, rounds=harness.SHORT, seed=1))
     counts = verdict.counts
     assert verdict.broken_promises == []

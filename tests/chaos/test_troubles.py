@@ -65,7 +65,7 @@ async def test_every_member_has_its_turn() -> None:
     assert max(deaths.values()) - min(deaths.values()) <= troubles.AHEAD
 
 
-async def test_who_is_held_up_while_starting_holds_up_the_others_only_when_they_are_far_ahead(
+async def test_a_member_that_does_not_start_is_killed_only_when_the_others_are_far_ahead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(troubles, "YOUNG", 0.0)

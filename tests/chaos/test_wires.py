@@ -85,7 +85,9 @@ async def test_a_marker_that_is_split_between_two_messages_is_still_recognised()
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_a_wire_that_is_cut_while_it_ends_by_itself_lets_go_of_the_far_end(turns: int) -> None:
+async def test_cutting_a_proxied_connection_that_is_already_closing_closes_its_upstream_side(
+    turns: int,
+) -> None:
     upstream: list[asyncio.StreamWriter] = []
 
     class Watched(Wires):
@@ -139,7 +141,7 @@ async def test_a_connection_that_is_left_half_open_is_silent_and_new_ones_work()
 
 
 @pytest.mark.parametrize("turns", range(7))
-async def test_a_connection_that_comes_while_the_proxy_closes_is_closed_as_well(turns: int) -> None:
+async def test_a_connection_that_arrives_while_the_proxy_closes_is_closed_as_well(turns: int) -> None:
     """However far the event loop has come with it: it was accepted, and not yet handed over."""
     upstream = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     async with upstream, wires_to(upstream.sockets[0].getsockname()) as wires:

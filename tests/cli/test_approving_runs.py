@@ -43,7 +43,9 @@ def test_a_run_that_awaits_approval_shows_the_reason_and_the_approve_command(
     assert f"→ interlock run approve {waiting}" in explained
 
 
-def test_who_approves_a_run_is_kept_with_it(cli: RunCli, waiting: str) -> None:
+def test_an_approval_is_stored_with_its_comment_and_commit_and_a_second_one_is_refused(
+    cli: RunCli, waiting: str
+) -> None:
     answer = cli("run", "approve", waiting, "--comment", "read it", "--request-id", "one")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith(waiting)

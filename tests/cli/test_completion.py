@@ -107,7 +107,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
         ("interlock job list -state:comp", ["completed"]),
     ],
 )
-def test_a_real_bash_completes_words_also_after_a_colon(
+def test_bash_completes_command_names_and_filter_values_after_a_colon(
     line: str, offered: list[str], tmp_path: Path
 ) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -68,7 +68,9 @@ def test_the_store_is_taken_from_the_environment(
     assert json.loads(capsys.readouterr().out)["records"] == {"job": {"SUBMITTED": 1}}
 
 
-def test_an_audit_of_what_agrees_finds_nothing(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_audit_of_records_that_match_their_journal_reports_no_fault(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     keep_a_job(url)
     keep_a_job(url, state="CANCELED", expected=1)
     assert cli("audit", "--store", url, "--json") == 0
@@ -105,7 +107,7 @@ def test_an_audit_finds_a_record_whose_state_was_changed_with_sql(
     assert "replaying ends in SUBMITTED, but the record is PENDING" in capsys.readouterr().out
 
 
-def test_pruning_removes_what_has_ended_and_leaves_what_lives(
+def test_db_prune_removes_only_ended_records_that_are_old_enough(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep_a_job(url, name="j_living")
@@ -159,7 +161,7 @@ def test_pruning_removes_workloads_that_are_over_and_leaves_those_of_busy_agents
         (["prune", "--older-than", "9999999999w", "--store", "memory:"], "is too long"),
     ],
 )
-def test_a_wrong_question_is_answered_with_what_is_wrong(
+def test_db_commands_exit_with_code_2_and_the_reason_for_invalid_arguments(
     words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli(*words) == 2

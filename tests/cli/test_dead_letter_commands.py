@@ -27,7 +27,7 @@ def test_dead_letters_are_listed_until_they_are_dealt_with(cli: RunCli, shop: Sh
     assert json.loads(cli("dead-letter", "show", first, "--json").stdout)["retried_as"] == new.stdout.strip()
 
 
-def test_a_filter_is_looked_at_first_and_confirmed(cli: RunCli, shop: Shop) -> None:
+def test_discarding_dead_letters_by_filter_requires_confirmation(cli: RunCli, shop: Shop) -> None:
     jobs = [shop.failed(retries=0) for _ in range(2)]
     asked = cli("dead-letter", "discard", "task:shop_tasks.add")
     assert asked.returncode == 2
@@ -36,7 +36,9 @@ def test_a_filter_is_looked_at_first_and_confirmed(cli: RunCli, shop: Shop) -> N
     assert sorted(done.stdout.split()) == sorted([*jobs, "discarded", "discarded"])
 
 
-def test_what_cannot_be_done_is_refused_with_what_to_do(cli: RunCli, shop: Shop) -> None:
+def test_dead_letter_commands_exit_with_code_2_and_the_reason_for_invalid_requests(
+    cli: RunCli, shop: Shop
+) -> None:
     job = shop.failed(retries=0)
     for wrong, why in (
         (("retry", job, "--input", "{"), "The input is not JSON"),

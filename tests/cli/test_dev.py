@@ -207,7 +207,7 @@ def test_the_worker_does_not_outlive_a_command_that_was_killed(start: Start) -> 
     assert dev.silent
 
 
-def test_a_second_signal_does_not_wait_for_what_runs(start: Start) -> None:
+def test_a_second_sigterm_ends_dev_without_waiting_for_the_running_task(start: Start) -> None:
     dev = start("shop_tasks")
     with (
         dev.client() as client,
@@ -271,7 +271,7 @@ def jobs_of(dev: Dev) -> list[object]:
         ("http://localhost:1", "is a server"),
     ],
 )
-def test_what_is_not_ours_is_not_emptied(
+def test_dev_reset_refuses_a_store_that_is_not_a_sqlite_database_of_interlock(
     tmp_path: Path,
     store: str,
     words: str,

@@ -77,7 +77,9 @@ def test_a_project_file_with_a_fault_is_reported_with_its_place(cli: RunCli, fol
     assert "slots" in fault["sentence"]
 
 
-def test_a_database_that_cannot_be_opened_is_reported_with_what_to_do(cli: RunCli, folder: Path) -> None:
+def test_doctor_reports_an_error_and_a_remedy_for_a_file_that_is_not_a_database(
+    cli: RunCli, folder: Path
+) -> None:
     (folder / "text.db").write_text("This is not a database. " * 100)
     fault = checks(cli, "--store", f"sqlite:///{folder}/text.db", code=1)["store"]
     assert fault["status"] == ERROR
@@ -177,7 +179,7 @@ def test_a_database_server_with_few_connections_left_is_a_warning(used: int, sta
         (Vacuum(automatic=False, oldest_transaction_s=7_200.0), ["Autovacuum is off", "open for 2 h"]),
     ],
 )
-def test_a_database_that_cannot_reclaim_what_was_removed_is_a_warning(
+def test_doctor_warns_if_autovacuum_is_off_or_a_transaction_stays_open_for_hours(
     known: Vacuum | None, words: list[str]
 ) -> None:
     found = list(diagnosis._vacuum(msgspec.structs.replace(SOUND, vacuum=known)))

@@ -81,7 +81,9 @@ def test_everything_is_read_with_the_secrets_that_are_there(
         assert secret not in repr(edges)
 
 
-def test_what_has_no_secret_is_reported_and_nothing_else_is_held_up(tmp_path: Path) -> None:
+def test_hooks_and_reporters_without_their_secret_are_reported_and_the_settings_still_load(
+    tmp_path: Path,
+) -> None:
     edges = load(tmp_path, WHOLE.format(folder=tmp_path))
     assert [line.partition(":")[0] for line in edges.lacking] == [
         "the hook deploy is refused",
@@ -129,7 +131,9 @@ def test_what_has_no_secret_is_reported_and_nothing_else_is_held_up(tmp_path: Pa
         ("public_url = 'ci.example.org'", "public_url: 'ci.example.org' is not http(s)://"),
     ],
 )
-def test_what_cannot_be_meant_is_reported(tmp_path: Path, text: str, says: str) -> None:
+def test_invalid_webhook_reporter_and_secret_settings_are_refused_with_the_reason(
+    tmp_path: Path, text: str, says: str
+) -> None:
     with pytest.raises(InvalidSettings) as told:
         load(tmp_path, text)
     assert says in told.value.sentence

@@ -85,7 +85,7 @@ def test_ctrl_c_stops_watching_and_reports_that_the_job_continues(shop: Shop) ->
     assert shop.job(job_id).state == "RUNNING"
 
 
-def test_a_terminal_sees_progress_and_the_outcome(shop: Shop) -> None:
+def test_job_watch_shows_progress_and_the_outcome_on_a_terminal(shop: Shop) -> None:
     job_id = shop.submit()
     shop.take(job_id)
     shop.report_progress(job_id, 1, 4, "packing")

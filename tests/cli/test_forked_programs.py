@@ -102,7 +102,7 @@ def test_two_forked_programs_do_not_draw_the_same_numbers(folder: Path, environm
     assert len(drawn) == 2
 
 
-def test_what_only_a_fresh_process_takes_notice_of_makes_it_a_fresh_one(
+def test_a_variable_that_python_reads_at_start_takes_effect_in_a_forked_program(
     folder: Path, environment: dict[str, str]
 ) -> None:
     environment["PYTHONIOENCODING"] = "ascii"

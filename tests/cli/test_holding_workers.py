@@ -29,7 +29,7 @@ def registered(shop: Shop, *names: str, **spec: object) -> list[str]:
     return asyncio.run(register())
 
 
-def test_workers_are_listed_those_that_live_and_with_all_the_others(cli: RunCli, shop: Shop) -> None:
+def test_worker_list_shows_live_workers_and_with_all_also_terminated_ones(cli: RunCli, shop: Shop) -> None:
     first, second = registered(shop, "anna", "berta", host="attic", pid=7, labels=("gpu",))
     assert cli("worker", "terminate", "anna").returncode == 0
     shown = cli("worker", "list").stdout

@@ -40,7 +40,9 @@ def job_id(shop: Shop) -> str:
     return job_id
 
 
-def test_what_there_is_is_listed_and_fetched(shop: Shop, cli: RunCli, job_id: str) -> None:
+def test_job_artifacts_lists_and_downloads_the_artifacts_of_a_job(
+    shop: Shop, cli: RunCli, job_id: str
+) -> None:
     listed = cli("job", "artifacts", job_id)
     digest = hashlib.sha256(b"all well").hexdigest()
     name, attempt, size, _, sha256 = listed.stdout.rstrip("\n").split("\t")

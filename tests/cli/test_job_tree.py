@@ -93,7 +93,7 @@ def test_branches_are_drawn_to_where_they_belong() -> None:
     ]
 
 
-def test_of_many_children_those_are_shown_that_go_on_and_the_rest_is_counted() -> None:
+def test_job_tree_shows_running_children_and_counts_the_ended_ones_when_there_are_many() -> None:
     ended = [node(number, 1, "COMPLETED") for number in range(2, 32)]
     living = [node(number, 1) for number in range(32, 35)]
     drawn = list(lines_of(tree_of([node(1, 0), *ended, *living]), 20))

@@ -34,7 +34,7 @@ def test_a_limit_is_set_listed_shown_explained_and_deleted(cli: RunCli, shop: Sh
 
 
 @pytest.mark.usefixtures("shop")
-def test_what_cannot_be_is_refused_with_what_to_do(cli: RunCli) -> None:
+def test_limit_commands_refuse_an_unknown_limit_and_an_invalid_maximum(cli: RunCli) -> None:
     missing = cli("limit", "show", "vendor-x")
     assert missing.returncode != 0
     assert "interlock limit set vendor-x --max 5" in missing.stderr

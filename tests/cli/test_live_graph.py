@@ -37,7 +37,7 @@ def run(*jobs: RunJobView, state: str = "RUNNING") -> RunView:
     return RunView(id="r_1", state=state, version=1, workflow="ci", created_at=NOW, updated_at=NOW, jobs=jobs)
 
 
-async def test_the_graph_is_drawn_anew_and_what_failed_is_written_above_it() -> None:
+async def test_the_live_graph_is_redrawn_and_failed_jobs_are_printed_above_it() -> None:
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, width=90, color_system=None)
     before = run(job("lint", "PENDING"), job("test", "WAITING", "lint"))
@@ -163,7 +163,7 @@ async def test_nothing_that_a_job_has_written_moves_the_table() -> None:
     assert set(re.findall("\x1b\\[[^A-Za-z]*[A-Za-z]|\x9b", written.getvalue())) <= OURS
 
 
-def test_what_has_changed_between_two_looks() -> None:
+def test_changes_between_two_views_are_the_state_changes_of_the_jobs_and_the_run() -> None:
     before = run(job("lint", "RUNNING"), job("test", "WAITING", "lint"), state="QUEUED")
     after = run(job("lint", "COMPLETED"), job("test", "WAITING", "lint"))
     told = [(change.what, change.before, change.after) for change in changes_between(before, after)]

@@ -127,7 +127,7 @@ def test_pages_follow_each_other_without_a_gap(cli: RunCli, shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])
-def test_pages_of_what_the_store_cannot_filter_follow_each_other_too(
+def test_job_list_pages_through_a_filter_that_the_store_does_not_support(
     cli: RunCli, shop: Shop, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "PAGE", 4)
@@ -318,7 +318,9 @@ def test_job_wait_warns_that_no_live_worker_takes_the_job(cli: RunCli, shop: Sho
     ]
 
 
-def test_explain_names_the_runner_and_the_deadline_of_what_runs(cli: RunCli, shop: Shop) -> None:
+def test_explain_shows_the_runner_and_the_deadline_of_the_lease_of_a_running_job(
+    cli: RunCli, shop: Shop
+) -> None:
     job_id = shop.submit()
     shop.take(job_id)
     rows = [line.split("\t") for line in cli("job", "explain", job_id).stdout.splitlines()[1:]]
@@ -337,7 +339,9 @@ def test_explain_of_a_failed_job_shows_the_error_and_the_retry_command(cli: RunC
 # Logs
 
 
-def test_logs_are_what_the_attempts_have_written(cli: RunCli, shop: Shop) -> None:
+def test_job_logs_prints_the_lines_of_an_attempt_as_plain_text_table_and_json(
+    cli: RunCli, shop: Shop
+) -> None:
     job_id = shop.submit()
     shop.take(job_id)
     shop.write(job_id, "one\ttab", "two")

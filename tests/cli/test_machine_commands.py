@@ -56,7 +56,7 @@ def test_every_built_in_machine_can_be_shown_with_all_its_rows(cli: RunCli) -> N
         assert found == len(blueprint_of(machine).transitions)
 
 
-def test_what_a_module_prints_does_not_mix_with_the_answer(cli: RunCli) -> None:
+def test_output_of_an_imported_module_is_printed_on_stderr_and_not_in_the_json(cli: RunCli) -> None:
     answer = cli("machine", "show", "doors:DOOR", "--json")
     assert json.loads(answer.stdout)["machine"] == "door"
     assert "a module that talks" in answer.stderr
@@ -80,7 +80,9 @@ def test_draw_chooses_svg_unless_configured_otherwise(cli: RunCli) -> None:
     ("file", "beginning"),
     [("d.svg", "<svg"), ("d", "<svg"), ("d.mmd", "stateDiagram"), ("d.gv", "digraph"), ("d.md", "<!--")],
 )
-def test_draw_goes_by_the_suffix_of_the_file(cli: RunCli, folder: Path, file: str, beginning: str) -> None:
+def test_draw_chooses_the_format_by_the_suffix_of_the_output_file(
+    cli: RunCli, folder: Path, file: str, beginning: str
+) -> None:
     answer = cli("machine", "draw", "doors:DOOR", "-o", file)
     assert (answer.returncode, answer.stdout) == (0, "")
     assert f"Wrote {file}." in answer.stderr
@@ -93,7 +95,7 @@ def test_draw_leaves_no_half_written_file_and_nothing_beside_the_whole_one(cli: 
     assert {path.name for path in set(folder.iterdir()) - before} == {"job.svg"}
 
 
-def test_draw_does_not_replace_a_link_but_what_it_points_to(cli: RunCli, folder: Path) -> None:
+def test_draw_writes_to_the_target_of_a_symbolic_link_and_keeps_the_link(cli: RunCli, folder: Path) -> None:
     (folder / "link.svg").symlink_to("real.svg")
     cli("machine", "draw", "job", "-o", "link.svg")
     assert (folder / "link.svg").is_symlink()
@@ -113,7 +115,7 @@ def test_draw_does_not_write_an_svg_into_a_png(cli: RunCli, folder: Path) -> Non
     assert not (folder / "job.png").exists()
 
 
-def test_draw_lights_a_state_and_a_path_in_whatever_case_they_are_typed(cli: RunCli) -> None:
+def test_draw_highlights_a_state_and_a_path_regardless_of_letter_case(cli: RunCli) -> None:
     lit = cli("machine", "draw", "doors:DOOR", "--state", "OPEN", "--path", "Closed, Open").stdout
     assert lit != cli("machine", "draw", "doors:DOOR").stdout
 
@@ -125,13 +127,13 @@ def test_draw_lists_the_states_when_one_is_unknown(cli: RunCli, option: str) -> 
     assert "There is no state 'opne' of door. Did you mean open?" in answer.stderr
 
 
-def test_draw_does_not_pretend_to_light_what_cannot_be_lit(cli: RunCli) -> None:
+def test_draw_refuses_to_highlight_a_state_in_a_format_other_than_svg(cli: RunCli) -> None:
     answer = cli("machine", "draw", "doors:DOOR", "--format", "dot", "--state", "open")
     assert answer.returncode == 2
     assert "only svg can highlight states" in answer.stderr
 
 
-def test_check_without_a_name_looks_at_all_nine_and_their_couplings(cli: RunCli) -> None:
+def test_check_without_a_name_checks_all_machines_and_their_couplings(cli: RunCli) -> None:
     answer = cli("machine", "check", "--json")
     assert answer.returncode == 0
     verdicts = json.loads(answer.stdout)
@@ -153,7 +155,7 @@ def test_check_lists_every_fault_of_a_malformed_declaration(cli: RunCli) -> None
     assert [fault["code"] for fault in verdict["faults"]] == ["unexplained", "idle-turn", "no-stop-event"]
 
 
-def test_check_of_several_goes_on_after_a_faulty_one(cli: RunCli) -> None:
+def test_check_continues_with_the_other_machines_after_a_faulty_one(cli: RunCli) -> None:
     answer = cli("machine", "check", "faulty:DOOR", "doors:DOOR", "job")
     assert answer.returncode == 1
     assert answer.stdout.splitlines()[-2:] == ["ok\tdoor", "ok\tjob"]
@@ -193,7 +195,7 @@ def test_diff_exits_with_1_when_something_in_flight_would_be_stranded(cli: RunCl
     assert "! stranded open: the new table has no such state" in answer.stdout
 
 
-def test_diff_exits_with_0_when_everything_in_flight_can_go_on(cli: RunCli) -> None:
+def test_diff_exits_with_code_0_when_no_existing_record_would_be_stranded(cli: RunCli) -> None:
     answer = cli("machine", "diff", "strict:DOOR", "doors:DOOR", "--json")
     assert answer.returncode == 0
     difference = json.loads(answer.stdout)

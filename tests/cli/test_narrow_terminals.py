@@ -27,7 +27,7 @@ def test_a_list_of_jobs_never_breaks_an_id_or_a_state(shop: Shop, width: int) ->
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_what_does_not_fit_into_a_list_is_cut_with_an_ellipsis(width: int) -> None:
+def test_a_list_row_too_wide_for_the_terminal_ends_with_an_ellipsis(width: int) -> None:
     row = ("r_0123456789abcdef", "CANCEL_REQUESTED", "a.rather.long.name", "now", "words " * 40)
     sheet = Sheet("run", "", ("id", "state", "task", "submitted", "says"), [row, row], one_line=True)
     lines = _printed(sheet, width)

@@ -57,7 +57,7 @@ def test_a_format_is_given_as_every_other_option_is(
 
 
 @pytest.mark.usefixtures("two")
-def test_a_column_that_is_not_there_is_refused_with_those_that_are(cli: RunCli) -> None:
+def test_an_unknown_column_exits_with_code_2_and_prints_the_known_columns(cli: RunCli) -> None:
     answer = cli("job", "list", "--columns", "id,nope")
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "There is no column 'nope'." in answer.stderr

@@ -38,7 +38,7 @@ def apart():
 """
 
 
-def test_what_handlers_print_and_log_is_in_the_log_of_their_job(
+def test_job_logs_contains_the_printed_and_logged_lines_of_a_handler_in_every_executor(
     cli: RunCli, program: RunCli, shop: Shop
 ) -> None:
     (shop.folder / "talkative.py").write_text(TALKATIVE, encoding="utf-8")

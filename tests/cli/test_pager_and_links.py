@@ -28,7 +28,7 @@ def pager(shop: Shop) -> str:
 
 
 @pytest.mark.parametrize("variables", [("INTERLOCK_PAGER",), ("PAGER",), ("INTERLOCK_PAGER", "PAGER")])
-def test_a_table_longer_than_the_terminal_goes_through_the_pager(
+def test_a_table_longer_than_the_terminal_is_shown_in_the_pager(
     shop: Shop, pager: str, variables: tuple[str, ...]
 ) -> None:
     ids = shop.submit_many(20)
@@ -56,7 +56,7 @@ def test_a_table_longer_than_the_terminal_goes_through_the_pager(
         ),
     ],
 )
-def test_no_pager_is_started_where_none_is_wanted_or_needed(
+def test_no_pager_is_started_if_it_is_disabled_or_the_output_fits_or_is_not_a_table(
     shop: Shop, pager: str, words: tuple[str, ...], environment: dict[str, str]
 ) -> None:
     ids = shop.submit_many(20)

@@ -31,7 +31,7 @@ def test_a_queue_is_paused_listed_explained_and_resumed(cli: RunCli, shop: Shop)
 
 
 @pytest.mark.usefixtures("shop")
-def test_what_is_no_name_of_a_queue_is_refused_with_what_to_do(cli: RunCli) -> None:
+def test_queue_pause_refuses_a_name_of_65_characters_and_suggests_queue_list(cli: RunCli) -> None:
     answer = cli("queue", "pause", "x" * 65)
     assert answer.returncode == 2
     assert "1 to 64 printable characters" in answer.stderr

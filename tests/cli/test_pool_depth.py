@@ -66,7 +66,7 @@ async def test_the_pool_supervisor_does_not_count_jobs_that_wait_for_predecessor
         assert await depth.look() == 1
 
 
-async def test_only_some_of_very_many_waiting_jobs_are_looked_at(
+async def test_the_supervisor_estimates_startable_jobs_from_a_sample_of_the_newest_waiting_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, over_http: bool
 ) -> None:
     monkeypatch.setattr(worker_processes, "PAGE", 4)

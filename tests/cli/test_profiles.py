@@ -55,7 +55,7 @@ def test_an_unreadable_token_file_is_reported_and_no_profile_is_saved(cli: RunCl
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_name_that_is_not_known_is_refused_with_those_that_are(cli: RunCli) -> None:
+def test_an_unknown_profile_is_refused_with_the_closest_existing_name(cli: RunCli) -> None:
     cli("config", "set", "prod", "https://jobs.example.org")
     for words in (("config", "use", "prd"), ("config", "remove", "prd"), ("--profile", "prd", "job", "list")):
         answer = cli(*words)
@@ -80,7 +80,7 @@ def test_the_order_in_which_a_store_is_found(folder: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_token_goes_to_the_server_of_its_own_profile_only() -> None:
+def test_the_token_of_a_profile_is_used_only_for_the_server_of_that_profile() -> None:
     prod = profiles.Profile(url="https://prod.example", token="il_hush", ca="/etc/ca.pem")
     profiles.write(profiles.Profiles(use="prod", profiles={"prod": prod}))
     project.load("https://elsewhere.example")
@@ -98,7 +98,9 @@ def test_any_name_url_and_token_survives_the_file() -> None:
 
 
 @pytest.mark.parametrize("text", ["use = ", "profiles = 3", "[profiles.a]\nurl = 1", "colour = 'red'"])
-def test_a_file_that_cannot_be_read_is_named_with_what_to_do(cli: RunCli, home: Path, text: str) -> None:
+def test_an_invalid_profiles_file_is_refused_with_its_path_and_a_command_to_fix_it(
+    cli: RunCli, home: Path, text: str
+) -> None:
     home.parent.mkdir()
     home.write_text(text)
     answer = cli("config", "list")

@@ -116,7 +116,9 @@ def test_ctrl_c_ends_quietly_with_code_130(program: RunCli) -> None:
     "command",
     [("machine", "list"), pytest.param(("machine", "draw", "run"), marks=pytest.mark.long), ("--help",)],
 )
-def test_a_reader_that_goes_away_is_no_error(command: tuple[str, ...]) -> None:
+def test_a_closed_output_pipe_ends_the_program_with_code_141_and_no_error_message(
+    command: tuple[str, ...],
+) -> None:
     reading, writing = os.pipe()
     os.close(reading)  # gone before the first word
     with os.fdopen(writing, "w") as gone:
@@ -154,7 +156,7 @@ def test_no_color_keeps_every_escape_sequence_off_a_terminal(command: str) -> No
     assert "\x1b" not in shown
 
 
-def test_a_terminal_that_knows_no_arrows_still_gets_an_answer(program: RunCli) -> None:
+def test_machine_show_prints_valid_json_to_an_output_with_ascii_encoding(program: RunCli) -> None:
     answer = program("machine", "show", "job", "--json", PYTHONIOENCODING="ascii")
     assert answer.returncode == 0
     assert json.loads(answer.stdout)["machine"] == "job"

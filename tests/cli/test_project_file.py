@@ -71,7 +71,7 @@ def test_everything_in_the_file_is_used(here: Path) -> None:
     assert settings.failure_rules[1:] == DEFAULT_RULES
 
 
-def test_what_a_rule_leaves_out_is_as_by_default(here: Path) -> None:
+def test_a_retry_rule_uses_the_default_for_every_setting_that_the_file_omits(here: Path) -> None:
     write(here, WHOLE)
     rules = project.load().settings.retries
     assert (rules[FailureClass.FLAKY].retries, rules[FailureClass.FLAKY].first_pause_s) == (5, 0.5)
@@ -140,7 +140,9 @@ def test_commands_use_the_file(cli: RunCli, folder: Path, monkeypatch: pytest.Mo
         ("store = 'é'", ""),
     ],
 )  # fmt: skip
-def test_a_bad_file_is_reported_with_what_is_wrong_in_it(here: Path, text: str, says: str) -> None:
+def test_an_invalid_project_file_is_refused_with_its_path_and_the_reason(
+    here: Path, text: str, says: str
+) -> None:
     if not says:
         (here / "interlock.toml").write_bytes(text.encode("latin-1"))
     else:

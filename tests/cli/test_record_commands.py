@@ -29,7 +29,9 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return code, out, err
 
 
-def test_an_order_is_created_sent_events_and_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+def test_record_commands_create_send_get_list_explain_and_watch_an_order(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run(capsys, "create", "order", "customer=ada", "amount=40", "--id", "o-1") == (0, "o-1\n", "")
     code, out, _ = run(capsys, "send", "order", "o-1", "pay", "amount=40", "--expected", "1")
     assert (code, out) == (0, "order o-1 is paid (version 2)\n")

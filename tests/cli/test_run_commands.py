@@ -85,7 +85,7 @@ def shown(cli: RunCli, run_id: str) -> dict[str, Any]:
     return found
 
 
-def test_the_only_workflow_file_is_what_is_meant(cli: RunCli, ci: Shop) -> None:
+def test_run_submit_without_a_name_uses_the_only_workflow_file(cli: RunCli, ci: Shop) -> None:
     run_id = submitted(cli)
     view = shown(cli, run_id)
     assert (view["workflow"], view["state"]) == ("ci", "QUEUED")
@@ -284,7 +284,7 @@ def test_a_run_that_is_not_there_is_reported_as_such(cli: RunCli, shop: Shop, wo
     assert "is not the id of a run" in cli("run", *words, "nonsense").stderr
 
 
-def test_the_views_are_what_programs_get(cli: RunCli, ci: Shop) -> None:
+def test_run_list_and_run_submit_print_views_as_json(cli: RunCli, ci: Shop) -> None:
     import msgspec
 
     listed = json.loads(cli("run", "list", "--json").stdout)

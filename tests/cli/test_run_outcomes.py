@@ -43,7 +43,9 @@ def run_of(shop: Shop, *, fails: bool) -> str:
     return shop.do(do)
 
 
-def test_what_the_jobs_of_a_run_have_left_behind_is_listed_and_fetched(shop: Shop, cli: RunCli) -> None:
+def test_run_artifacts_lists_and_downloads_the_artifacts_of_the_jobs_of_a_run(
+    shop: Shop, cli: RunCli
+) -> None:
     run_id = run_of(shop, fails=False)
     job, name, attempt, size, _, job_id = cli("run", "artifacts", run_id).stdout.rstrip("\n").split("\t")
     assert (job, name, attempt, size) == ("test (1)", "report.txt", "1.1", "8")
@@ -71,7 +73,9 @@ def test_flaky_jobs_and_reports_are_shown(shop: Shop, cli: RunCli) -> None:
         assert "No reporter is notified" in told.stderr
 
 
-def test_a_run_is_compared_with_the_last_green_one_or_with_one_that_is_named(shop: Shop, cli: RunCli) -> None:
+def test_run_compare_compares_a_run_with_the_last_green_run_or_with_a_given_run(
+    shop: Shop, cli: RunCli
+) -> None:
     first = run_of(shop, fails=True)
     alone = cli("run", "compare", first)
     assert (alone.returncode, alone.stdout) == (0, "")
@@ -92,7 +96,7 @@ def test_a_run_is_compared_with_the_last_green_one_or_with_one_that_is_named(sho
     assert (missing.returncode, "There is no run r_000000000000" in missing.stderr) == (2, True)
 
 
-def test_what_a_rerun_would_execute_is_shown_and_nothing_is_done(shop: Shop, cli: RunCli) -> None:
+def test_rerun_preview_prints_the_jobs_to_execute_and_creates_no_run(shop: Shop, cli: RunCli) -> None:
     red = run_of(shop, fails=True)
     told = cli("run", "rerun", red, "--failed", "--preview")
     assert (told.returncode, told.stdout) == (0, "test (1)\tagain\n"), told.stderr

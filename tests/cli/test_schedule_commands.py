@@ -62,7 +62,9 @@ def test_next_and_backfill_print_fire_times(cli: RunCli, shop: Shop) -> None:
     assert (again.stdout, again.stderr) == ("", "2 fire times had a job already.\n")
 
 
-def test_what_is_wrong_is_reported_with_what_to_do(cli: RunCli, shop: Shop) -> None:
+def test_schedule_commands_exit_with_code_2_and_the_reason_for_invalid_arguments(
+    cli: RunCli, shop: Shop
+) -> None:
     wrong = cli(*NIGHTLY, "--cron", "0 25 * * *")
     assert (wrong.returncode, "not a cron expression" in wrong.stderr) == (2, True)
     neither = cli(*NIGHTLY)

@@ -108,7 +108,9 @@ def test_the_metrics_of_a_simulation_are_printed_step_by_step(simulator: Simulat
     assert "size" in refused
 
 
-def test_the_negotiation_comes_from_its_file(simulator: Simulator) -> None:
+def test_simulation_run_executes_the_negotiation_example_with_the_settings_of_its_file(
+    simulator: Simulator,
+) -> None:
     told = simulator.run("run", "examples/negotiation.yml", "turns=80")
     assert '"agreed": true' in told
     (listed,) = simulator.json("list")["simulations"]
@@ -116,7 +118,7 @@ def test_the_negotiation_comes_from_its_file(simulator: Simulator) -> None:
     assert listed["danger_count"] > 0
 
 
-def test_what_is_started_is_listed_shown_and_cancelled(simulator: Simulator) -> None:
+def test_started_simulations_are_listed_filtered_and_cancelled(simulator: Simulator) -> None:
     run_id = simulator.cli(
         "start", "examples/epidemic.py", "people=50", "--id", "flu-1", "--name", "Flu"
     ).strip()
@@ -159,7 +161,7 @@ def test_wrong_questions_are_answered(simulator: Simulator) -> None:
     assert "no simulations" in simulator.cli("start", "tests/journeys/errands.py", code=2)
 
 
-def test_what_a_module_of_simulations_prints_does_not_mix_with_the_id(simulator: Simulator) -> None:
+def test_simulation_start_prints_only_the_id_when_the_module_prints_on_import(simulator: Simulator) -> None:
     (simulator.folder / "errands.py").write_text(
         "from interlock import SimulationContext, simulation\n"
         'print("a module that talks")\n'

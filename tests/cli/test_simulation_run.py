@@ -102,7 +102,9 @@ def simulator(tmp_path: Path) -> Simulator:
 
 
 @pytest.mark.long  # journeys/test_simulations.py kills and resumes
-def test_what_is_stopped_or_killed_is_resumed_and_leaves_nothing_behind(simulator: Simulator) -> None:
+def test_a_stopped_or_killed_simulation_run_can_be_resumed_and_leaves_no_process_behind(
+    simulator: Simulator,
+) -> None:
     with simulator.start(f"gate={simulator.gate}", "--id", "flu") as stopped:
         until_so(lambda: simulator.is_at(2, 1), "the third step has begun")
         stopped.send_signal(signal.SIGINT)

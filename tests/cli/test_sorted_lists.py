@@ -48,7 +48,9 @@ def test_every_noun_is_sorted_in_the_same_way(cli: RunCli, three: list[str]) -> 
     assert machines == sorted(machines)
 
 
-def test_a_terminal_sorts_times_and_not_their_words(shop: Shop, three: list[str]) -> None:
+def test_a_time_column_on_a_terminal_is_sorted_by_time_and_not_by_its_text(
+    shop: Shop, three: list[str]
+) -> None:
     b, a, c = three
     shown = on_a_terminal(shop, "job", "list", "--sort", "submitted", "--columns", "id")
     assert shown.index(b) < shown.index(a) < shown.index(c)
@@ -99,7 +101,9 @@ def test_sorting_of_machine_readable_output_is_refused_with_an_error(
 
 @pytest.mark.parametrize("sort", ["nope", "-nope", "queue,nope"])
 @pytest.mark.usefixtures("three")
-def test_a_column_that_is_not_there_is_refused_with_those_that_are(cli: RunCli, sort: str) -> None:
+def test_sorting_by_an_unknown_column_exits_with_code_2_and_prints_the_known_columns(
+    cli: RunCli, sort: str
+) -> None:
     answer = cli("job", "list", "--sort", sort)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "There is no column 'nope'." in answer.stderr

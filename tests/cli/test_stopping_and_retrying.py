@@ -108,7 +108,9 @@ def test_a_request_id_is_one_request_for_each_job(cli: RunCli, shop: Shop) -> No
 # By a filter
 
 
-def test_a_filter_is_held_to_what_can_be_canceled(cli: RunCli, shop: Shop) -> None:
+def test_job_cancel_with_a_filter_cancels_only_matching_jobs_that_have_not_ended(
+    cli: RunCli, shop: Shop
+) -> None:
     done, waiting = shop.completed(queue="ci"), shop.submit(queue="ci")
     other = shop.submit()
     answer = cli("job", "cancel", "queue:ci", "--yes")
@@ -116,7 +118,7 @@ def test_a_filter_is_held_to_what_can_be_canceled(cli: RunCli, shop: Shop) -> No
     assert (shop.job(done).state, shop.job(other).state) == ("COMPLETED", "PENDING")
 
 
-def test_a_filter_is_held_to_what_has_ended_when_it_is_done_again(cli: RunCli, shop: Shop) -> None:
+def test_job_retry_with_a_filter_retries_only_matching_jobs_that_have_ended(cli: RunCli, shop: Shop) -> None:
     failed = shop.failed(queue="ci")
     shop.submit(queue="ci")
     answer = cli("job", "retry", "queue:ci", "-state:completed", "--yes")
@@ -124,7 +126,7 @@ def test_a_filter_is_held_to_what_has_ended_when_it_is_done_again(cli: RunCli, s
     assert shop.count() == 3
 
 
-def test_a_dry_run_shows_what_is_meant_and_does_nothing(cli: RunCli, shop: Shop) -> None:
+def test_job_cancel_with_dry_run_prints_the_matching_jobs_and_cancels_none(cli: RunCli, shop: Shop) -> None:
     job_id = shop.submit(queue="ci")
     answer = cli("job", "cancel", "queue:ci", "--dry-run", "--yes")
     assert answer.returncode == 0

@@ -69,7 +69,7 @@ def test_values_are_json_where_they_can_be_and_text_otherwise(cli: RunCli, shop:
     }  # fmt: skip
 
 
-def test_options_go_before_those_of_the_task(cli: RunCli, shop: Shop) -> None:
+def test_submit_options_override_the_options_of_the_task(cli: RunCli, shop: Shop) -> None:
     plain = shop.job(cli("submit", "shop_tasks:send", "address=a").stdout.strip())
     assert (plain.queue, plain.priority) == ("mail", 0)
     answer = cli(
@@ -218,7 +218,7 @@ def test_a_whole_line_that_is_no_job_is_refused(
         ([], "No task given."),
     ],
 )  # fmt: skip
-def test_what_cannot_be_submitted_is_refused_before_anything_is_stored(
+def test_an_invalid_submission_exits_with_code_2_and_stores_no_job(
     cli: RunCli, shop: Shop, words: list[str], says: str
 ) -> None:
     answer = cli("submit", *words)

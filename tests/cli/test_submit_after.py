@@ -25,7 +25,7 @@ def test_a_job_is_submitted_after_others(cli: RunCli, shop: Shop) -> None:
 
 
 @pytest.mark.usefixtures("shop")
-def test_how_it_comes_after_others_needs_the_others(cli: RunCli) -> None:
+def test_submit_refuses_after_any_without_after_and_after_with_an_unknown_job(cli: RunCli) -> None:
     answer = cli(*ADD, "--after-any")
     assert answer.returncode != 0
     assert "Name the jobs that it comes after: --after ID." in answer.stderr

@@ -66,7 +66,7 @@ def test_a_token_is_made_shown_rotated_and_revoked(shop: Shop, cli: RunCli) -> N
         (("create", "ci", "--role", "viewer"), "There is an active token ci already."),
     ],
 )
-def test_what_cannot_be_done_is_reported_with_what_to_do(
+def test_token_commands_exit_with_code_2_and_the_reason_for_invalid_requests(
     shop: Shop, cli: RunCli, words: tuple[str, ...], told: str
 ) -> None:
     cli("token", "create", "ci", "--role", "viewer")

@@ -23,7 +23,7 @@ def test_the_distribution_of_this_repository_declares_the_command() -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("--help",), ("model", "--environment", "race"), ("world", "--json")])
-def test_without_it_the_answer_is_2_and_what_to_install(
+def test_verify_exits_with_code_2_and_the_install_command_if_its_package_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
     declare(monkeypatch)
@@ -41,7 +41,7 @@ def test_without_it_the_answer_is_2_and_what_to_install(
         ("interlock_verification.cli:QUICK_HOURS", "is not a group of commands"),
     ],
 )
-def test_one_that_does_not_fit_is_named_with_the_reason(
+def test_verify_exits_with_code_2_and_the_reason_if_its_entry_point_cannot_be_loaded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: str, why: str
 ) -> None:
     declare(monkeypatch, home)

@@ -37,7 +37,9 @@ def test_a_burst_does_all_there_is_and_ends(cli: RunCli, program: RunCli, shop: 
     assert lease.runner_id.startswith("till#")
 
 
-def test_a_burst_waits_for_what_is_to_be_tried_again(program: RunCli, shop: Shop) -> None:
+def test_a_worker_in_burst_mode_waits_for_pending_retries_before_it_exits(
+    program: RunCli, shop: Shop
+) -> None:
     (shop.folder / "flaky_tasks.py").write_text(
         "from interlock.worker.tasks import task\n"
         "class FlakyError(Exception): ...\n"

@@ -77,7 +77,7 @@ def test_a_workload_is_run_shown_listed_and_saved(
     assert {each["final"] for each in json.loads(watched.stdout)["agents"]} == {"COMPLETED"}
 
 
-def test_ctrl_c_leaves_every_agent_idle_and_saves_what_there_is(
+def test_ctrl_c_aborts_the_workload_leaves_every_agent_idle_and_saves_the_partial_result(
     cli: RunCli, shop: Shop, agents: list[AgentProcess]
 ) -> None:
     running = shop.start("workload", "run", load(shop, agents), "--out", "results")
@@ -189,7 +189,7 @@ def test_agents_that_are_not_there_are_named(cli: RunCli, shop: Shop) -> None:
     assert "127.0.0.1:1 does not answer" in refused.stderr
 
 
-def test_the_screen_shows_who_needs_a_look_and_how_it_went() -> None:
+def test_the_workload_screen_shows_lost_and_corrupt_agents_and_counts_the_rest() -> None:
     members = tuple(
         AgentProgress(agent=f"a{n}", state="running", rate=100.0 + n, operations=n, corrupt=n == 39)
         for n in range(40)

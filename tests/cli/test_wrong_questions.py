@@ -123,7 +123,9 @@ def test_an_unforeseen_error_in_a_command_reaches_no_user_as_a_traceback(
     monkeypatch.delitem(sys.modules, "odd")
 
 
-def test_the_same_error_for_a_program_has_the_same_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_as_json_has_the_same_message_and_remedy_and_is_printed_on_stdout(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     print_error(CannotLoad("Cannot load x.", todo="Try y."), as_json=True)
     said = capsys.readouterr()
     assert said.err == ""

@@ -456,7 +456,7 @@ async def test_the_same_test_passes_where_nothing_is_broken(name: str) -> None:
     await run(name, MemoryOpener())
 
 
-def test_what_does_not_apply_is_not_collected() -> None:
+def test_the_suite_leaves_out_tests_for_traits_that_a_store_does_not_have() -> None:
     everything = suite_for(Traits(shared=True, processes=True, persistent=True, sql=True))
     assert set(SUITE) < set(everything)
     assert "test_eight_processes_claim_ten_thousand_records_each_once" not in SUITE

@@ -57,7 +57,7 @@ def test_a_state_or_loop_that_is_renamed_is_found_out(query: str, fault: str) ->
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_has_what_people_need(name: str) -> None:
+def test_an_alert_has_a_severity_a_summary_and_a_link_to_its_runbook_section(name: str) -> None:
     rule = ALERTS[name]
     assert set(rule) - {"for"} == {"alert", "expr", "labels", "annotations"}
     assert rule["labels"]["severity"] in ("warning", "critical")

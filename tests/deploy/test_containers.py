@@ -119,7 +119,7 @@ def test_a_service_runs_a_command_that_there_is_and_has_time_to_stop(name: str) 
     assert service["cap_drop"] == ["ALL"]
 
 
-def test_services_wait_until_what_they_need_is_healthy() -> None:
+def test_services_wait_until_their_dependencies_are_healthy() -> None:
     services = COMPOSE["services"]
     assert {name: needs(service) for name, service in services.items()} == {
         "postgres": set(),

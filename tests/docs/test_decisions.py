@@ -70,7 +70,7 @@ def test_no_number_from_before_the_topics_is_lost() -> None:
     assert numbers - set(places(ROOT / FOLDER)) == set()
 
 
-def test_what_a_page_about_decisions_names_is_there() -> None:
+def test_every_file_that_a_page_about_decisions_names_exists() -> None:
     named = {(page.name, name) for page in TOPICS for name in named_files(page)}
     assert len(named) > 100
     assert {(page, name) for page, name in named if not exists(name)} == set()

@@ -159,7 +159,9 @@ async def _ended(server: Running, client: httpx2.AsyncClient, command: str) -> A
     return (await client.get(f"/api/jobs/{job_id}")).json()
 
 
-async def test_the_example_stops_what_is_cancelled(start: Any, tmp_path: Path) -> None:
+async def test_the_example_runner_stops_a_cancelled_job_without_a_forced_cancel(
+    start: Any, tmp_path: Path
+) -> None:
     async with running(orchestration=TALKATIVE) as server:
         start(server)
         began = tmp_path / "began"

@@ -27,7 +27,7 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.S | re.M)
 
 
-def test_the_sample_of_an_outgoing_webhook_is_what_is_sent() -> None:
+def test_the_sample_of_an_outgoing_webhook_equals_the_body_that_is_sent() -> None:
     failure = FailureView(failure_class="user", error="assert 1 == 2")
     run = RunView(
         id="r_0123456789ab",

@@ -115,7 +115,7 @@ def test_a_body_that_is_not_replaced_stays_the_same_to_the_byte() -> None:
     assert door.change().body == b'{"by":"bob"}'
 
 
-def test_a_refused_event_raises_in_the_words_of_the_table() -> None:
+def test_a_refused_event_raises_an_error_with_the_sentence_of_the_refusal() -> None:
     door = DOORS.of(opened(), LATER)
     with pytest.raises(InterlockError, match="The door is already open"):
         door.must(unlock)
@@ -140,7 +140,7 @@ def test_settings_change_how_long_a_timer_runs_and_only_timers_that_there_are() 
         DOORS.lasting(sprung_s=1.0)
 
 
-def test_what_may_not_exist_yet_is_created_or_written_anew() -> None:
+def test_an_upsert_creates_a_missing_record_or_replaces_the_body_of_an_existing_one() -> None:
     new, old = (DOORS.upsert(record, "d", DoorBody(by="bob"), LATER) for record in (None, opened()))
     assert (new.version, new.state, new.change().body) == (0, SHUT, b'{"by":"bob"}')
     assert (old.version, old.state, old.change().body) == (1, OPEN, b'{"by":"bob"}')
@@ -171,7 +171,7 @@ def test_a_consequence_without_a_coupling_has_to_be_declared() -> None:
         RecordKind(DOOR, DoorBody)
 
 
-def test_a_record_is_rewritten_as_it_is_but_for_what_is_changed() -> None:
+def test_a_rewritten_record_keeps_every_column_that_is_not_changed() -> None:
     record = msgspec.structs.replace(opened(), parent="house", priority=3, ready_at=NOW)
     assert written(rewritten(record), record, record.updated_at) == msgspec.structs.replace(record, version=2)
     other = rewritten(record, queue="cellar", body=b"{}")

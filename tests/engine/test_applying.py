@@ -108,7 +108,7 @@ async def test_known_records_are_decided_on_at_once_and_loaded_only_after_a_conf
     assert (seen, loads) == (([1, 2], [P]) if changed else ([1], []))
 
 
-async def test_after_a_fail_over_that_lost_it_a_version_with_the_same_number_is_looked_at_again(
+async def test_a_version_with_the_same_number_after_a_lossy_fail_over_is_decided_again(
     store: Any, clock: Any, make_commit: MakeCommit
 ) -> None:
     """The commit is sent a second time, to a database that has counted to the same number anew."""
@@ -160,7 +160,7 @@ async def test_a_change_that_conflicts_on_every_try_raises_contended(
     assert caught.value.facts == {"tries": 3, "expected": 5, "found": 0}
 
 
-async def test_what_has_become_too_late_is_decided_again_with_the_new_time(
+async def test_a_commit_that_is_too_late_is_decided_again_with_the_new_time(
     store: MemoryStore, clock: Any, make_commit: MakeCommit
 ) -> None:
     limit = clock() + timedelta(seconds=10)
@@ -253,7 +253,7 @@ async def test_a_lost_answer_and_a_deadline_that_passed_meanwhile_is_still_a_suc
     assert isinstance(outcome, Committed)
 
 
-async def test_a_creation_that_was_still_on_its_way_when_a_second_try_came_too_late_is_a_success(
+async def test_a_creation_that_is_committed_after_its_retry_was_too_late_is_a_success(
     store: Any, clock: Any, make_commit: MakeCommit
 ) -> None:
     """A server may be in the middle of committing what it will not answer any more."""
@@ -273,7 +273,7 @@ async def test_a_creation_that_was_still_on_its_way_when_a_second_try_came_too_l
     assert len(pauses) == 3
 
 
-async def test_a_change_that_came_too_late_is_reported_at_once(
+async def test_a_change_whose_retry_is_too_late_returns_too_late_at_once(
     store: Any, clock: Any, make_commit: MakeCommit
 ) -> None:
     """Had the first try been under way, the second would have waited for it."""
@@ -302,7 +302,7 @@ async def test_after_a_lost_answer_the_change_of_another_caller_is_not_taken_for
     assert outcome == Conflict(P, 1, 2)
 
 
-async def test_a_change_without_a_note_is_recognised_by_what_it_left(store: Any) -> None:
+async def test_a_change_without_a_note_is_recognised_by_the_record_that_it_wrote(store: Any) -> None:
     renewed = Change(kind="parcel", id="p", expected=0, state="packed", body=b'{"seen": 1}')
     store.losses = ["after"]
     outcome = await commit_with_recovery(

@@ -106,7 +106,7 @@ async def test_however_many_items_one_record_has_all_get_their_turn(
     assert answers(results) == list(range(1, 121))
 
 
-async def test_what_one_item_refuses_does_not_disturb_its_neighbours(
+async def test_an_item_whose_decision_is_refused_does_not_affect_the_other_items(
     engine: Engine, make_commit: MakeCommit
 ) -> None:
     def refuse(record: Record | None, now: datetime, mark: str) -> Decision[str]:
@@ -116,7 +116,7 @@ async def test_what_one_item_refuses_does_not_disturb_its_neighbours(
     assert answers(await apply_all(engine, items)) == ["packed", GuardRefused, "packed"]
 
 
-async def test_what_the_store_refuses_of_one_item_does_not_disturb_its_neighbours(
+async def test_an_item_that_the_store_refuses_does_not_affect_the_other_items(
     engine: Engine, make_commit: MakeCommit
 ) -> None:
     def wrong(record: Record | None, now: datetime, mark: str) -> Decision[str]:
@@ -158,7 +158,7 @@ async def test_a_known_record_that_is_current_is_not_loaded(
     assert answers(await apply_all(engine, [sending(make_commit, "p", known=record)])) == ["sent"]
 
 
-async def test_an_answer_without_a_commit_is_not_given_on_what_is_no_longer_true(
+async def test_an_answer_without_a_commit_is_decided_again_if_the_known_record_is_outdated(
     engine: Engine, store: Any, make_commit: MakeCommit
 ) -> None:
     """What was known may have been overtaken; without a commit nobody else would find that out."""
@@ -172,7 +172,7 @@ async def test_an_answer_without_a_commit_is_not_given_on_what_is_no_longer_true
     assert answers(await apply_all(engine, [Item(key("p"), look, known=old)])) == ["sent"]
 
 
-async def test_a_refusal_is_not_raised_on_what_is_no_longer_true(
+async def test_a_refusal_is_decided_again_if_the_known_record_is_outdated(
     engine: Engine, store: Any, make_commit: MakeCommit
 ) -> None:
     await apply_all(engine, [sending(make_commit, "p")])
@@ -187,7 +187,7 @@ async def test_a_refusal_is_not_raised_on_what_is_no_longer_true(
     assert answers(await apply_all(engine, [Item(key("p"), only_sent, known=old)])) == ["fine"]
 
 
-async def test_a_refusal_is_not_journalled_on_what_is_no_longer_true(
+async def test_a_refusal_is_not_journalled_if_the_known_record_is_outdated(
     engine: Engine, store: Any, make_commit: MakeCommit
 ) -> None:
     """A commit of refusals names no version, so it succeeds whatever the record has become."""
@@ -219,7 +219,7 @@ async def test_an_answer_on_a_loaded_record_needs_no_second_look(
     assert len(asked) == 1
 
 
-async def test_what_is_to_be_new_and_is_there_already_is_decided_on_what_is_there(
+async def test_an_item_for_a_new_record_that_exists_already_is_decided_on_the_existing_record(
     engine: Engine, make_commit: MakeCommit
 ) -> None:
     await apply_all(engine, [sending(make_commit, "p", fresh=True)])
@@ -239,7 +239,7 @@ async def test_an_item_that_conflicts_on_every_try_returns_contended(
     assert isinstance(result, Contended)
 
 
-async def test_what_has_become_too_late_is_decided_again_with_the_new_time(
+async def test_a_commit_that_is_too_late_is_decided_again_with_the_new_time(
     engine: Engine, store: Any, clock: Any, make_change: MakeChange
 ) -> None:
     seen: list[datetime] = []
@@ -313,7 +313,7 @@ async def test_each_decision_has_a_mark_that_no_other_has(
     assert len(set(marks)) == 2
 
 
-async def test_the_record_after_a_change_is_what_the_store_then_has(
+async def test_record_after_returns_the_record_that_the_store_then_holds(
     engine: Engine, store: MemoryStore, clock: Any, make_change: MakeChange
 ) -> None:
     first = make_change("p", 0, "packed")

@@ -29,7 +29,7 @@ class SlowStore(MemoryStore):
         return await super().commit(commits)
 
 
-async def test_what_arrives_while_a_batch_is_on_its_way_goes_together(
+async def test_commits_that_arrive_while_a_batch_is_being_written_are_batched_together(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     slow = SlowStore(store)
@@ -70,7 +70,7 @@ async def test_a_conflict_is_reported_to_its_caller_only(store: MemoryStore, mak
     assert sum(isinstance(outcome, Committed) for outcome in outcomes) == 7
 
 
-async def test_a_commit_that_no_store_would_take_does_not_fail_its_neighbours(
+async def test_an_invalid_commit_does_not_fail_the_other_commits_of_its_batch(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     slow = SlowStore(store)
@@ -114,7 +114,7 @@ async def test_when_too_many_wait_the_next_one_waits_outside(
     assert len(await asyncio.gather(*callers)) == 10
 
 
-async def test_closing_finishes_what_waits_and_takes_nothing_more(
+async def test_closing_completes_waiting_commits_and_refuses_new_ones_with_store_unavailable(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     slow = SlowStore(store)
@@ -139,7 +139,9 @@ async def test_each_caller_receives_store_unavailable_when_the_store_is_unavaila
     assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
 
 
-async def test_alone_a_commit_goes_straight_to_the_store(store: MemoryStore, make_commit: MakeCommit) -> None:
+async def test_the_direct_committer_sends_a_commit_straight_to_the_store(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
     assert isinstance(await DirectCommitter(store).commit(make_commit("p", 0, "packed")), Committed)
 
 
@@ -176,7 +178,7 @@ async def test_when_the_engine_is_torn_down_no_caller_is_left_waiting(
     assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
 
 
-async def test_many_at_once_have_an_outcome_each_and_wait_outside_like_everybody(
+async def test_commit_all_returns_one_outcome_per_commit_and_respects_the_batch_limit(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     group = GroupCommit(store, max_batch=3, max_waiting=4)
@@ -224,7 +226,7 @@ async def quiet_group(store: Noting, make_commit: MakeCommit) -> GroupCommit:
     return group
 
 
-async def test_who_finds_nothing_under_way_goes_to_the_store_itself(
+async def test_a_commit_to_an_idle_group_is_sent_to_the_store_in_the_task_of_the_caller(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     noting = Noting(store)
@@ -240,7 +242,7 @@ async def test_who_finds_nothing_under_way_goes_to_the_store_itself(
     assert group.tally.commits == 4
 
 
-async def test_who_comes_while_another_is_at_the_store_itself_goes_with_the_next_batch(
+async def test_commits_that_arrive_during_a_direct_commit_share_the_next_batch(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     noting = Noting(store)
@@ -257,7 +259,7 @@ async def test_who_comes_while_another_is_at_the_store_itself_goes_with_the_next
     assert noting.batches == [1, 7, 8], "Callers that come together are gathered from then on."
 
 
-async def test_who_gives_up_at_the_store_itself_does_not_hold_up_the_others(
+async def test_a_caller_cancelled_during_its_direct_commit_does_not_block_other_callers(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     noting = Noting(store)
@@ -271,7 +273,7 @@ async def test_who_gives_up_at_the_store_itself_does_not_hold_up_the_others(
     assert isinstance(await group.commit(make_commit("c", 0, "packed")), Committed)
 
 
-async def test_closing_waits_for_who_is_at_the_store_itself(
+async def test_closing_waits_for_a_direct_commit_in_progress(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     noting = Noting(store)

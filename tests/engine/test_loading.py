@@ -76,7 +76,7 @@ async def test_an_unavailable_store_fails_all_waiting_loads_and_the_next_one_is_
     assert (await loads.load([key(1)]))[0] is not None
 
 
-async def test_one_who_gives_up_does_not_disturb_the_others(store: Asked) -> None:
+async def test_a_cancelled_caller_does_not_affect_the_other_callers_of_a_group_load(store: Asked) -> None:
     loads = GroupLoad(lambda: store)
     first, second = (asyncio.create_task(loads.load([key(n)])) for n in (1, 2))
     await asyncio.sleep(0)

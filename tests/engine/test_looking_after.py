@@ -105,7 +105,7 @@ async def test_no_loop_ends_because_another_fails(store: MemoryStore) -> None:
     assert loops[0].health().failures_in_a_row > 1
 
 
-async def test_what_has_ended_is_kept_as_long_as_its_kind_is_kept(
+async def test_an_ended_record_is_removed_after_the_retention_time_of_its_kind(
     store: MemoryStore, clock: Any, make_change: MakeChange, parcel: Any
 ) -> None:
     catalogue = catalogue_of([parcel])
@@ -167,7 +167,7 @@ async def test_the_clock_resyncs_when_a_claim_shows_that_the_clock_of_the_store_
     assert await estimate.now() == beginning + timedelta(seconds=1_800)
 
 
-async def test_the_clock_never_goes_back(store: MemoryStore) -> None:
+async def test_the_store_clock_never_moves_backwards(store: MemoryStore) -> None:
     ticks = [0.0]
     estimate = StoreClock(store, resync_s=5, monotonic=lambda: ticks[0])
     ticks[0] = 1.0

@@ -77,7 +77,9 @@ async def test_a_failed_delivery_is_retried_with_backoff_and_its_error_is_record
     assert reasons == ["OSError: no bell"] * 3
 
 
-async def test_what_a_courier_took_and_lost_is_delivered_by_another(post: MemoryStore, clock: Any) -> None:
+async def test_a_message_whose_delivery_was_interrupted_is_delivered_again_after_its_deadline(
+    post: MemoryStore, clock: Any
+) -> None:
     await write(post)
 
     async def dies(_: bytes) -> None:
@@ -127,7 +129,9 @@ async def test_a_process_takes_only_topics_that_it_can_deliver(post: MemoryStore
     assert (await message(post)).state == "waiting"
 
 
-async def test_a_courier_whose_store_goes_away_loses_nothing(post: MemoryStore, clock: Any) -> None:
+async def test_a_delivery_during_an_outage_of_the_store_loses_no_message(
+    post: MemoryStore, clock: Any
+) -> None:
     await write(post)
 
     class Away:

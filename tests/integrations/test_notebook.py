@@ -157,7 +157,7 @@ def job(**facts: Any) -> JobView:
     return JobView(**{**known, "created_at": NOW, "updated_at": NOW, **facts})
 
 
-def test_what_users_write_is_escaped() -> None:
+def test_html_in_the_description_of_a_job_is_escaped() -> None:
     page = ProgressTable([job(description="<script>alert(1)</script>")])._repr_html_()
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
@@ -166,7 +166,9 @@ def test_what_users_write_is_escaped() -> None:
 @pytest.mark.parametrize(
     ("done", "total", "share"), [(2, 8, "25%"), (9, 8, "100%"), (None, 8, ""), (2, None, ""), (2, 0, "")]
 )
-def test_the_bar_shows_what_the_handler_reports(done: float | None, total: float | None, share: str) -> None:
+def test_the_progress_bar_shows_the_progress_that_the_handler_reports(
+    done: float | None, total: float | None, share: str
+) -> None:
     progress = Progress(done=done, total=total, message="halfway")
     attempt = AttemptView(id="1", shard=1, index=1, state="LEASED", created_at=NOW, progress=progress)
     table = ProgressTable([job(attempts=(attempt,))])

@@ -143,7 +143,7 @@ async def test_there_are_more_workers_when_there_is_more_to_do(crew: Crew) -> No
     assert await keeper.gone() == 0
 
 
-async def test_new_code_comes_one_after_the_other_and_nothing_is_lost(crew: Crew) -> None:
+async def test_the_supervisor_replaces_every_worker_on_sighup_and_jobs_still_complete(crew: Crew) -> None:
     keeper = await pool(crew, "--workers", "2", "--slots", "1")
     before = await spawned(crew, keeper, 2)
     await crew.until(lambda: all(map(alive, before)), "both live")

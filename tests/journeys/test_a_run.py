@@ -25,7 +25,7 @@ async def reported(crew: Crew, run_id: str) -> RunView:
 
 
 @stores("sqlite")
-async def test_a_run_outlives_the_worker_that_looks_after_it(crew: Crew) -> None:
+async def test_a_run_succeeds_after_the_worker_that_processed_it_is_killed(crew: Crew) -> None:
     runs = crew.il.here.runs
     runs.prompt = False  # whoever submits goes away: the workers look after the run
     anna = await crew.ready("anna")

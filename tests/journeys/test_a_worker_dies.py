@@ -19,7 +19,7 @@ HOLDS = 5
 
 
 @stores("postgres")  # test_cancel_and_timeouts.py plays on the others as well
-async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(crew: Crew) -> None:
+async def test_the_next_worker_continues_from_the_checkpoint_of_a_killed_worker(crew: Crew) -> None:
     anna = await crew.ready("anna")
     made = await crew.il.submit(errands.stepwise, steps=4, stuck_after=2)
     await crew.sees(
@@ -106,7 +106,7 @@ async def test_a_job_that_kills_each_of_its_workers_ends_as_lost_and_is_counted(
 
 
 @stores("sqlite")
-async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_comes_back(crew: Crew) -> None:
+async def test_a_worker_frozen_past_its_lease_changes_no_attempt_or_result_after_the_thaw(crew: Crew) -> None:
     anna = await crew.start("anna")
     made = await crew.il.submit(errands.held, "errand")
     await crew.noted("errand began 1")

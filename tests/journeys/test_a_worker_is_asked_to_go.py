@@ -157,7 +157,7 @@ async def _was_given_back(crew: Crew, made: JobHandle) -> None:
     assert releases == ["shutdown"]
 
 
-async def test_what_a_leaving_worker_has_saved_is_where_the_next_one_begins(crew: Crew) -> None:
+async def test_the_next_worker_continues_from_the_checkpoint_of_a_worker_that_shut_down(crew: Crew) -> None:
     anna = await crew.start("anna")
     made = await crew.il.submit(errands.stepwise, steps=4, stuck_after=2)
     await crew.noted("stepwise 2")

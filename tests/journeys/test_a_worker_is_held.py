@@ -63,7 +63,7 @@ async def test_a_worker_is_in_the_books_from_its_start_to_its_end(crew: Crew) ->
 
 
 @stores("sqlite")
-async def test_a_paused_worker_finishes_what_it_has_and_takes_nothing_new(crew: Crew) -> None:
+async def test_a_paused_worker_finishes_its_job_and_claims_no_new_one(crew: Crew) -> None:
     _, view = await supervised(crew)
     first = await crew.il.submit(errands.held, "first")
     await crew.noted("first")
@@ -78,7 +78,7 @@ async def test_a_paused_worker_finishes_what_it_has_and_takes_nothing_new(crew: 
     assert (await crew.ended(second.id)).state == "COMPLETED"
 
 
-async def test_a_paused_worker_gives_back_what_it_has_when_that_is_wanted(crew: Crew) -> None:
+async def test_a_worker_paused_with_give_back_releases_its_job_without_counting_a_loss(crew: Crew) -> None:
     _, view = await supervised(crew)
     made = await crew.il.submit(errands.polite)
     await crew.noted("polite")
@@ -105,7 +105,7 @@ async def test_a_terminated_worker_is_gone_with_its_work_although_nothing_in_it_
     assert (job.losses, crew.count("deaf")) == (0, 1)
 
 
-async def test_a_worker_that_ignores_every_signal_is_terminated_with_what_it_has_started(crew: Crew) -> None:
+async def test_a_worker_that_ignores_every_signal_is_terminated_with_its_child_process(crew: Crew) -> None:
     worker, view = await supervised(crew)
     made = await crew.il.submit(errands.stubborn, "stubborn")
     child = int((await crew.noted("stubborn began")).split()[-1])
@@ -128,7 +128,7 @@ async def test_a_worker_that_ignores_every_signal_is_terminated_with_what_it_has
     await again.gone()
 
 
-async def test_a_worker_that_only_does_what_there_is_can_be_held_as_well(crew: Crew) -> None:
+async def test_a_burst_worker_can_be_paused_and_resumed(crew: Crew) -> None:
     made = await crew.il.submit(errands.held, "only")
     worker = await crew.start("anna", "--burst")
     await crew.noted("only began")
@@ -147,7 +147,9 @@ async def test_a_worker_that_only_does_what_there_is_can_be_held_as_well(crew: C
     assert (await seen(crew, "anna", "COMPLETED")).processed == 2
 
 
-async def test_a_worker_whose_event_loop_is_blocked_is_alive_and_can_be_terminated(crew: Crew) -> None:
+async def test_a_worker_whose_event_loop_is_blocked_sends_heartbeats_and_can_be_terminated(
+    crew: Crew,
+) -> None:
     worker, view = await supervised(crew)
     made = await crew.il.submit(errands.compute, "computing")
     await crew.noted("computing began")
@@ -163,7 +165,7 @@ async def test_a_worker_whose_event_loop_is_blocked_is_alive_and_can_be_terminat
     assert job.losses == 0
 
 
-async def test_a_drained_worker_finishes_what_it_has_and_goes(crew: Crew) -> None:
+async def test_a_drained_worker_finishes_its_job_and_exits_with_code_0(crew: Crew) -> None:
     worker, view = await supervised(crew)
     made = await crew.il.submit(errands.held, "last")
     await crew.noted("last")

@@ -148,7 +148,7 @@ async def test_an_attempt_that_takes_too_long_is_stopped_and_tried_again(crew: C
     assert {attempt.lease.state for attempt in view.attempts if attempt.lease} == {"REVOKED"}
 
 
-async def test_a_job_that_takes_too_long_is_stopped_whatever_its_attempts_are_at(crew: Crew) -> None:
+async def test_a_job_that_exceeds_its_job_timeout_is_canceled_despite_remaining_retries(crew: Crew) -> None:
     await crew.start("anna")
     made = await crew.il.submit(errands.polite.options(job_timeout_s=TOO_LONG_S, retries=5))
     await crew.noted("polite began 1")

@@ -15,7 +15,9 @@ EACH = pick(30, 100)
 BEFORE, DURING, AFTER = range(EACH), range(EACH, 2 * EACH), range(2 * EACH, 3 * EACH)
 
 
-async def test_the_old_worker_goes_while_the_new_one_of_the_same_name_runs(crew: Crew) -> None:
+async def test_an_old_worker_shuts_down_without_losing_jobs_while_a_new_one_of_its_name_runs(
+    crew: Crew,
+) -> None:
     old = await crew.start("web-1", "--slots", "4")
     long = await crew.il.submit(errands.stepwise.options(priority=10), steps=3, stuck_after=2)
     await crew.il.submit_many([errands.jot_slowly.spec(number) for number in BEFORE])
@@ -78,7 +80,7 @@ async def test_two_versions_on_one_queue_lose_nothing(crew: Crew) -> None:
     await versions.each_does_its_own(crew, crew.il, "")
 
 
-async def test_a_job_of_a_task_that_no_worker_has_waits_for_one_that_has_it(crew: Crew) -> None:
+async def test_a_job_whose_task_no_worker_has_waits_until_a_worker_with_that_task_starts(crew: Crew) -> None:
     """Whoever submits is rolled out before the workers are."""
     await crew.ready("old", module=versions.OLD)
     (early,) = await crew.il.submit_many([versions.spec("app.add", 1)])

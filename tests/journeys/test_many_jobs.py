@@ -105,7 +105,7 @@ async def _outlast_a_lease(crew: Crew, *ids: str) -> None:
 
 
 @stores("sqlite")
-async def test_sixty_four_who_submit_at_once_with_one_request_id_make_one_job(crew: Crew) -> None:
+async def test_sixty_four_concurrent_submissions_with_one_request_id_create_one_job(crew: Crew) -> None:
     others = [Interlock(crew.url, actor=f"submitter {number}") for number in range(7)]
     for other in others:
         await other.open()

@@ -94,7 +94,7 @@ async def test_a_killed_worker_interrupts_it_and_another_continues_to_the_same_a
     assert await sound(crew) == []
 
 
-async def test_it_is_paused_between_two_steps_and_resumed_on_another_worker(crew: Crew) -> None:
+async def test_a_simulation_is_paused_between_two_steps_and_resumed_on_another_worker(crew: Crew) -> None:
     anna = await ready(crew)
     flu = await crew.il.simulations.start(courses.counting, run_id="flu", seed=3, hold_at=10)
     await crew.noted("held flu")
@@ -113,7 +113,7 @@ async def test_it_is_paused_between_two_steps_and_resumed_on_another_worker(crew
     assert crew.notes.count("begins flu after 10") == 1
 
 
-async def test_a_worker_that_has_to_go_gives_it_back_and_another_continues_by_itself(crew: Crew) -> None:
+async def test_a_simulation_completes_without_a_resume_when_its_worker_shuts_down(crew: Crew) -> None:
     anna = await ready(crew)
     await crew.il.simulations.start(courses.counting, run_id="flu", seed=3, hold_at=10)
     await crew.noted("held flu")
@@ -126,7 +126,7 @@ async def test_a_worker_that_has_to_go_gives_it_back_and_another_continues_by_it
     assert (done.execution, crew.count("begins flu")) in ((1, 2), (1, 1))
 
 
-async def test_one_long_step_never_looks_dead(crew: Crew) -> None:
+async def test_a_simulation_sends_heartbeats_during_one_long_step(crew: Crew) -> None:
     await ready(crew)
     await crew.il.simulations.start(courses.counting, run_id="flu", seed=3, hold_at=2)
     await crew.noted("held flu")
@@ -189,7 +189,7 @@ async def crew_there(
     await crew.close()
 
 
-async def test_redis_is_killed_under_load_and_every_simulation_comes_to_its_answer(
+async def test_every_simulation_completes_with_its_result_after_redis_is_killed_under_load(
     crew_there: tuple[Crew, Server],
 ) -> None:
     crew, server = crew_there

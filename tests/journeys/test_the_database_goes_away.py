@@ -36,7 +36,7 @@ async def crew_there(tmp_path: Path, server: Server) -> AsyncIterator[Crew]:
     await crew.close()
 
 
-async def test_workers_go_on_by_themselves_after_the_server_was_killed(
+async def test_workers_complete_every_job_without_a_restart_after_a_kill_of_the_database_server(
     crew_there: Crew, server: Server
 ) -> None:
     crew = crew_there

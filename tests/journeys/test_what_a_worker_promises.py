@@ -79,7 +79,7 @@ def _at(line: dict[str, str]) -> datetime:
     return datetime.fromisoformat(line["timestamp"])
 
 
-async def test_a_follower_of_the_store_sees_when_a_task_is_completed(crew: Crew) -> None:
+async def test_a_subscriber_of_the_store_is_notified_when_a_job_completes(crew: Crew) -> None:
     store = crew.il.here.store
     await crew.ready("anna")
     cursor = await store.latest()

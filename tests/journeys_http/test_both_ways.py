@@ -37,7 +37,7 @@ async def test_one_job_from_submit_to_done(crew: Crew, client: Interlock) -> Non
     assert await crew.faults() == []
 
 
-async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(
+async def test_the_next_worker_continues_from_the_checkpoint_of_a_killed_worker(
     crew: Crew, client: Interlock
 ) -> None:
     anna = await crew.ready("anna")
@@ -62,7 +62,9 @@ async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(
     assert await crew.faults() == []
 
 
-async def test_a_worker_that_has_to_go_gives_its_work_back(crew: Crew, client: Interlock) -> None:
+async def test_a_worker_releases_its_job_on_sigterm_without_counting_a_loss(
+    crew: Crew, client: Interlock
+) -> None:
     anna = await crew.start("anna")
     made = await client.submit(errands.polite)
     await crew.noted("polite began 1")
@@ -81,7 +83,7 @@ async def test_a_worker_that_has_to_go_gives_its_work_back(crew: Crew, client: I
 
 
 @pytest.mark.long
-async def test_a_worker_that_waits_for_work_goes_at_once(crew: Crew, client: Interlock) -> None:
+async def test_an_idle_worker_exits_with_code_0_on_sigterm(crew: Crew, client: Interlock) -> None:
     anna = await crew.ready("anna")
     assert await (await client.submit(errands.jot, 1)).result(timeout_s=PROGRAM_S) == 1
 

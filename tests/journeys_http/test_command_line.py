@@ -119,7 +119,9 @@ async def _preview(person: Person) -> str:
     return shown
 
 
-async def test_what_is_refused_is_reported_in_the_same_words(served: Served, person: Person) -> None:
+async def test_errors_of_a_server_are_printed_with_their_reason_and_exit_code_2(
+    served: Served, person: Person
+) -> None:
     told = await person.says("job", "show", "j_0123456789ab", code=2)
     assert told.startswith("Error: There is no job j_0123456789ab.")
     assert "did you mean" in (await person.says("job", "list", "state:fialed", code=2)).lower()
@@ -129,7 +131,7 @@ async def test_what_is_refused_is_reported_in_the_same_words(served: Served, per
     assert "token" in await stranger.says("job", "list", code=2)
 
 
-async def test_what_only_the_database_can_do_is_not_done_through_a_server() -> None:
+async def test_a_command_that_needs_the_database_refuses_the_url_of_a_server() -> None:
     told = await Person(NOWHERE, "").tells("db", "status", "--store", NOWHERE, code=2)
     assert "is a server, and this command needs the database itself" in told
 
@@ -169,7 +171,7 @@ async def test_a_worker_without_a_token_prints_the_error_and_exits_with_code_2(s
     assert any("The request has no token" in line for line in anna.words)
 
 
-async def test_a_burst_through_a_server_waits_for_what_is_to_be_tried_again(served: Served) -> None:
+async def test_a_burst_worker_of_a_server_waits_for_the_retry_of_a_failed_job(served: Served) -> None:
     made = await served.il.submit(errands.at_second_try)
     anna = await served.start("anna", "--burst")
     assert await anna.gone() == 0

@@ -50,7 +50,7 @@ async def test_a_parent_waits_for_its_children_where_there_is_only_one_slot(
 
 
 @pytest.mark.long
-async def test_what_a_parent_has_spent_before_and_after_it_waited_is_added_up(
+async def test_the_tree_cost_adds_the_spending_of_a_parent_before_and_after_its_wait_for_children(
     crew: Crew, client: Interlock
 ) -> None:
     await crew.start("anna", "--slots", "1")  # the children begin when it waits for them

@@ -97,7 +97,7 @@ def test_a_lost_attempt_is_stale_and_no_failure(state: AttemptState, lost: Any, 
     assert (gone.state, gone.data.accepted) == (STALE, None)
 
 
-def test_a_stale_attempt_believes_no_late_completion(refusal: Refuse) -> None:
+def test_a_stale_attempt_refuses_a_late_completion_as_terminal(refusal: Refuse) -> None:
     """S2-31"""
     for succeeded in (True, False):
         assert refusal(ATTEMPT, STALE, Attempt(), Completed(succeeded=succeeded)).kind is Refusal.TERMINAL
@@ -114,12 +114,16 @@ def test_a_cancel_moves_an_attempt_to_cancel_requested_and_arms_the_cancel_deadl
 
 
 @pytest.mark.parametrize("state", UNLEASED)
-def test_what_has_no_lease_is_canceled_at_once(state: AttemptState, follow: Follow) -> None:
+def test_an_attempt_without_a_lease_is_canceled_without_waiting_for_a_runner(
+    state: AttemptState, follow: Follow
+) -> None:
     """S2-32, R23"""
     assert follow(ATTEMPT, state, Attempt(), cancel, withdraw).state is CANCELED
 
 
-def test_what_was_only_granted_is_canceled_with_its_lease(follow: Follow, refusal: Refuse) -> None:
+def test_an_attempt_that_was_only_granted_is_canceled_when_its_lease_is_revoked(
+    follow: Follow, refusal: Refuse
+) -> None:
     """R24"""
     ended = follow(ATTEMPT, LEASED, Attempt(), cancel, lease_revoked)
     assert ended.state is CANCELED
@@ -173,7 +177,7 @@ def test_an_unacknowledged_attempt_accepts_no_report(state: AttemptState, refusa
         assert refusal(ATTEMPT, state, Attempt(), said).kind is Refusal.NOT_ALLOWED
 
 
-def test_only_what_is_queued_can_be_granted(refusal: Refuse) -> None:
+def test_only_a_queued_attempt_can_be_granted(refusal: Refuse) -> None:
     for state in AttemptState:
         if state is not QUEUED:
             refusal(ATTEMPT, state, Attempt(), grant)

@@ -83,7 +83,7 @@ STATE_PAIRS = {
 }
 
 
-def test_the_attempt_is_the_one_that_the_documents_describe(
+def test_the_attempt_table_matches_the_specification(
     differences: Callable[..., tuple[str, ...]],
 ) -> None:
     assert differences("attempt", **DOCUMENTED) == ()

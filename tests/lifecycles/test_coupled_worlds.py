@@ -196,7 +196,7 @@ def test_no_record_can_be_sent_round_in_circles(name: str) -> None:
         assert start not in reached, f"couplings alone can bring a {name} from {start} back to {start}"
 
 
-def test_what_merely_stays_passes_nothing_on_to_what_merely_stays() -> None:
+def test_couplings_between_steps_that_stay_are_never_chained() -> None:
     """… and a chain of steps that move nothing is at most two long; down a tree, as deep as the tree."""
     staying = [c for c in COUPLINGS if c.holding and c.to != "each of its children"]
     assert staying
@@ -232,7 +232,7 @@ def test_a_job_that_is_lost_too_often_fails_and_its_run_with_it(world: Callable[
     ("event", "target"),
     [("error_unrecoverable", "FAILED"), ("supervisor_timeout", "TERMINATED")],
 )
-def test_a_job_whose_workers_die_is_not_tried_for_ever(
+def test_a_job_whose_workers_die_fails_when_its_loss_budget_is_used_up(
     event: str, target: str, world: Callable[..., World]
 ) -> None:
     """R20: a worker that crashes or falls silent is an infrastructure loss like an expired lease, and the

@@ -206,7 +206,7 @@ def test_dependents_of_a_required_job_that_failed_are_canceled() -> None:
     assert any("job.cancel" in consequences(failed, now) for now in slow)
 
 
-def test_a_worker_that_is_exhausted_gives_back_what_it_holds() -> None:
+def test_a_worker_that_is_out_of_resources_releases_its_leases() -> None:
     """S0-29: paused, and its resources are released."""
     paused = step("worker", "RUNNING", "resources_exhausted", "PAUSED")
     assert [sent for now in EVERYTHING for sent in consequences(paused, now) if sent.startswith("lease.")]

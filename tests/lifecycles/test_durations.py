@@ -51,7 +51,7 @@ def faults_of(**changed: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("setting", "seconds"), DEFAULTS.items())
-def test_a_default_is_the_one_that_was_decided(setting: str, seconds: float) -> None:
+def test_every_default_duration_has_its_specified_value(setting: str, seconds: float) -> None:
     assert getattr(Durations(), setting) == seconds
 
 

@@ -77,7 +77,7 @@ def test_a_job_that_ended_before_it_ran_was_never_started(follow: Follow) -> Non
 
 
 @pytest.mark.parametrize("stop", [Cancel, Timeout])
-def test_a_running_job_stops_what_is_active_before_it_is_canceled(
+def test_a_running_job_is_canceled_only_after_its_active_attempts_have_stopped(
     stop: type[Cancel | Timeout], follow: Follow
 ) -> None:
     """S0-19, S2-32"""
@@ -139,7 +139,7 @@ def test_a_job_that_has_ended_never_moves(
         refusal(JOB, ended, STARTED, occurrence)
 
 
-def test_what_is_not_allowed_of_a_job_names_what_is() -> None:
+def test_the_refusal_of_a_job_transition_names_the_allowed_states() -> None:
     """S0-12"""
     refused = JOB.toward(SUBMITTED, RUNNING)
     assert isinstance(refused, Refused)

@@ -42,7 +42,7 @@ REFUSED = [
 ]
 
 
-def test_the_job_is_the_one_that_the_documents_describe(differences: Callable[..., tuple[str, ...]]) -> None:
+def test_the_job_table_matches_the_specification(differences: Callable[..., tuple[str, ...]]) -> None:
     assert differences("job", **DOCUMENTED) == ()
 
 
@@ -51,7 +51,7 @@ def test_no_change_of_the_job_table_goes_unnoticed(unnoticed: Callable[..., tupl
 
 
 @pytest.mark.parametrize(("source", "target"), REFUSED)
-def test_what_is_forbidden_to_a_job_is_refused(source: str, target: str) -> None:
+def test_a_forbidden_job_transition_is_refused_with_status_409(source: str, target: str) -> None:
     refused = JOB.toward(JOB.state(source), JOB.state(target))
     assert isinstance(refused, Refused)
     assert refused.error().status == 409

@@ -116,7 +116,9 @@ def test_a_dead_lease_is_not_moved_by_the_orchestrator_either(state: LeaseState,
 
 
 @pytest.mark.parametrize("said", ["heartbeat", "complete", "cancel_ack"])
-def test_nothing_but_an_acknowledgement_is_believed_before_one(said: str, refusal: Refuse) -> None:
+def test_an_unacknowledged_lease_refuses_heartbeats_completions_and_cancel_acknowledgements(
+    said: str, refusal: Refuse
+) -> None:
     """S2-31: Complete and CancelAck only under an ACTIVE lease; a heartbeat extends no window."""
     asked = msgspec.structs.replace(GRANT, cancel_requested=True)
     refused = refusal(LEASE, GRANTED, asked, messages()[said])
@@ -124,7 +126,7 @@ def test_nothing_but_an_acknowledgement_is_believed_before_one(said: str, refusa
     assert "acknowledge it first" in refused.why
 
 
-def test_an_acknowledgement_that_comes_twice_changes_and_extends_nothing(
+def test_a_repeated_acknowledgement_is_ignored_and_does_not_extend_the_lease(
     follow: Follow, refusal: Refuse
 ) -> None:
     first = follow(LEASE, GRANTED, GRANT, messages(seconds=1)["ack"])
@@ -132,7 +134,7 @@ def test_an_acknowledgement_that_comes_twice_changes_and_extends_nothing(
     assert refusal(LEASE, ACTIVE, first.data, messages(seconds=50)["ack"]).kind is Refusal.IGNORED
 
 
-def test_a_completion_that_comes_twice_is_refused_the_second_time(follow: Follow, refusal: Refuse) -> None:
+def test_a_repeated_completion_is_refused_as_already_there(follow: Follow, refusal: Refuse) -> None:
     """S2-31; R28 replays the answer where answers are kept, the lease itself changes nothing."""
     done = follow(LEASE, ACTIVE, HELD, messages()["complete"])
     assert done.state is COMPLETED
@@ -197,7 +199,7 @@ def test_a_lease_ends_at_the_moment_it_runs_out_and_not_before(
 
 
 @pytest.mark.parametrize("state", LIVE)
-def test_a_lease_whose_holder_is_dead_is_lost_at_once(
+def test_a_lease_whose_runner_is_lost_expires_at_once(
     state: LeaseState, follow: Follow, refusal: Refuse
 ) -> None:
     """R20: and if the dead one speaks after all, it is stale."""
@@ -206,7 +208,7 @@ def test_a_lease_whose_holder_is_dead_is_lost_at_once(
     assert "stale" in refusal(LEASE, EXPIRED, lost.data, messages()["complete"]).why
 
 
-def test_a_heartbeat_counts_from_the_moment_it_came(follow: Follow) -> None:
+def test_a_heartbeat_extends_the_lease_from_the_time_of_the_heartbeat(follow: Follow) -> None:
     renewed = follow(LEASE, ACTIVE, HELD, messages(seconds=7)["heartbeat"])
     assert renewed.data == msgspec.structs.replace(HELD, expires_at=after(7 + TTL))
     assert [deadline.setting for deadline in renewed.steps[0].arms] == ["lease_ttl_s"]
@@ -222,6 +224,6 @@ def test_each_live_state_has_its_own_limit() -> None:
 
 
 @pytest.mark.parametrize("state", LIVE)
-def test_a_runner_that_has_to_go_gives_its_lease_back(state: LeaseState, follow: Follow) -> None:
+def test_a_lease_that_its_runner_releases_is_revoked(state: LeaseState, follow: Follow) -> None:
     """R13"""
     assert follow(LEASE, state, GRANT, messages()["release"]).state is REVOKED

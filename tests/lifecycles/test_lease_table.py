@@ -45,7 +45,7 @@ STATE_PAIRS = {
 }  # S2-30, all of it
 
 
-def test_the_lease_is_the_one_that_the_documents_describe(
+def test_the_lease_table_matches_the_specification(
     differences: Callable[..., tuple[str, ...]],
 ) -> None:
     assert differences("lease", **DOCUMENTED) == ()

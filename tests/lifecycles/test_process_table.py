@@ -56,7 +56,7 @@ NAMED_EVENTS = {
 }
 
 
-def test_the_process_is_the_one_that_the_documents_describe(
+def test_the_process_table_matches_the_specification(
     differences: Callable[..., tuple[str, ...]],
 ) -> None:
     assert differences("process", **DOCUMENTED) == ()
@@ -66,6 +66,6 @@ def test_no_change_of_the_process_table_goes_unnoticed(unnoticed: Callable[..., 
     assert unnoticed("process", **DOCUMENTED) == ()
 
 
-def test_a_process_knows_every_event_that_the_document_names() -> None:
+def test_the_process_table_has_every_event_that_the_specification_names() -> None:
     ours = {"soft_deadline", "shutdown_deadline", "task_ended"}  # R13, S1-7, S1-21
     assert {event.name for event in PROCESS.events} == NAMED_EVENTS | ours

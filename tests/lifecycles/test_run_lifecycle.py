@@ -71,7 +71,7 @@ def test_the_outcome_stays_readable_after_the_report(
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_an_outcome_is_not_changed_by_whatever_comes_late(
+def test_a_late_event_does_not_change_the_outcome_of_a_run(
     outcome: RunState, each_event: Callable[[str], list[Any]]
 ) -> None:
     """R22, R27: what is still active can no longer change the run."""

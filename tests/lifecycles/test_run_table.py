@@ -83,7 +83,7 @@ STATE_PAIRS = {
 }
 
 
-def test_the_run_is_the_one_that_the_documents_describe(differences: Callable[..., tuple[str, ...]]) -> None:
+def test_the_run_table_matches_the_specification(differences: Callable[..., tuple[str, ...]]) -> None:
     assert differences("run", **DOCUMENTED) == ()
 
 

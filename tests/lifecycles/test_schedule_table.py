@@ -39,11 +39,11 @@ LATER = AT + timedelta(hours=1)
 WAITING = Schedule(next_at=LATER, due_at=LATER)
 
 
-def test_the_schedule_is_the_one_that_was_meant(differences: Callable[..., tuple[str, ...]]) -> None:
+def test_the_schedule_table_matches_its_specification(differences: Callable[..., tuple[str, ...]]) -> None:
     assert differences("schedule", **MEANT) == ()
 
 
-def test_a_timer_that_comes_too_early_moves_nothing() -> None:
+def test_a_due_timer_before_its_time_or_outside_the_active_state_is_refused() -> None:
     early = SCHEDULE.decide(ACTIVE, WAITING, Due(at=AT, next_at=LATER, due_at=LATER))
     assert isinstance(early, Refused)
     assert "it is not due yet" in early.sentence
@@ -66,7 +66,7 @@ def test_a_fire_is_counted_and_moves_the_schedule_on() -> None:
     )
 
 
-def test_a_pause_forgets_the_next_fire_and_keeps_what_waits() -> None:
+def test_a_pause_clears_the_next_fire_time_and_keeps_the_waiting_fires() -> None:
     paused = SCHEDULE.decide(ACTIVE, replace(WAITING, waiting=(AT,)), Pause(at=AT))
     assert isinstance(paused, Moved)
     assert paused.data == Schedule(waiting=(AT,))

@@ -165,7 +165,7 @@ def test_a_heartbeat_counts_only_while_running(state: SimulationState, refusal: 
 
 
 @pytest.mark.parametrize("state", [state for state in SimulationState if state is not RUNNING])
-def test_what_does_not_run_cannot_be_paused_and_the_refusal_names_its_state(
+def test_a_simulation_that_is_not_running_refuses_a_pause_with_its_state_and_status_409(
     state: SimulationState, refusal: Refuse
 ) -> None:
     """S4-9"""

@@ -45,7 +45,7 @@ STATE_PAIRS = {
 }
 
 
-def test_the_simulation_is_the_one_that_the_documents_describe(
+def test_the_simulation_table_matches_the_specification(
     differences: Callable[..., tuple[str, ...]],
 ) -> None:
     assert differences("simulation", **DOCUMENTED) == ()
@@ -61,7 +61,7 @@ def test_no_change_of_the_simulation_table_goes_unnoticed(unnoticed: Callable[..
     assert unnoticed("simulation", **DOCUMENTED) == ()
 
 
-def test_its_worker_brings_whatever_moves_a_running_simulation_on() -> None:
+def test_the_events_that_advance_a_simulation_are_sent_by_its_worker() -> None:
     """S4-7, S4-9"""
     brought = ("start", "resume", "heartbeat", "pause", "complete", "fail")
     assert {SIMULATION.event(name).by for name in brought} == {Owner.WORKER}

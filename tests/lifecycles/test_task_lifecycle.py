@@ -82,7 +82,7 @@ def test_a_task_that_loses_its_lease_is_abandoned(follow: Follow) -> None:
     assert follow(TASK, PROCESSING, LEASED, LeaseExpired()).state is ABANDONED
 
 
-def test_a_shutdown_during_processing_reports_what_there_is(follow: Follow) -> None:
+def test_a_shutdown_during_processing_reports_the_partial_output(follow: Follow) -> None:
     moved = follow(TASK, PROCESSING, LEASED, ShutdownRequested(at=SOON, partial={"half": True}))
     assert moved.state is REPORTING
     assert moved.data.interrupted
@@ -116,7 +116,7 @@ def test_a_task_that_is_processed_holds_a_lease_that_reaches_into_the_future(fol
     assert TASK.broken(PROCESSING, msgspec.structs.replace(data, lease_timeout=None)) != ()
 
 
-def test_a_task_that_is_processed_knows_when_it_got_its_lease(follow: Follow) -> None:
+def test_a_task_in_processing_has_the_time_at_which_its_lease_was_acquired(follow: Follow) -> None:
     data = follow(TASK, CLAIMING, TaskData(), ClaimSucceeded(at=AT, ttl_s=120)).data
     assert data.lease_acquired_at == AT
     assert TASK.broken(PROCESSING, msgspec.structs.replace(data, lease_acquired_at=None)) != ()
@@ -171,7 +171,9 @@ def test_each_step_of_a_task_is_taken_whole_or_not_at_all(
         (ShutdownRequested(at=SOON), ABANDONED),
     ],
 )
-def test_a_task_ends_as_what_it_reported(last: Any, ending: TaskState, follow: Follow) -> None:
+def test_a_task_ends_in_the_state_that_matches_its_report(
+    last: Any, ending: TaskState, follow: Follow
+) -> None:
     """R11: also when the output is None, or the error has no words."""
     assert follow(TASK, PROCESSING, LEASED, last, report_succeeded).state is ending
 

@@ -44,7 +44,7 @@ NAMED_EVENTS = {
 }
 
 
-def test_the_task_is_the_one_that_the_documents_describe(differences: Callable[..., tuple[str, ...]]) -> None:
+def test_the_task_table_matches_the_specification(differences: Callable[..., tuple[str, ...]]) -> None:
     assert differences("task", **DOCUMENTED) == ()
 
 
@@ -52,6 +52,6 @@ def test_no_change_of_the_task_table_goes_unnoticed(unnoticed: Callable[..., tup
     assert unnoticed("task", **DOCUMENTED) == ()
 
 
-def test_a_task_knows_every_event_that_the_document_names() -> None:
+def test_the_task_table_has_every_event_that_the_specification_names() -> None:
     ours = {"lease_renewed", "processing_yielded"}  # S1-14, and waiting for children
     assert {event.name for event in TASK.events} == NAMED_EVENTS | ours

@@ -192,7 +192,7 @@ def test_refusals_of_a_worker_are_distinguished_in_order(
         (IDLE, COMPLETED, Refusal.NOT_ALLOWED),
     ],
 )
-def test_a_wanted_state_is_refused_in_the_same_order(
+def test_a_requested_state_is_refused_as_already_there_before_terminal_and_not_allowed(
     source: WorkerState, target: WorkerState, kind: Refusal
 ) -> None:
     """S0-10, S0-12"""
@@ -201,7 +201,7 @@ def test_a_wanted_state_is_refused_in_the_same_order(
     assert refused.kind is kind
 
 
-def test_what_is_not_allowed_names_what_is() -> None:
+def test_the_refusal_of_a_worker_transition_names_the_allowed_states() -> None:
     """S0-12; R9: plain names, as users know them."""
     refused = WORKER.toward(IDLE, PAUSED)
     assert isinstance(refused, Refused)

@@ -56,7 +56,7 @@ FORBIDDEN = [
 ]
 
 
-def test_the_worker_is_the_one_that_the_documents_describe(
+def test_the_worker_table_matches_the_specification(
     differences: Callable[..., tuple[str, ...]],
 ) -> None:
     assert differences("worker", **DOCUMENTED) == ()
@@ -67,7 +67,7 @@ def test_no_change_of_the_worker_table_goes_unnoticed(unnoticed: Callable[..., t
 
 
 @pytest.mark.parametrize(("source", "target"), FORBIDDEN)
-def test_what_is_forbidden_to_a_worker_is_a_conflict(source: str, target: str) -> None:
+def test_a_forbidden_worker_transition_is_refused_with_status_409(source: str, target: str) -> None:
     refused = WORKER.toward(WORKER.state(source), WORKER.state(target))
     assert isinstance(refused, Refused)
     assert refused.error().status == 409

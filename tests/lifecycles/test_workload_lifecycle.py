@@ -49,7 +49,7 @@ DATA = {
 
 @pytest.mark.parametrize("state", BUSY)
 @pytest.mark.parametrize("fault", [None, "no such file"])
-def test_busy_is_checked_before_the_request_is_looked_at(
+def test_a_busy_agent_refuses_valid_and_invalid_workload_requests_as_busy(
     state: WorkloadState, fault: str | None, refusal: Refuse
 ) -> None:
     """R37: a bad request is refused for the same reason as a good one."""
@@ -158,7 +158,7 @@ def test_a_workload_that_stops_by_itself_ends_the_abort(follow: Follow) -> None:
         (FAILED, ErrorSent(workload_id="old")),
     ],
 )
-def test_what_is_left_of_an_old_workload_cannot_touch_a_new_one(
+def test_a_late_event_of_an_old_workload_does_not_change_a_new_workload(
     state: WorkloadState, late: Any, refusal: Refuse
 ) -> None:
     """R38"""

@@ -47,7 +47,7 @@ STATE_PAIRS = {
 }
 
 
-def test_the_workload_is_the_one_that_the_documents_describe(
+def test_the_workload_table_matches_the_specification(
     differences: Callable[..., tuple[str, ...]],
 ) -> None:
     assert differences("workload", **DOCUMENTED) == ()
@@ -72,7 +72,7 @@ def test_only_the_agent_moves_its_workload() -> None:
     assert {s.owner for state in WORKLOAD.states for s in WORKLOAD.steps_at(state)} == {Owner.AGENT}
 
 
-def test_the_wire_knows_the_documented_numbers_and_a_fifth_for_aborted() -> None:
+def test_the_wire_statuses_have_the_specified_numbers_and_5_for_aborted() -> None:
     """S3-11, R41"""
     assert {status.name: int(status) for status in Status} == {
         "READY": 1,

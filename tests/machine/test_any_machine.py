@@ -224,7 +224,7 @@ data_of_any_size = st.lists(st.integers(0, 3), max_size=4).map(tuple)
 
 
 @given(sound_machines(), data_of_any_size)
-def test_the_kernel_means_what_a_naive_reading_of_the_table_means(
+def test_the_kernel_decides_every_event_as_a_naive_reading_of_the_table_does(
     machine: Machine[Spot, Data], data: Data
 ) -> None:
     for spot in machine.states:
@@ -259,7 +259,7 @@ def test_the_steps_of_a_decision_are_a_path_from_the_old_state_to_the_new(
 
 
 @given(sound_machines(), spots)
-def test_what_is_accepted_is_exactly_what_some_data_could_move(
+def test_a_state_accepts_exactly_the_events_with_a_row_that_neither_ignores_nor_refuses(
     machine: Machine[Spot, Data], spot: Spot
 ) -> None:
     by_the_table = {

@@ -220,16 +220,16 @@ def test_the_json_carries_the_fingerprint_and_the_stop_events_and_the_spine() ->
     assert (DOCUMENT["stop"], DOCUMENT["spine"]) == (["write_off"], ["shelf", "out"])
 
 
-def test_the_dictionary_is_what_the_json_shows() -> None:
+def test_the_dictionary_of_a_blueprint_equals_the_json_document() -> None:
     assert json.loads(json.dumps(LOAN.as_dict())) == DOCUMENT
 
 
-def test_what_was_written_can_be_read_back() -> None:
+def test_a_blueprint_reads_back_from_its_json_with_the_same_fingerprint() -> None:
     assert Blueprint.from_json(LOAN.to_json()) == LOAN
     assert Blueprint.from_json(LOAN.to_json().encode()).fingerprint == LOAN.fingerprint
 
 
-def test_a_document_with_only_what_every_machine_has_can_be_read() -> None:
+def test_a_document_with_only_the_required_fields_can_be_read() -> None:
     least = {key: DOCUMENT[key] for key in ("machine", "initial")}
     least["states"] = [{"name": entry["name"], "terminal": entry["terminal"]} for entry in DOCUMENT["states"]]
     least["transitions"] = [

@@ -194,7 +194,7 @@ def faults_of(routes: dict[Any, CouplingRoute], **said: Any) -> str:
     return str(raised.value)
 
 
-def test_what_follows_from_an_event_is_carried_out_to_the_end_in_order() -> None:
+def test_all_consequences_of_an_event_are_applied_in_order() -> None:
     kitchen = Kitchen()
     kitchen.cups.append(Root(CUP.initial))
     assert kitchen.send_to(TAP, kitchen.tap, open_it) is None
@@ -204,7 +204,7 @@ def test_what_follows_from_an_event_is_carried_out_to_the_end_in_order() -> None
     assert kitchen.is_news
 
 
-def test_a_consequence_whose_condition_does_not_hold_is_none() -> None:
+def test_a_consequence_whose_condition_is_false_is_not_applied() -> None:
     kitchen = Kitchen(thirsty=False)
     kitchen.send_to(TAP, kitchen.tap, open_it)
     assert steps(kitchen) == [("", "tap", "open_it")]
@@ -221,7 +221,7 @@ def test_a_refused_event_changes_nothing_and_returns_the_reason() -> None:
     assert (kitchen.taken, kitchen.cups) == (before, [])
 
 
-def test_what_is_meant_for_another_record_is_gathered_with_its_cause() -> None:
+def test_a_coupling_to_another_record_is_collected_with_the_step_that_caused_it() -> None:
     kitchen = Kitchen()
     kitchen.send_to(TAP, kitchen.tap, remove)
     ((coupling, step),) = kitchen.outward

@@ -280,6 +280,6 @@ def test_couplings_are_drawn_with_machines_as_places_and_consequences_as_ways() 
     ]
 
 
-def test_what_goes_up_the_spine_is_a_fact() -> None:
+def test_a_coupling_that_points_up_the_spine_is_drawn_as_a_fact() -> None:
     up = map_of(Couplings([wakes()]), name="night", doc="A night.", spine=[MOTH, LAMP])
     assert [(way.source, way.owner) for way in up.transitions] == [("lamp", "fact")]

@@ -103,7 +103,7 @@ def test_entering_a_state_with_another_deadline_arms_that_one() -> None:
     assert armed(Call.TALKING, ring) == (PATIENCE,)
 
 
-def test_a_deadline_that_neighbours_share_keeps_running() -> None:
+def test_a_transition_between_two_states_with_the_same_deadline_does_not_restart_the_deadline() -> None:
     assert armed(Call.DIALLING, ring) == ()
 
 
@@ -120,11 +120,11 @@ def test_a_row_that_stays_arms_nothing_by_itself() -> None:
     assert armed(Call.TALKING, chat) == ()
 
 
-def test_a_row_that_stays_arms_what_it_names() -> None:
+def test_a_row_that_stays_arms_the_deadlines_that_it_names() -> None:
     assert armed(Call.TALKING, insert_coin) == (CREDIT, BEEP)
 
 
-def test_what_a_row_names_is_added_to_the_deadline_of_the_target() -> None:
+def test_the_deadlines_that_a_row_names_are_armed_besides_the_deadline_of_the_target_state() -> None:
     assert set(armed(Call.HUNG_UP, dial_loudly)) == {PATIENCE, BEEP}
 
 
@@ -145,7 +145,7 @@ def test_deadlines_are_shared_when_they_are_equal_even_if_written_twice() -> Non
     assert _arms_of_the_only_step(PATIENCE, Deadline(no_answer, "patience_s", 30)) == ()
 
 
-def test_a_row_can_restart_a_deadline_that_neighbours_share() -> None:
+def test_a_row_can_restart_a_deadline_that_its_source_and_target_states_share() -> None:
     assert _arms_of_the_only_step(PATIENCE, PATIENCE, arms=(PATIENCE,)) == (PATIENCE,)
 
 

@@ -187,7 +187,7 @@ def test_a_move_returns_the_new_state_the_new_data_and_the_step() -> None:
     assert step.moves
 
 
-def test_a_decision_is_reported_in_words() -> None:
+def test_a_decision_has_a_sentence_that_names_the_event_and_the_states() -> None:
     assert moved(Place.PACKED, Parcel(), collect).sentence == (
         "The parcel goes from packed to on_the_road by collect."
     )
@@ -211,7 +211,7 @@ def test_an_update_leaves_the_old_data_as_it_was() -> None:
     assert parcel == Parcel(tries=1)
 
 
-def test_an_update_sees_what_the_event_carries() -> None:
+def test_an_update_receives_the_payload_of_the_event() -> None:
     assert moved(Place.ON_THE_ROAD, Parcel(), Handed(signature="Ada")).data.signed_by == "Ada"
 
 
@@ -332,7 +332,7 @@ def test_a_command_in_a_terminal_state_is_refused_as_terminal_and_nothing_is_all
     assert "delivered" in decision.sentence
 
 
-def test_a_command_without_a_row_is_not_allowed_and_the_refusal_names_what_is() -> None:
+def test_a_command_without_a_row_is_refused_with_the_allowed_events() -> None:
     decision = refused(Place.PACKED, Parcel(), shelve)
     assert decision.kind is Refusal.NOT_ALLOWED
     assert (decision.machine, decision.state, decision.asked) == ("parcel", Place.PACKED, "shelve")
@@ -340,7 +340,7 @@ def test_a_command_without_a_row_is_not_allowed_and_the_refusal_names_what_is() 
     assert decision.allowed == PARCEL.accepts(Place.PACKED)
 
 
-def test_what_is_allowed_leaves_out_what_is_ignored_or_refused() -> None:
+def test_the_accepted_events_exclude_ignored_and_refused_events() -> None:
     assert PARCEL.accepts(Place.ON_THE_ROAD) == ("shelve", "handed", "scan", "written_off", "recall")
     assert PARCEL.accepts(Place.LOST) == ()
 
@@ -385,7 +385,7 @@ def test_only_the_first_guard_that_fails_in_a_row_is_named() -> None:
     assert signed_by_neighbour.guards == ("is_for_the_addressee", "has_tries_left")
 
 
-def test_an_event_that_a_guard_holds_back_is_still_among_what_is_allowed() -> None:
+def test_an_event_that_a_guard_refuses_is_still_among_the_allowed_events() -> None:
     assert "handed" in refused(Place.ON_THE_ROAD, Parcel(tries=3), Handed()).allowed
 
 
@@ -424,7 +424,7 @@ def test_a_refusal_calls_neither_update_nor_effect() -> None:
     assert called == []
 
 
-def test_an_error_inside_a_guard_comes_out_as_it_is() -> None:
+def test_an_error_inside_a_guard_is_raised_unchanged() -> None:
     """A KeyError of the user's own must not be mistaken for a state that is unknown."""
 
     class Case(StrEnum):

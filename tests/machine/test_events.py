@@ -39,7 +39,7 @@ class LeaseRenewed(Event):
         (consequence, Kind.CONSEQUENCE),
     ],
 )
-def test_a_named_event_knows_its_name_kind_bringer_and_sentence(
+def test_a_named_event_has_its_name_kind_sender_and_sentence(
     declare: Callable[..., Event], kind: Kind
 ) -> None:
     cancel = declare("cancel", "Not wanted.", by="user")
@@ -56,7 +56,7 @@ def test_two_events_of_one_name_are_two_events() -> None:
     assert type_of(one) is not type_of(other)
 
 
-def test_who_brings_it_may_be_named_by_an_enum_and_is_kept_as_plain_text() -> None:
+def test_the_sender_of_an_event_may_be_an_enum_member_and_is_stored_as_plain_text() -> None:
     assert type(command("cancel", "Not wanted.", by=Who.USER).by) is str
 
 
@@ -100,14 +100,14 @@ def test_an_event_that_carries_something_is_a_value() -> None:
     assert hash(LeaseRenewed(token="t")) == hash(LeaseRenewed(token="t"))
 
 
-def test_what_an_event_carries_cannot_be_changed() -> None:
+def test_the_payload_of_an_event_cannot_be_changed() -> None:
     renewed = LeaseRenewed(token="t")
     with pytest.raises(FrozenInstanceError):
         renewed.token = "u"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("field", ["name", "kind", "by", "doc"])
-def test_an_event_cannot_carry_what_every_event_has_already(field: str) -> None:
+def test_an_event_with_a_payload_field_of_a_reserved_name_is_refused_with_an_error(field: str) -> None:
     clash = type(
         "Renamed", (Event,), {"__doc__": "It is renamed.", "__annotations__": {field: str, "new": str}}
     )
@@ -116,11 +116,11 @@ def test_an_event_cannot_carry_what_every_event_has_already(field: str) -> None:
     assert caught.value.facts == {"event": "Renamed", "reserved": [field]}
 
 
-def test_what_an_event_carries_is_given_by_name() -> None:
+def test_the_payload_of_an_event_is_passed_by_keyword() -> None:
     with pytest.raises(TypeError):
         LeaseRenewed("t")  # type: ignore[call-arg]
 
 
-def test_the_names_of_what_an_event_carries_are_known() -> None:
+def test_payload_of_returns_the_names_of_the_payload_fields_of_an_event() -> None:
     assert payload_of(LeaseRenewed) == ("token", "for_s")
     assert payload_of(type_of(command("cancel", "Not wanted.", by="user"))) == ()

@@ -117,7 +117,7 @@ def test_a_terminal_state_with_an_exit_is_still_terminal_for_every_other_target(
     assert (answer.kind, answer.allowed) == (Refusal.TERMINAL, ("PENDING",))
 
 
-def test_what_is_not_allowed_is_reported_last_and_names_the_states_that_are() -> None:
+def test_a_transition_that_is_not_allowed_is_refused_with_the_allowed_states() -> None:
     answer = refused(Job.SUBMITTED, Job.RUNNING)
     assert answer.kind is Refusal.NOT_ALLOWED
     assert answer.allowed == ("PENDING", "CANCELED")

@@ -179,7 +179,7 @@ def test_the_refusal_of_a_walk_names_the_state_that_the_record_is_in() -> None:
         assert decision.allowed == ERRAND.accepts(place)
 
 
-def test_an_event_that_starts_a_walk_is_among_what_is_accepted() -> None:
+def test_an_event_that_starts_a_walk_is_among_the_accepted_events() -> None:
     assert ERRAND.accepts(Errand.AGREED) == ("go", "finished", "wave", "drop")
 
 

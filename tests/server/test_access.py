@@ -40,7 +40,7 @@ async def test_roles_of_people_are_ranked_and_a_runner_is_apart() -> None:
     "sent",
     ["", "Bearer", "Basic YTpi", "Bearer il_", "Bearer il_0000000000000000_" + "0" * 64],
 )
-async def test_what_is_no_token_grants_no_access(guarded: Running, sent: str) -> None:
+async def test_a_missing_malformed_or_unknown_token_returns_401(guarded: Running, sent: str) -> None:
     answer = await guarded.client().get("/api/jobs", headers={"Authorization": sent})
     assert answer.status_code == 401
 
@@ -69,7 +69,7 @@ async def test_the_right_name_with_another_secret_grants_no_access(guarded: Runn
     assert (await guarded.client(token).get("/api/jobs")).status_code == 200
 
 
-async def test_the_actor_of_what_happens_is_the_name_of_the_token(guarded: Running) -> None:
+async def test_journal_entries_have_the_name_of_the_token_as_their_actor(guarded: Running) -> None:
     client = guarded.client(await guarded.token(Role.OPERATOR, "ann@example"))
     job_id = (await client.post("/api/jobs", json={"task": "shop.send"})).json()["id"]
     await client.post(f"/api/jobs/{job_id}/cancel")
@@ -89,7 +89,7 @@ async def test_a_revoked_token_works_for_seconds_at_most(guarded: Running) -> No
     assert (await client.get("/api/jobs")).status_code == 401
 
 
-async def test_a_token_whose_time_is_over_grants_no_access_even_before_the_sweep(guarded: Running) -> None:
+async def test_an_expired_token_grants_no_access_even_before_the_sweep(guarded: Running) -> None:
     issued = await guarded.parts.tokens.create("brief", Role.VIEWER, lasts=timedelta(microseconds=1))
     assert (await guarded.client(issued.token).get("/api/jobs")).status_code == 401
 
@@ -193,7 +193,7 @@ async def test_a_page_of_another_site_changes_nothing(server: Running, headers: 
     assert (await client.get("/api/jobs", headers=headers)).json()["jobs"] == []
 
 
-async def test_a_page_of_this_server_and_one_that_was_allowed_may_change_something() -> None:
+async def test_requests_from_the_server_origin_and_from_an_allowed_origin_may_submit_jobs() -> None:
     settings = any_port(allowed_origins=("https://tools.example",))
     async with running(settings=settings) as one:
         for origin in (one.url, "https://tools.example"):

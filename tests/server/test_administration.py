@@ -35,7 +35,7 @@ async def test_a_server_reports_its_health_with_the_last_error_of_each_loop(
     assert (told["waiting_runners"], told["streams"], told["tokens_required"]) == (0, 0, False)
 
 
-async def test_the_store_is_described_with_its_size_and_what_is_kept_for_how_long(tmp_path: Path) -> None:
+async def test_the_store_status_shows_size_record_counts_and_retention_and_is_cached(tmp_path: Path) -> None:
     async with running(f"sqlite:///{tmp_path}/jobs.db") as server:
         await server.submit()
         client = server.client()
@@ -109,7 +109,7 @@ async def test_webhooks_are_shown_without_their_secrets_and_with_deliveries_that
         assert failing["last_error"]
 
 
-async def test_an_admin_sees_the_browsers_that_have_signed_in_and_signs_one_out() -> None:
+async def test_an_admin_lists_browser_sessions_and_revokes_one() -> None:
     async with running(settings=any_port(tokens_required=True)) as server:
         admin = await signed_in(server, Role.ADMIN, "ann")
         other = await signed_in(server, Role.VIEWER, "bob")

@@ -32,7 +32,7 @@ async def of(client: httpx2.AsyncClient, job: str) -> dict[str, Any]:
     return found
 
 
-async def test_the_same_failure_is_counted_whatever_numbers_and_ids_are_in_it(
+async def test_failures_that_differ_only_in_numbers_and_ids_are_counted_as_the_same_failure(
     client: httpx2.AsyncClient, server: Running
 ) -> None:
     first = await fail(server, "timeout after 30 s at 0x7f3a of j_0123456789ab")

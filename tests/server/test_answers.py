@@ -159,7 +159,9 @@ async def test_the_journal_is_read_from_a_cursor(server: Running, client: httpx2
     assert end["entries"] == []
 
 
-async def test_what_happens_is_counted(server: Running, client: httpx2.AsyncClient) -> None:
+async def test_metrics_count_transitions_refusals_request_ids_and_http_requests(
+    server: Running, client: httpx2.AsyncClient
+) -> None:
     body = {"task": "shop.send", "request_id": "once"}
     for _ in range(3):
         await client.post("/api/jobs", json=body)

@@ -50,7 +50,7 @@ async def upload(
     return await client.put(f"/api/runner/artifacts/{name}", content=body, headers=headers)
 
 
-async def test_a_file_is_larger_than_other_requests_may_be_and_comes_back_as_it_was(
+async def test_an_artifact_larger_than_the_body_limit_is_downloaded_unchanged_as_an_octet_stream(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     runner = Runner(client)
@@ -132,7 +132,9 @@ async def _stalling(server: Running, token: str) -> bytes:
         await writer.wait_closed()
 
 
-async def test_a_caller_that_does_not_see_the_queue_of_a_job_sees_none_of_its_files(blobs: Path) -> None:
+async def test_only_tokens_of_its_queue_read_the_artifacts_of_a_job_and_only_its_runner_uploads_them(
+    blobs: Path,
+) -> None:
     settings = any_port(tokens_required=True)
     async with running(orchestration=keeping(blobs), settings=settings) as server:
         runners = server.client(await server.token(Role.RUNNER, "ours"))

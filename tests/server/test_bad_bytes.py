@@ -53,7 +53,9 @@ async def test_a_message_of_a_runner_begins_like_json(server: Running, what: str
 
 @pytest.mark.parametrize("value", [b'"\xff"', b'["a","\xc3\x28"]', b'{"\xff":1}', b'"\xed\xa0\x80"'])
 @pytest.mark.parametrize("field", [b"input", b"labels", b"description"])
-async def test_what_is_kept_as_it_came_is_text_as_well(server: Running, field: bytes, value: bytes) -> None:
+async def test_a_job_with_invalid_utf_8_in_its_input_labels_or_description_is_refused(
+    server: Running, field: bytes, value: bytes
+) -> None:
     client = server.client()
     body = b'{"task":"a.b","%s":%s}' % (field, value)
     answer = await client.post("/api/jobs", content=body, headers=JSON)

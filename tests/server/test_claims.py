@@ -71,7 +71,7 @@ async def test_a_job_reports_with_nothing_but_its_lease(
     assert {entry.note.actor for entry in history} >= {"ci-runners/box-1"}, "the journal names its runner"
 
 
-async def test_credentials_in_what_any_runner_reports_are_not_stored(
+async def test_credentials_in_log_lines_and_progress_of_a_runner_are_masked_before_storage(
     server: Running, grant: Grant, job: httpx2.AsyncClient
 ) -> None:
     token = f"il_{'0123456789abcdef'}_{'ab' * 32}"

@@ -204,7 +204,7 @@ def _numbers(value: Any, total: int, name: str = "") -> Iterator[str]:
         yield f"the place {value}"
 
 
-async def test_a_job_of_another_queue_is_refused_in_the_same_words_as_one_that_is_not_there(
+async def test_a_job_of_another_queue_returns_the_same_404_to_a_confined_token_as_a_missing_job(
     guarded: Running,
 ) -> None:
     theirs = await guarded.submit(queue=THEIRS)
@@ -234,7 +234,7 @@ async def test_request_ids_do_not_reveal_the_number_of_requests(guarded: Running
     assert min(steps) > 1_000
 
 
-async def test_a_confined_token_sees_effects_of_other_queues_without_their_ids_and_errors(
+async def test_a_response_to_a_confined_token_omits_ids_of_children_and_parents_in_other_queues(
     guarded: Running,
 ) -> None:
     town = await Town(guarded).build()
@@ -333,7 +333,7 @@ async def test_a_runner_reads_the_orders_of_its_own_workers_only(guarded: Runnin
     assert refused.text.replace(worker_id, "w_000000000000").partition('"request"')[0] in unknown.text
 
 
-async def test_a_claim_does_not_go_under_the_worker_of_another_token(guarded: Running) -> None:
+async def test_a_claim_with_the_worker_id_of_another_token_returns_404(guarded: Running) -> None:
     mine, theirs = [guarded.client(await guarded.token(Role.RUNNER, name)) for name in ("mine", "theirs")]
     worker_id = (await theirs.post("/api/workers", json={"workspace_id": "ci", "name": "w"})).json()["id"]
     await guarded.parts.runtime.workers.start(worker_id)
@@ -392,7 +392,7 @@ async def test_only_admins_read_of_tokens_in_the_journal(guarded: Running) -> No
 
 
 @pytest.mark.parametrize(("role", "expected"), [(Role.VIEWER, ["job"]), (Role.ADMIN, ["token", "job"])])
-async def test_only_admins_follow_what_happens_to_tokens(
+async def test_only_an_admin_receives_token_events_in_the_event_stream(
     guarded: Running, role: Role, expected: list[str]
 ) -> None:
     client = guarded.client(await guarded.token(role, "follower"))

@@ -10,7 +10,7 @@ from interlock.server.limits import Deadlines
 from interlock.testing.clocks import VirtualTime
 
 
-async def test_what_takes_too_long_is_ended_in_time_and_the_rest_goes_on() -> None:
+async def test_a_block_that_exceeds_its_deadline_times_out_and_shorter_blocks_finish() -> None:
     loop = asyncio.get_running_loop()
     deadlines = Deadlines(10.0)
 
@@ -56,7 +56,7 @@ async def test_a_timeout_inside_the_handler_is_its_own() -> None:
     deadlines.close()
 
 
-async def test_a_cancel_that_comes_together_with_the_deadline_is_not_swallowed() -> None:
+async def test_a_cancel_at_the_instant_of_the_deadline_still_raises_cancelled_error() -> None:
     loop = asyncio.get_running_loop()
     deadlines = Deadlines(10.0)
 

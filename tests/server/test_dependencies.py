@@ -50,7 +50,7 @@ async def test_a_job_that_is_not_there_is_a_404_and_a_wrong_place_a_422(client: 
     assert (wrong.status_code, wrong.json()["code"]) == (422, "invalid_job")
 
 
-async def test_a_confined_token_neither_waits_for_jobs_of_other_queues_nor_sees_their_ids() -> None:
+async def test_a_confined_token_cannot_submit_after_a_job_of_another_queue_or_read_its_id() -> None:
     async with running(settings=any_port(tokens_required=True)) as server:
         theirs = await server.submit(queue="theirs")
         confined = server.client(await server.token(Role.OPERATOR, "confined", queues=["mine"]))

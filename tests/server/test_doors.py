@@ -135,7 +135,9 @@ async def test_a_server_configured_without_tokens_requires_none_after_one_is_cre
 
 @pytest.mark.parametrize("name", FORWARDED)
 @pytest.mark.parametrize("required", [None, False])
-async def test_what_a_proxy_forwards_needs_a_token(name: str, required: bool | None) -> None:
+async def test_a_request_with_a_forwarding_header_and_without_a_token_returns_401(
+    name: str, required: bool | None
+) -> None:
     async with running(settings=any_port(tokens_required=required)) as server:
         client = server.client()
         client.headers[name] = FORWARDED[name]
@@ -148,7 +150,7 @@ async def test_what_a_proxy_forwards_needs_a_token(name: str, required: bool | N
         assert (await server.client().get("/api/jobs")).status_code == 200
 
 
-async def test_what_a_proxy_forwards_is_let_in_with_a_token_or_where_it_is_insecure() -> None:
+async def test_a_forwarded_request_is_accepted_with_a_token_or_by_an_insecure_server() -> None:
     async with running(settings=any_port()) as server:
         token = await server.token(Role.VIEWER)
         answer = await server.client(token).get("/api/jobs", headers=FORWARDED)

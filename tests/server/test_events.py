@@ -24,7 +24,9 @@ from interlock.wire.access import Role
 from interlock.wire.jobs import JobSpec
 
 
-async def test_what_happens_is_reported_as_it_happens(server: Running, client: httpx2.AsyncClient) -> None:
+async def test_the_event_stream_sends_each_transition_of_a_job_in_order(
+    server: Running, client: httpx2.AsyncClient
+) -> None:
     async with listening(client) as events:
         job_id = await server.submit()
         await server.work(job_id)
@@ -65,7 +67,7 @@ async def test_a_client_that_reconnects_continues_at_its_cursor(
         assert [entry["id"] for entry in await events.entries(6)] == [*missed, live]
 
 
-async def test_nothing_is_reported_twice_when_what_was_missed_meets_what_is_live(
+async def test_a_stream_from_an_older_cursor_sends_missed_and_live_entries_exactly_once(
     server: Running, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_streams, "PIECE", 3)
@@ -115,7 +117,7 @@ async def test_a_client_with_a_filter_reconnects_behind_the_events_it_did_not_wa
         ({"whatever": "1"}, "bad_request"),
     ],
 )
-async def test_what_makes_no_sense_is_reported_before_the_stream_begins(
+async def test_an_invalid_query_of_the_event_stream_returns_422(
     client: httpx2.AsyncClient, query: dict[str, str], code: str
 ) -> None:
     answer = await client.get("/api/events", params=query)
@@ -163,7 +165,7 @@ async def never_reading(server: Running) -> asyncio.StreamWriter:
     return writer
 
 
-async def test_one_that_never_reads_does_not_hold_up_ninety_nine_others() -> None:
+async def test_a_client_that_never_reads_does_not_block_ninety_nine_other_streams() -> None:
     jobs = pick(100, 300)
     async with running(settings=MANY) as server, AsyncExitStack() as stack:
         stuck = await never_reading(server)
@@ -193,7 +195,9 @@ async def test_a_hundred_that_never_read_cost_no_memory_of_their_own() -> None:
             writer.transport.abort()
 
 
-async def test_a_reader_that_takes_nothing_for_long_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_reads_nothing_for_too_long_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(event_streams, "PATIENCE_S", 0.2)
     monkeypatch.setattr(event_streams, "LAST_S", 0.1)
     async with running(settings=MANY) as server:
@@ -252,7 +256,7 @@ async def test_a_client_that_has_missed_much_gets_it_in_pages(
         assert [entry["id"] for entry in await events.entries(10)] == ids
 
 
-async def test_what_the_server_keeps_for_streams_is_not_read_from_the_store_again_to_be_counted(
+async def test_figures_are_counted_from_journal_entries_in_memory_without_reading_the_store_again(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts, read = server.parts, []
@@ -299,14 +303,14 @@ async def test_a_principal_may_have_a_limited_number_of_streams_open() -> None:
         await stack.enter_async_context(listening(ann))
 
 
-async def test_only_who_may_see_everything_may_follow_it(server: Running) -> None:
+async def test_a_confined_token_and_a_runner_token_get_403_from_the_event_stream(server: Running) -> None:
     confined = server.client(await server.token(Role.VIEWER, "ann", queues=["mail"]))
     runner = server.client(await server.token(Role.RUNNER, "r"))
     for client in (confined, runner):
         assert (await client.get("/api/events")).status_code == 403
 
 
-async def test_a_server_that_goes_ends_its_streams(tmp_path: Path) -> None:
+async def test_a_server_that_stops_ends_its_event_streams(tmp_path: Path) -> None:
     async with running() as server:
         client = server.client()
         async with listening(client) as events:
@@ -328,7 +332,7 @@ async def test_after_a_restart_nothing_is_missing(tmp_path: Path) -> None:
             assert [entry["id"] for entry in await events.entries(3)] == [second, third, fourth]
 
 
-async def test_what_another_server_does_is_reported_as_well(tmp_path: Path) -> None:
+async def test_the_event_stream_includes_changes_made_by_another_server(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     async with running(url) as one, running(url, ANY_PORT) as other, listening(one.client()) as events:
         job_id = await other.submit()

@@ -137,7 +137,9 @@ class _Values(dict[str, str]):
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_whatever_bytes_come_are_answered_and_never_with_a_fault_of_ours(part: int, tmp_path: Path) -> None:
+def test_requests_with_corrupted_bytes_get_a_response_and_never_an_internal_error(
+    part: int, tmp_path: Path
+) -> None:
     with world(tmp_path) as one:
         fuzzer = Fuzzer(one, seed=part)
         for route in ROUTES[part::PARTS]:

@@ -71,12 +71,12 @@ def test_a_query_that_names_something_else_is_found_out(query: str, fault: str) 
     assert faults_of(query) == [fault]
 
 
-def test_every_metric_is_looked_at() -> None:
+def test_every_metric_is_used_by_a_query_of_the_grafana_dashboard() -> None:
     named = {metric_of(selector.name or "") for query in QUERIES for selector in promql.selectors(query)}
     assert {metric.name for metric in named if metric} == set(OURS)
 
 
-def test_the_file_is_what_grafana_takes_and_loses_nothing_of() -> None:
+def test_the_dashboard_file_is_up_to_date_and_the_grafana_sdk_keeps_every_field() -> None:
     data = json.loads(FILE.read_text(encoding="utf-8"))
     assert data == dashboard(), "make docs"
     kept = json.loads(JSONEncoder(sort_keys=True).encode(Dashboard.from_json(data)))

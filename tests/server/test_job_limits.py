@@ -70,7 +70,7 @@ async def test_a_client_of_a_server_has_the_same_limits(server: Running) -> None
         await remote.disconnect()
 
 
-async def test_what_a_worker_declares_does_not_change_what_was_set_by_hand(
+async def test_a_limit_declared_in_code_does_not_replace_one_set_through_the_api(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     for source, most in (("code", 3), ("code", 4), ("api", 1), ("code", 5)):

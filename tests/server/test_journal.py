@@ -42,7 +42,7 @@ async def test_entries_are_found_by_state_actor_and_trigger_alone_and_together(
     }
 
 
-async def test_the_newest_come_first_with_a_cursor_from_which_to_go_on(
+async def test_the_newest_journal_entries_are_returned_first_with_a_cursor_for_later_entries(
     client: httpx2.AsyncClient, server: Running, story: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = await client.get("/api/journal", params={"newest": "true", "kind": "job", "limit": "2"})

@@ -80,7 +80,7 @@ async def test_each_event_of_a_kind_requires_its_own_role() -> None:
                 await il.records(ORDERS).create(Order(customer="eve", amount=1))
 
 
-async def test_a_client_of_a_server_does_with_records_what_one_of_a_store_does() -> None:
+async def test_the_client_creates_changes_lists_explains_and_watches_records_through_a_server() -> None:
     async with shop() as server, Interlock(server.url) as il:
         orders = il.records(ORDERS)
         placed = await orders.create(Order(customer="ada", amount=40), record_id="o-1")
@@ -109,7 +109,7 @@ async def test_a_client_of_a_server_does_with_records_what_one_of_a_store_does()
         assert [entry.version for entry in await orders.history("o-1")] == [1, 2, 3, 4]
 
 
-async def test_a_server_fires_the_timers_of_users_kinds_and_counts_what_happens() -> None:
+async def test_a_server_fires_the_timers_of_user_defined_kinds_and_counts_their_transitions() -> None:
     async with shop() as server:
         records = server.parts.runtime.records
         await records.create("order", {"customer": "ada", "amount": 40}, record_id="o-1")
@@ -131,7 +131,7 @@ async def test_a_server_fires_the_timers_of_users_kinds_and_counts_what_happens(
         await until(counted, "the metrics count it")
 
 
-async def test_the_document_and_the_dashboard_know_what_can_be_sent() -> None:
+async def test_the_openapi_document_and_the_record_view_list_the_events_of_a_user_defined_kind() -> None:
     async with shop() as server:
         client = server.client()
         document = (await client.get("/openapi.json")).json()

@@ -57,7 +57,9 @@ async def raw(server: Running, *parts: bytes) -> bytes:
         return await client.all()
 
 
-async def test_a_body_that_announces_to_be_too_large_is_refused_before_it_comes(small: Running) -> None:
+async def test_a_body_with_a_content_length_over_the_limit_is_refused_before_it_is_received(
+    small: Running,
+) -> None:
     head = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     answer = await raw(small, head + b"Content-Length: 100000000\r\n\r\n{")
     assert answer.startswith(b"HTTP/1.1 413")
@@ -65,7 +67,7 @@ async def test_a_body_that_announces_to_be_too_large_is_refused_before_it_comes(
     assert b"connection: close" in answer.lower()
 
 
-async def test_a_body_that_turns_out_to_be_too_large_is_refused_while_it_comes(small: Running) -> None:
+async def test_a_chunked_body_that_exceeds_the_limit_is_refused_before_it_ends(small: Running) -> None:
     head = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     chunks = [b"3e8\r\n" + b"x" * 1_000 + b"\r\n"] * 3  # and it does not say that this was all
     answer = await raw(small, head + b"Transfer-Encoding: chunked\r\n\r\n", *chunks)
@@ -123,11 +125,11 @@ async def test_json_deeper_than_any_stack_is_refused_with_the_limits_that_we_run
         b'"\\',
     ],
 )
-def test_brackets_in_words_and_side_by_side_are_not_depth(body: bytes) -> None:
+def test_brackets_in_json_strings_and_in_sibling_arrays_do_not_count_as_depth(body: bytes) -> None:
     check_depth(body, 3)
 
 
-def test_depth_behind_words_is_noticed_and_costs_no_more_than_the_length() -> None:
+def test_depth_after_json_strings_is_detected_and_the_check_takes_linear_time() -> None:
     with pytest.raises(BadRequest):
         check_depth(rb'{"a\"":"[[[\\","b":[[[[]]]]}', 3)
     check_depth(b'"\\"' * 300_000 + b"[" * 3 + b'"', 4)
@@ -183,13 +185,13 @@ async def test_a_head_that_is_too_large_is_refused(small: Running) -> None:
     assert b'"code":"no_http"' in answer
 
 
-async def test_what_is_no_http_at_all_is_reported(small: Running) -> None:
+async def test_a_request_that_is_not_http_returns_400_with_a_problem_body(small: Running) -> None:
     answer = await raw(small, b"\x16\x03\x01\x02\x00\x01\x00 hello\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400")
     assert b"application/problem+json" in answer
 
 
-async def test_a_client_that_goes_away_in_the_middle_costs_nothing(small: Running) -> None:
+async def test_a_client_that_disconnects_during_its_request_body_causes_no_error(small: Running) -> None:
     _, writer = await asyncio.open_connection(*small.address)
     writer.write(b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
     await writer.drain()

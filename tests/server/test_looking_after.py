@@ -101,7 +101,7 @@ async def test_the_server_cancels_the_children_of_a_canceled_job(quick: Running)
     assert (await client.get(f"/api/jobs/{child}")).json()["stop_reason"] == "parent"
 
 
-async def test_what_ended_long_ago_is_pruned_by_the_server() -> None:
+async def test_the_server_prunes_an_ended_job_after_its_retention_time() -> None:
     retention = Retention(default=timedelta(hours=1))
     async with running(settings=any_port(retain_every_s=0.05, retention=retention)) as one:
         client = one.client()
@@ -187,7 +187,7 @@ async def test_time_that_a_message_waits_and_is_delivered_is_observed() -> None:
     assert 'interlock_state_seconds_sum{machine="message",state="sending"} 3.0' in page
 
 
-def test_of_what_was_made_before_only_what_is_known_is_reported() -> None:
+def test_metrics_omit_the_time_in_a_state_that_was_entered_before_the_server_followed_the_journal() -> None:
     metrics = ServerMetrics()
     metrics.follow([entry(0, "PENDING", "RUNNING"), entry(2, "RUNNING", "CANCELED")], False)
     page = metrics.page([], {}).decode()
@@ -260,7 +260,7 @@ def test_a_line_for_people_is_short_and_a_stream_that_is_gone_is_no_matter() -> 
     log.info("nobody reads this")
 
 
-def test_what_a_stranger_sends_makes_no_line_of_its_own_and_commands_no_terminal() -> None:
+def test_newlines_and_terminal_escape_codes_of_a_request_are_escaped_in_the_log() -> None:
     for form in ("text", "json"):
         stream = io.StringIO()
         forged = "/x\n12:00:00.000 error   the disk is full\x1b]0;title\x07"

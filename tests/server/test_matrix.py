@@ -271,7 +271,7 @@ async def test_a_request_forwarded_by_a_proxy_needs_a_token_even_if_local_reques
         assert await faults_of(site, Asker("forwarded")) == []
 
 
-def test_what_needs_no_token_is_health_signing_in_and_what_is_signed() -> None:
+def test_only_the_health_sign_in_and_signed_webhook_routes_need_no_token() -> None:
     assert {route.path for route in ROUTES if route.role is None} == OPEN | SIGN_IN | SIGNED
     assert {route.path for route in ROUTES if route.shows_token} == SIGN_IN
     assert {route.path for route in ROUTES if route.signed} == SIGNED

@@ -88,7 +88,9 @@ async def test_nothing_is_wrong_with_a_server_that_has_nothing_to_do(server: Run
     }
 
 
-async def test_a_queue_without_a_worker_is_found_until_one_comes(server: Running) -> None:
+async def test_the_overview_reports_a_queue_without_a_worker_until_a_worker_registers_for_it(
+    server: Running,
+) -> None:
     await worker(server)
     await server.submit(queue="mail")
     finding = (await found(server))["no_worker"]
@@ -302,7 +304,7 @@ async def test_a_job_that_is_not_ready_needs_no_worker_yet(server: Running) -> N
     assert await found(server) == {}
 
 
-async def test_jobs_with_large_inputs_are_looked_at_a_few_at_a_time(
+async def test_the_overview_reads_only_a_few_jobs_with_large_inputs(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = msgspec.Raw(b'"' + b"x" * 50_000 + b'"')
@@ -352,7 +354,7 @@ async def test_findings_beyond_the_limit_are_counted(
     assert (len(answer["findings"]), answer["more"]) == (2, 3)
 
 
-async def test_many_who_look_cost_the_store_as_much_as_one(
+async def test_requests_for_the_overview_share_one_cached_response(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overview, "FRESH_S", FOR_EVER_S)
@@ -361,7 +363,7 @@ async def test_many_who_look_cost_the_store_as_much_as_one(
     assert (await server.client().get("/api/overview")).json() == first.json()
 
 
-async def test_a_confined_token_sees_findings_and_figures_of_its_own_queues_only() -> None:
+async def test_the_overview_shows_a_confined_token_only_findings_and_figures_of_its_own_queues() -> None:
     async with running(settings=any_port(tokens_required=True), orchestration=SELDOM) as server:
         runtime = server.parts.runtime
         runtime.engine.clock = AskingClock(server.parts.store)

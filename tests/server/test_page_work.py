@@ -73,7 +73,7 @@ async def test_no_page_takes_more_work_because_there_are_more_jobs(
     assert {name: (few[name], more[name]) for name in grown if more[name] > 2 * few[name] + NEARLY} == {}
 
 
-async def test_a_page_of_what_is_rare_ends_early_and_continues_by_its_cursor(
+async def test_a_page_of_a_rare_filter_ends_at_the_scan_limit_and_continues_from_its_cursor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filters, "LOOKED_AT", 10)

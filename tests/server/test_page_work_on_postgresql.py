@@ -104,7 +104,7 @@ async def limit_many(server: Running) -> Asked:
 
 
 @pytest.mark.long  # test_page_work.py counts the steps of SQLite, for less
-async def test_no_page_looks_at_more_of_postgresql_because_there_are_more_jobs(
+async def test_the_postgresql_buffers_read_by_each_dashboard_request_stay_bounded_as_jobs_are_added(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (overview, figures, queues):

@@ -80,7 +80,9 @@ async def test_invalid_utf_8_is_refused_with_its_own_code_and_position(
     assert problem(await client.get("/api/jobs?q=%FF"), 400, "not_utf8")["facts"]["where"] == "query"
 
 
-async def test_a_body_of_another_type_is_not_looked_at(client: httpx2.AsyncClient) -> None:
+async def test_a_body_with_another_content_type_or_content_encoding_returns_415(
+    client: httpx2.AsyncClient,
+) -> None:
     for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}):
         answer = await client.post("/api/jobs", content=b'{"task":"a"}', headers=headers)
         problem(answer, 415, "unsupported_media")
@@ -106,7 +108,7 @@ async def test_a_filter_and_a_cursor_that_make_no_sense(client: httpx2.AsyncClie
     problem(await client.get("/api/machines/job.svg", params={"state": "asleep"}), 422, "unknown_state")
 
 
-async def test_a_refused_transition_names_the_state_the_event_and_what_is_allowed(
+async def test_a_refused_transition_returns_409_with_the_state_the_event_and_the_allowed_events(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     job_id = await server.submit()

@@ -76,7 +76,7 @@ def test_a_request_that_has_begun_is_finished_after_sigterm(tmp_path: Path) -> N
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_what_was_accepted_is_there_after_a_kill(tmp_path: Path) -> None:
+def test_an_accepted_job_is_still_pending_after_the_server_is_killed_and_restarted(tmp_path: Path) -> None:
     with program(folder=tmp_path) as (process, url, _):
         with asking(url) as client:
             job_id = client.post("/api/jobs", json={"task": "a.b"}).json()["id"]
@@ -86,7 +86,7 @@ def test_what_was_accepted_is_there_after_a_kill(tmp_path: Path) -> None:
         assert client.get(f"/api/jobs/{job_id}").json()["state"] == "PENDING"
 
 
-def test_tokens_are_made_listed_and_revoked_and_a_server_heeds_them(
+def test_the_token_command_creates_lists_and_revokes_tokens_and_the_server_requires_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

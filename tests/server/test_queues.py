@@ -55,7 +55,7 @@ async def listed(client: httpx2.AsyncClient) -> dict[str, dict[str, Any]]:
     return {queue["name"]: queue for queue in (await client.get("/api/queues")).json()["queues"]}
 
 
-async def test_a_queue_shows_what_waits_who_takes_it_and_the_last_hour(
+async def test_a_queue_shows_its_pending_jobs_workers_slots_and_the_figures_of_the_last_hour(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     runner = Runner(client)

@@ -46,7 +46,7 @@ async def test_refusals_do_not_fill_the_log_and_are_counted_all_the_same() -> No
     }
 
 
-async def test_what_is_no_http_does_not_fill_the_log_and_is_counted(server: Running) -> None:
+async def test_only_the_first_malformed_http_requests_are_logged_but_all_are_counted(server: Running) -> None:
     for _ in range(MANY):
         async with by_hand(server.address) as client:
             client.say(b"\x16\x03\x01\r\n\r\n")
@@ -70,7 +70,7 @@ async def test_faults_of_the_server_do_not_fill_the_log() -> None:
         assert "a fault" in faults[0]["trace"]
 
 
-async def test_what_succeeds_is_not_summed_up(server: Running) -> None:
+async def test_every_successful_request_is_logged(server: Running) -> None:
     for _ in range(MANY):
         await server.client().post("/api/jobs", json={"task": "a.b"})
     assert len(lines(server.log, status=201)) == MANY

@@ -164,7 +164,7 @@ async def test_a_child_that_was_submitted_is_answered_again_after_its_parent_has
     assert (await client.post("/api/jobs", json=body)).content == first.content
 
 
-async def test_two_who_have_tokens_may_use_the_same_id(server: Running) -> None:
+async def test_two_tokens_may_use_the_same_request_id_for_separate_requests(server: Running) -> None:
     ann, ben = [server.client(await server.token(Role.OPERATOR, name)) for name in ("ann", "ben")]
     asked = {"task": "a.b", "request_id": "deploy-17"}
     made = [(await client.post("/api/jobs", json=asked)).json()["id"] for client in (ann, ben, ann)]
@@ -209,7 +209,7 @@ async def test_an_action_that_died_half_way_continues_where_it_stopped(server: R
     assert await number_of_jobs(server) == 8
 
 
-async def test_of_many_one_that_refuses_does_not_disturb_the_others(server: Running) -> None:
+async def test_a_refused_cancel_does_not_affect_the_other_cancels_of_the_same_call(server: Running) -> None:
     jobs = server.parts.runtime.jobs
     ended, living = await server.submit(), await server.submit()
     await jobs.cancel(ended)

@@ -92,7 +92,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", MESSAGES)
-async def test_a_message_that_comes_twice_is_answered_the_same_and_done_once(
+async def test_a_message_that_is_sent_twice_is_applied_once_and_returns_the_same_state(
     server: Running, runner: Runner, what: str
 ) -> None:
     job_id = await server.submit()
@@ -242,7 +242,7 @@ async def test_a_batch_of_messages_of_one_type_needs_no_type_field(server: Runni
         ("messages", {}),
     ],
 )
-async def test_what_makes_no_sense_is_reported_and_changes_nothing(
+async def test_an_invalid_runner_request_returns_422_with_a_remedy(
     client: httpx2.AsyncClient, path: str, body: dict[str, Any]
 ) -> None:
     answer = await client.post(f"/api/runner/{path}", json=body)
@@ -288,7 +288,9 @@ async def test_a_runner_that_waits_is_answered_as_soon_as_there_is_work(
 
 
 @pytest.mark.usefixtures("waiting_for_ever")
-async def test_work_that_comes_through_another_server_is_given_at_once(tmp_path: Any) -> None:
+async def test_a_job_submitted_at_another_server_is_granted_at_once_to_a_waiting_runner(
+    tmp_path: Any,
+) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     async with running(url) as one, running(url) as other:
         waiting = asyncio.create_task(Runner(one.client()).grant(wait_s=FOR_EVER_S))

@@ -107,7 +107,7 @@ async def test_runs_are_listed_by_a_filter_page_by_page(client: httpx2.AsyncClie
     assert (wrong.status_code, wrong.json()["code"]) == (422, "bad_filter")
 
 
-async def test_what_only_the_runs_themselves_know_is_paged_without_gaps(client: httpx2.AsyncClient) -> None:
+async def test_runs_filtered_by_outcome_are_paged_without_gaps(client: httpx2.AsyncClient) -> None:
     ids = [await made(client) for _ in range(7)]
     for run_id in ids[::2]:
         await client.post(f"/api/runs/{run_id}/cancel")
@@ -147,7 +147,7 @@ async def test_a_run_is_cancelled_and_done_again(client: httpx2.AsyncClient) -> 
     assert (unknown.status_code, unknown.json()["code"]) == (422, "invalid_run")
 
 
-async def test_what_is_wrong_with_a_request_is_reported_and_nothing_is_stored(
+async def test_an_invalid_run_is_refused_with_422_and_not_stored_and_an_unknown_run_returns_404(
     client: httpx2.AsyncClient,
 ) -> None:
     circle = {"jobs": [{"name": n, "task": "t", "needs": [m]} for n, m in (("a", "b"), ("b", "a"))]}
@@ -173,7 +173,9 @@ async def test_a_workflow_file_with_faults_fails_the_run_with_line_and_column(
     assert "ci.yml:2:7: there is no key of a job 'stepz'; did you mean steps?" in view.error
 
 
-async def test_a_run_of_a_commit_is_planned_from_the_repository_that_the_server_knows(tmp_path: Path) -> None:
+async def test_a_run_of_a_commit_is_planned_only_from_a_repository_that_the_server_has_configured(
+    tmp_path: Path,
+) -> None:
     repository = Repository(tmp_path / "shop")
     sha = repository.commit(**{CI_FILE: "jobs: {lint: {steps: [{run: make lint}]}}"})
     settings = msgspec.structs.replace(ANY_PORT, repositories={"shop/web": str(repository.folder)})
@@ -207,7 +209,7 @@ async def test_many_are_cancelled_at_once_and_only_shown_in_a_dry_run(client: ht
     assert all(done["new_id"].startswith("r_") for done in redone["done"])
 
 
-async def test_who_may_do_what_with_runs() -> None:
+async def test_a_viewer_only_reads_runs_a_submitter_creates_them_and_a_confined_token_gets_403() -> None:
     settings = msgspec.structs.replace(ANY_PORT, tokens_required=True)
     async with running(settings=settings) as server:
         viewer = server.client(await server.token(Role.VIEWER))

@@ -31,7 +31,9 @@ def report(kind: str) -> None:
     """Nothing is done here."""
 
 
-async def test_a_client_does_with_a_server_what_it_does_with_a_store(server: Running) -> None:
+async def test_the_client_creates_edits_runs_backfills_and_deletes_schedules_through_a_server(
+    server: Running,
+) -> None:
     async with Interlock(server.url) as il:
         made = await il.schedules.create("nightly", report.spec("full"), "0 2 * * 1-5", tz="Europe/Berlin")
         assert (made.state, made.text) == ("active", "every weekday at 02:00 in Berlin")
@@ -73,7 +75,9 @@ async def test_a_schedule_is_created_once_under_a_request_id(
     assert (again.status_code, again.json()["code"]) == (409, "schedule_exists")
 
 
-async def test_a_server_fires_what_is_due(server: Running, client: httpx2.AsyncClient) -> None:
+async def test_a_sweep_of_the_server_fires_a_due_schedule_and_submits_its_job(
+    server: Running, client: httpx2.AsyncClient
+) -> None:
     asked = {"name": "tick", "schedule": {"every": "1h", "job": {"task": "tick"}}}
     await client.post("/api/schedules", json=asked)
     server.jump(3_600)
@@ -84,7 +88,7 @@ async def test_a_server_fires_what_is_due(server: Running, client: httpx2.AsyncC
     assert (job["schedule"], job["scheduled_for"]) == ("tick", view["last_at"])
 
 
-async def test_roles_decide_who_may_change_a_schedule() -> None:
+async def test_a_submitter_creates_and_runs_schedules_and_only_an_operator_replaces_or_pauses_them() -> None:
     async with running(settings=ServerSettings(port=0, tokens_required=True)) as guarded:
         submitter = guarded.client(await guarded.token(Role.SUBMITTER))
         asked = {"name": "nightly", "schedule": NIGHTLY}

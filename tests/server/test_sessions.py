@@ -259,7 +259,9 @@ async def test_a_session_lasts_for_twelve_hours_by_the_clock_of_the_store(guarde
 
 
 @pytest.mark.parametrize("way", ["sign out", "revoke", "rotate", "bearer"])
-async def test_a_stream_ends_with_what_it_was_opened_with(guarded: Running, way: str) -> None:
+async def test_an_event_stream_ends_when_its_session_ends_or_its_token_is_revoked_or_rotated(
+    guarded: Running, way: str
+) -> None:
     browser = await signed_in(guarded, Role.VIEWER)
     client = browser.client
     if way == "bearer":
@@ -414,7 +416,7 @@ async def test_only_admins_read_of_sessions_in_the_journal_in_live_events_and_in
     ]
 
 
-async def test_a_session_of_a_confined_token_sees_its_queues_only(guarded: Running) -> None:
+async def test_a_session_of_a_confined_token_lists_only_the_jobs_of_its_queues(guarded: Running) -> None:
     await guarded.submit(queue="builds")
     mine = await guarded.submit(queue="mail")
     browser = await signed_in(guarded, Role.VIEWER, queues=("mail",))

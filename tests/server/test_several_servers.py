@@ -24,7 +24,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.new_database()
 
 
-async def test_what_one_server_does_the_other_one_sees(url: str) -> None:
+async def test_a_change_made_at_one_server_is_in_the_api_and_the_metrics_of_another(url: str) -> None:
     async with running(url) as first, running(url) as second:
         here, there = first.client(), second.client()
         heard = asyncio.Event()

@@ -90,7 +90,9 @@ async def test_a_simulation_from_the_request_to_its_result(client: httpx2.AsyncC
     ]  # fmt: skip
 
 
-async def test_what_cannot_be_done_names_the_status(client: httpx2.AsyncClient) -> None:
+async def test_a_refused_simulation_command_returns_409_with_the_current_status(
+    client: httpx2.AsyncClient,
+) -> None:
     await client.post("/api/simulations", json=EXAMPLE)
     asked = (("pause", "pending"), ("cancel", None), ("pause", "cancelled"), ("resume", "cancelled"))
     for verb, status in asked:

@@ -21,11 +21,13 @@ async def test_live_jobs_are_counted_by_state_with_the_oldest_and_how_long_they_
     assert states[0] == {"state": "SUBMITTED", "number": 0}
 
 
-async def test_what_lives_inside_other_records_has_no_standing_of_its_own(client: httpx2.AsyncClient) -> None:
+async def test_the_standing_of_a_machine_without_records_of_its_own_is_empty(
+    client: httpx2.AsyncClient,
+) -> None:
     assert (await client.get("/api/machines/lease/standing")).json() == {"machine": "lease", "states": []}
 
 
-async def test_an_unknown_machine_is_answered_with_those_that_there_are(
+async def test_the_standing_of_an_unknown_machine_returns_404(
     client: httpx2.AsyncClient,
 ) -> None:
     answer = await client.get("/api/machines/jab/standing")

@@ -11,7 +11,7 @@ MOVES = Metric("moves_total", "counter", "Moves.", ("machine", "to"))
 TIMES = Metric("move_seconds", "histogram", "How long.", ("machine",), (0.1, 1.0, 10.0))
 
 
-def test_the_page_is_the_one_that_prometheus_own_counters_make() -> None:
+def test_own_counters_and_timings_are_exposed_exactly_like_those_of_the_prometheus_client() -> None:
     own, theirs = CollectorRegistry(), CollectorRegistry()
     tally, counter = LabelledCounter(MOVES, own), MOVES.counter(theirs)
     timing, histogram = Timing(TIMES, own), TIMES.histogram(theirs)
@@ -23,7 +23,7 @@ def test_the_page_is_the_one_that_prometheus_own_counters_make() -> None:
     assert _page(own) == _page(theirs)
 
 
-def test_what_was_never_counted_has_its_words_and_no_number() -> None:
+def test_a_counter_without_samples_is_exposed_with_its_help_and_type_only() -> None:
     registry = CollectorRegistry()
     LabelledCounter(MOVES, registry)
     assert _page(registry) == ["# HELP moves_total Moves.", "# TYPE moves_total counter"]

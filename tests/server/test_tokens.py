@@ -63,7 +63,7 @@ async def test_a_token_lives_through_the_addresses_of_the_api(
     assert {entry["actor"] for entry in journal.json()["entries"]} == {"root"}
 
 
-async def test_no_answer_but_the_one_that_made_it_has_a_secret(
+async def test_the_secret_of_a_token_appears_in_no_later_response_and_not_in_the_log(
     guarded: Running, admin: httpx2.AsyncClient
 ) -> None:
     issued = [await made(admin), (await admin.post("/api/tokens/ci/rotate")).json()]
@@ -185,7 +185,7 @@ async def test_a_server_that_ends_stores_when_tokens_were_used_last(tmp_path: ob
         {"name": "il_x", "role": "viewer"},
     ],
 )
-async def test_what_cannot_be_a_token_is_refused_with_its_reason(
+async def test_an_invalid_token_request_returns_422_with_a_remedy_and_creates_no_token(
     guarded: Running, admin: httpx2.AsyncClient, wrong: dict[str, Any]
 ) -> None:
     refused = await admin.post("/api/tokens", json=wrong)

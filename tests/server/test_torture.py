@@ -44,7 +44,9 @@ worker_silence_s = 600
 # Slow, large and deaf
 
 
-async def test_those_who_drip_and_those_who_flood_do_not_hold_up_the_others(tmp_path: Path) -> None:
+async def test_unfinished_and_endless_requests_do_not_block_the_requests_of_other_clients(
+    tmp_path: Path,
+) -> None:
     """The server is patient, so whoever drips is there all the time, and no neighbour can be too slow."""
     settings = any_port(max_body_bytes=100_000, max_concurrent=200)
     async with running(f"sqlite:///{tmp_path}/jobs.db", settings) as one, AsyncExitStack() as dripping:
@@ -128,7 +130,9 @@ async def flood(server: Running, enough: asyncio.Event) -> list[bytes]:
     return answers
 
 
-async def test_of_a_hundred_readers_one_that_never_reads_costs_the_others_nothing(tmp_path: Path) -> None:
+async def test_a_client_that_never_reads_neither_blocks_99_other_streams_nor_fills_the_server_memory(
+    tmp_path: Path,
+) -> None:
     tokens = [await token_in(tmp_path, name) for name in ("ann", "ben", "boss")]
     with program(*QUIET, folder=tmp_path) as (process, url, _), ExitStack() as still_open:
         past = await submit_and_cancel(url, tokens[2], MUCH, WORDY)
@@ -228,7 +232,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.long
-async def test_a_server_that_is_killed_under_fifty_runners_and_comes_back_loses_nothing(folder: Path) -> None:
+async def test_fifty_runners_complete_every_job_once_although_the_server_is_killed_and_restarted(
+    folder: Path,
+) -> None:
     with ExitStack() as servers:
         process, url, _ = servers.enter_context(program(*QUIET, folder=folder))
         await submit(url, JOBS)
@@ -246,7 +252,9 @@ async def test_a_server_that_is_killed_under_fifty_runners_and_comes_back_loses_
 
 
 @pytest.mark.long
-async def test_when_one_of_two_servers_is_killed_its_runners_go_on_with_the_other(folder: Path) -> None:
+async def test_fifty_runners_complete_every_job_once_although_one_of_two_servers_is_killed(
+    folder: Path,
+) -> None:
     with program(*QUIET, folder=folder) as (one, first, _), program(*QUIET, folder=folder) as (_, second, _):
         await submit(first, JOBS)
         async with at_work(RUNNERS, [first, second], JOBS) as fleet:
@@ -258,7 +266,7 @@ async def test_when_one_of_two_servers_is_killed_its_runners_go_on_with_the_othe
     assert await faults(folder) == []
 
 
-async def test_a_claim_whose_answer_died_with_its_server_is_answered_by_another_as_it_was(
+async def test_a_claim_repeated_at_another_server_after_a_crash_returns_the_committed_grants(
     folder: Path,
 ) -> None:
     claim = {"runner_id": "r", "limit": 3, "wait_s": 0, "claim_id": secrets.token_hex(16)}

@@ -80,7 +80,7 @@ async def test_a_token_that_is_confined_to_a_queue_shares_no_key_with_others() -
 
 
 @pytest.mark.parametrize("field", ["at", "not_after"])
-async def test_a_time_without_a_zone_is_refused_in_the_same_words_everywhere(
+async def test_a_job_with_at_or_not_after_without_a_time_zone_returns_422(
     server: Running, field: str
 ) -> None:
     async with server.client() as client:

@@ -122,7 +122,7 @@ async def test_of_two_hundred_that_wait_one_job_wakes_two(room: Room) -> None:
     await asyncio.gather(*waiting)
 
 
-async def test_each_of_several_jobs_goes_to_a_waiting_worker_at_once(room: Room) -> None:
+async def test_ten_new_jobs_are_granted_at_once_to_ten_different_waiting_workers(room: Room) -> None:
     waiting = [room.wait(f"r{number}") for number in range(20)]
     await room.until(lambda: room.room.waiting == 20)
     await room.submit(10)
@@ -144,7 +144,7 @@ async def test_the_first_to_come_is_the_first_to_be_given_work(room: Room) -> No
     second.cancel()
 
 
-async def test_those_who_wait_for_another_queue_are_in_another_line(room: Room) -> None:
+async def test_a_new_job_is_granted_only_to_a_worker_that_waits_for_its_queue(room: Room) -> None:
     mail, ci = room.wait("m", queues=("mail",)), room.wait("c", queues=("ci",))
     await room.until(lambda: room.room.waiting == 2)
     await room.submit(queue="ci")
@@ -153,7 +153,7 @@ async def test_those_who_wait_for_another_queue_are_in_another_line(room: Room) 
     mail.cancel()
 
 
-async def test_on_a_busy_store_a_line_looks_only_now_and_then(room: Room) -> None:
+async def test_a_waiting_worker_claims_at_a_limited_rate_while_another_queue_is_busy(room: Room) -> None:
     waiting = room.wait("m", queues=("mail",))
     await room.until(lambda: room.room.waiting == 1)
     loop = asyncio.get_running_loop()
@@ -179,7 +179,7 @@ async def test_work_that_becomes_ready_by_itself_is_found_by_the_first_in_line(
     await asyncio.gather(*waiting)
 
 
-async def test_a_wakeup_of_a_worker_that_goes_away_reaches_the_next_one(room: Room) -> None:
+async def test_an_unused_wakeup_of_a_disconnected_worker_is_passed_to_the_next_one(room: Room) -> None:
     first, second = room.wait("first"), room.wait("second")
     await room.until(lambda: room.room.waiting == 2)
     room.room._notify_lines()  # the first one is called …
@@ -189,7 +189,7 @@ async def test_a_wakeup_of_a_worker_that_goes_away_reaches_the_next_one(room: Ro
     assert len(await second) == 1
 
 
-async def test_a_client_that_goes_away_leaves_no_trace(room: Room) -> None:
+async def test_the_long_poll_of_a_disconnected_client_is_removed(room: Room) -> None:
     for name in ("", "c1"):
         gone = room.wait("ghost", claim_id=name)
         await room.until(lambda: room.room.waiting == 1)
@@ -243,7 +243,9 @@ async def test_a_store_that_fails_is_reported_to_waiting_callers_and_nothing_is_
     assert len(await room.wait("r0", claim_id="c1")) == 1
 
 
-async def test_what_was_answered_is_known_to_the_store_and_not_to_the_room(room: Room) -> None:
+async def test_a_repeated_claim_gets_its_grants_from_the_store_after_its_long_poll_was_removed(
+    room: Room,
+) -> None:
     await room.submit(20)
     given = [await room.wait("r0", claim_id=f"c{number}") for number in range(20)]
     assert room.room._visits == {}
@@ -298,7 +300,7 @@ async def test_claims_that_come_while_one_is_on_its_way_are_made_together(room: 
             assert attempt.lease.runner_id == name
 
 
-async def test_those_who_can_do_something_else_are_not_made_to_wait(room: Room) -> None:
+async def test_a_slow_claim_of_one_queue_does_not_delay_a_claim_of_another_queue(room: Room) -> None:
     gate = asyncio.Event()
 
     async def claim_all(requests: Sequence[ClaimRequest]) -> list[Claimed]:

@@ -165,7 +165,7 @@ async def test_a_browser_is_not_sent_the_page_for_addresses_of_the_api(guarded: 
     assert (await viewer.get("/docs")).text.startswith("<!doctype html>")
 
 
-async def test_only_a_browser_that_looks_is_sent_the_page(guarded: Running) -> None:
+async def test_the_dashboard_page_is_sent_only_for_reads_that_accept_html(guarded: Running) -> None:
     token = await guarded.token(Role.VIEWER)
     for headers in ({"Accept": "application/json"}, {"Accept": "*/*"}):
         assert (await guarded.client().get("/jobs", headers=headers)).status_code == 401

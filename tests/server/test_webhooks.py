@@ -109,7 +109,9 @@ async def test_fifty_deliveries_at_once_make_one_run(hooked: Running) -> None:
     assert len(await runs(hooked)) == 1
 
 
-async def test_a_delivery_about_the_same_change_in_other_words_is_the_same_run(hooked: Running) -> None:
+async def test_a_second_delivery_of_the_same_push_with_another_sender_returns_the_same_run(
+    hooked: Running,
+) -> None:
     client = hooked.client()
     first = await github(client, push())
     again = await github(
@@ -200,7 +202,7 @@ async def test_a_generic_webhook_starts_the_run_of_its_body_once_for_each_messag
     assert (view.workflow, view.source) == ("deploy", Source(sha="abc", event="deploy"))
 
 
-async def test_a_hook_refuses_what_is_not_signed_for_it(hooked: Running) -> None:
+async def test_a_generic_webhook_with_an_invalid_signature_or_payload_starts_no_run(hooked: Running) -> None:
     client = hooked.client()
     assert (await hook(client, "any", b"{}", key=Secret(b"x" * 32))).json()["code"] == "not_signed"
     assert (await hook(client, "any", b"{}", late_s=400)).json()["code"] == "not_signed"

@@ -68,7 +68,9 @@ async def test_a_worker_that_is_terminated_while_it_waits_for_work_is_given_none
     assert (job["attempts"][-1]["state"], job.get("losses", 0)) == ("QUEUED", 0)
 
 
-async def test_what_cannot_be_names_the_state_and_what_is_allowed(client: httpx2.AsyncClient) -> None:
+async def test_a_worker_command_not_allowed_in_its_state_returns_409_with_the_state_and_allowed_events(
+    client: httpx2.AsyncClient,
+) -> None:
     made = await registered(client)
     held = f"/api/supervisor/workers/{made['id']}"
     refused = await client.post(f"{held}/pause", json={})
@@ -148,7 +150,7 @@ async def test_orders_are_answered_when_they_are_given_and_not_before(server: Ru
 
 
 @pytest.mark.usefixtures("waiting_for_orders")
-async def test_a_worker_that_waits_looks_only_when_there_is_news_of_it(
+async def test_a_worker_that_waits_for_orders_is_loaded_again_only_after_its_own_record_changes(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = server.client()
@@ -228,7 +230,9 @@ async def test_people_hold_workers_through_a_server_as_through_a_store(server: R
 
 
 @pytest.mark.usefixtures("waiting_for_orders")
-async def test_a_server_that_has_to_go_does_not_keep_a_worker_waiting_for_orders(server: Running) -> None:
+async def test_a_server_that_shuts_down_responds_at_once_to_a_worker_that_waits_for_orders(
+    server: Running,
+) -> None:
     client = server.client()
     made = await registered(client)
     asked = client.get(f"/api/workers/{made['id']}/orders", params={"after": 0, "wait_s": 30})

@@ -57,7 +57,7 @@ async def test_agent_states_are_accepted_only_under_the_live_lease_of_the_worklo
     assert (await client.get("/api/workloads")).json()["workloads"] == []
 
 
-async def test_what_is_not_there_or_cannot_be_is_reported_with_what_there_is(
+async def test_an_unknown_workload_returns_404_and_an_unknown_state_422_with_the_allowed_states(
     client: httpx2.AsyncClient,
 ) -> None:
     missing = await client.get("/api/workloads/nowhere")

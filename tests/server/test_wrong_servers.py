@@ -48,7 +48,7 @@ async def asked(head: str, body: str) -> tuple[InterlockError, str]:
     ],
     ids=["a page", "another api", "a redirect", "a page that is there", "another answer"],
 )
-async def test_what_is_no_interlock_server_is_named_with_its_address_and_answer(
+async def test_a_client_error_names_the_address_and_the_response_of_a_server_that_is_not_interlock(
     head: str, body: str, told: str
 ) -> None:
     error, address = await asked(head, body)
@@ -57,7 +57,7 @@ async def test_what_is_no_interlock_server_is_named_with_its_address_and_answer(
     assert error.todo.startswith("Give the address of an Interlock server with --server or INTERLOCK_URL")
 
 
-async def test_a_proxy_without_its_server_is_one_that_is_away() -> None:
+async def test_a_502_response_of_a_proxy_is_reported_as_an_unavailable_server() -> None:
     error, address = await asked("502 Bad Gateway\r\ncontent-type: text/html", "<h1>Bad Gateway</h1>")
     assert isinstance(error, StoreUnavailable)
     assert error.sentence == f"The server at {address} did not respond as expected: it answered 502."

@@ -272,7 +272,7 @@ async def test_a_worker_of_the_old_version_stops_when_its_store_is_migrated_and_
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_a_schema_that_was_changed_in_place_is_refused_with_what_happened(
+async def test_opening_a_development_schema_that_was_changed_in_place_raises_schema_mismatch(
     name: str, restore: Restore
 ) -> None:
     url = restore(name)

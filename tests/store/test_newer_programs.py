@@ -104,7 +104,7 @@ async def test_a_running_program_refuses_to_write_after_a_migration_that_does_no
         assert await look(store, "b") is None
 
 
-async def test_an_older_program_refuses_to_open_what_a_newer_one_has_migrated(
+async def test_an_older_program_refuses_to_open_a_store_that_a_newer_program_has_migrated(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await place.open()

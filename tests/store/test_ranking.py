@@ -27,7 +27,7 @@ MOMENTS = some.datetimes(FIRST, LAST, timezones=some.just(UTC))
 @example(SWITCH - timedelta(microseconds=1))
 @example(SWITCH)
 @example(datetime(2026, 11, 16, 2, 46, 55, 44_027, tzinfo=UTC))
-def test_a_moment_comes_back_from_its_microseconds(at: datetime) -> None:
+def test_converting_a_time_to_microseconds_and_back_returns_the_same_utc_time(at: datetime) -> None:
     assert moment(microseconds(at)) == at
     assert moment(microseconds(at)).tzinfo is UTC
 

@@ -175,7 +175,7 @@ async def test_of_many_that_pay_with_the_same_version_one_is_accepted(tmp_path: 
         )
 
 
-async def test_who_watches_sees_every_state_until_the_end(tmp_path: Path) -> None:
+async def test_watch_yields_every_state_of_a_record_until_its_final_state(tmp_path: Path) -> None:
     async with Interlock(f"sqlite:///{tmp_path}/shop.db") as il:
         orders = il.records(ORDERS)
         placed = await orders.create(Order(customer="ada", amount=40))
@@ -202,7 +202,7 @@ def test_a_program_without_asyncio_keeps_records_as_well(tmp_path: Path) -> None
         assert (len(orders.history("a")), orders.explain("a").accepts) == (2, ())
 
 
-async def test_what_does_not_fit_is_refused_with_what_would() -> None:
+async def test_an_invalid_event_or_record_is_refused_with_an_explanation_and_changes_nothing() -> None:
     async with in_memory() as il:
         orders = il.records(ORDERS)
         placed = await orders.create(Order(customer="ada", amount=40), record_id="a")

@@ -88,7 +88,7 @@ async def test_a_walk_by_queue_rests_before_the_next_one() -> None:
         assert await kept(il, late) == [False]
 
 
-async def test_a_walk_by_queue_goes_on_where_the_sweep_before_has_ended() -> None:
+async def test_a_retention_sweep_by_queue_continues_where_the_previous_sweep_stopped() -> None:
     retention = RetentionSettings(queues={"mail": QueueRetention(completed="1d")}).over(BASE)
     async with in_memory(REGISTRY, queues=QUEUES, concurrency=100) as il:
         specs = [work.options(queue="mail").spec() for _ in range(5_200)]
@@ -102,7 +102,7 @@ async def test_a_walk_by_queue_goes_on_where_the_sweep_before_has_ended() -> Non
         assert sum(await kept(il, *(job.id for job in jobs))) == 0
 
 
-def test_what_lies_beside_jobs_is_kept_as_long_as_those_of_the_longest_queue() -> None:
+def test_logs_results_and_artifacts_of_jobs_are_kept_for_the_longest_retention_of_any_queue() -> None:
     mail = QueueRetention(failed="400d", completed="1h")
     retention = RetentionSettings(completed="7d", queues={"mail": mail}).over(BASE)
     assert {retention.of(kind) for kind in BESIDE} == {400 * DAY}
@@ -113,7 +113,7 @@ def test_what_lies_beside_jobs_is_kept_as_long_as_those_of_the_longest_queue() -
     assert retention.longest().of("job", "COMPLETED") == 7 * DAY
 
 
-async def test_what_was_discarded_stays_so_for_as_long_as_the_job_is_kept() -> None:
+async def test_a_discarded_dead_letter_stays_discarded_for_as_long_as_its_job_is_kept() -> None:
     retention = RetentionSettings(failed="90d", other="2d").over(BASE)
     async with in_memory(REGISTRY) as il:
         job = await ended(il, fail=True)
@@ -141,7 +141,7 @@ async def test_a_retention_sweep_removes_a_bounded_batch_and_reports_that_more_r
         assert sum(await kept(il, *(job.id for job in jobs))) == 0
 
 
-def test_what_lies_beside_jobs_is_kept_for_as_long_as_the_longest() -> None:
+def test_logs_results_and_artifacts_of_jobs_are_kept_for_the_longest_retention_of_any_outcome() -> None:
     retention = RetentionSettings(completed="1d", failed="90d", other="10d").over(BASE)
     assert retention.of("job", "COMPLETED") == DAY
     assert retention.of("job", "CANCELED") == 10 * DAY

@@ -49,7 +49,7 @@ def test_states_look_as_people_expect(name: str, expected: str) -> None:
     assert " ".join(f"{one} {tone}" for one, tone in found.items()) == expected
 
 
-def test_a_run_that_was_reported_looks_neither_good_nor_bad_for_it_may_have_failed() -> None:
+def test_a_reported_run_has_a_neutral_tone_because_its_outcome_may_be_a_failure() -> None:
     found = EVERY["run"].tones
     assert (found["REPORTED"], found["SUCCESS"], found["FAILED"]) == ("stopped", "good", "bad")
 

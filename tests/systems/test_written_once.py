@@ -87,7 +87,7 @@ async def test_a_record_that_is_settled_is_neither_settled_again_nor_opened(
 
 
 @ALL
-def test_an_operator_can_drop_what_is_open(kind: WriteOnce[Any], names: tuple[str, ...]) -> None:
+def test_an_operator_can_drop_an_open_write_once_record(kind: WriteOnce[Any], names: tuple[str, ...]) -> None:
     opened, _, _, drop, dropped = names
     decided = kind.decide(kind.state(opened), None, kind.event(drop)())
     assert isinstance(decided, Moved)

@@ -63,7 +63,7 @@ async def test_a_handler_that_does_not_listen_is_stopped_and_its_cancel_is_not_f
         assert [one.forced for one in view.attempts] == [False]
 
 
-async def test_what_is_at_work_at_the_end_of_a_test_does_not_hold_it_up() -> None:
+async def test_a_handler_that_is_still_running_does_not_delay_the_end_of_a_test() -> None:
     async with asyncio.timeout(PATIENCE_S), at_work(shop) as il:
         job = await il.submit(wait_for_ever)
         await until(lambda: is_in(job, "RUNNING"), "it is at work")

@@ -14,7 +14,7 @@ from interlock.testing.servers import RedisServer
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def test_it_stands_still() -> None:
+def test_a_jumping_clock_stands_still_between_jumps() -> None:
     clock = JumpingClock(START)
     assert [clock(), clock()] == [START, START]
 
@@ -23,28 +23,28 @@ def test_it_stands_still() -> None:
     ("by", "seconds"),
     [("2h", 7_200), ("90s", 90), ("1.5d", 129_600), ("-5m", -300), (3, 3), (0.25, 0.25), ("20 ms", 0.02)],
 )
-def test_it_jumps_by_words_and_by_seconds(by: str | float, seconds: float) -> None:
+def test_a_jumping_clock_jumps_by_a_duration_text_or_by_seconds(by: str | float, seconds: float) -> None:
     clock = JumpingClock(START)
     assert clock.jump(by) == clock() == START + timedelta(seconds=seconds)
 
 
-def test_it_jumps_by_a_timedelta() -> None:
+def test_a_jumping_clock_jumps_by_a_timedelta() -> None:
     assert JumpingClock(START).jump(timedelta(days=1)) == START + timedelta(days=1)
 
 
 @pytest.mark.parametrize("by", ["soon", "2 fortnights", "", "h"])
-def test_it_does_not_guess_lengths(by: str) -> None:
+def test_a_jumping_clock_refuses_a_text_that_is_not_a_duration(by: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
         JumpingClock(START).jump(by)
 
 
-def test_it_is_aware_of_its_zone() -> None:
+def test_a_jumping_clock_is_in_utc_and_refuses_a_start_time_without_a_zone() -> None:
     assert JumpingClock()().utcoffset() == timedelta(0)
     with pytest.raises(ValueError, match="no time zone"):
         JumpingClock(datetime(2026, 3, 1))  # noqa: DTZ001
 
 
-def test_virtual_time_passes_without_anybody_waiting() -> None:
+def test_a_sleep_of_an_hour_on_virtual_time_needs_no_real_waiting() -> None:
     async def wait() -> float:
         await asyncio.sleep(3_600)
         return asyncio.get_running_loop().time()

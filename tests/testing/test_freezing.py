@@ -52,7 +52,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "db"
 
 
-def test_who_holds_the_lock_is_not_left_stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freezing_a_process_that_holds_the_write_lock_fails_and_leaves_the_process_running(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(process_control, "_LOCK_S", 0.1)
     monkeypatch.setattr(process_control, "_TRIES", 3)
     with writer(path) as process:
@@ -64,7 +66,7 @@ def test_who_holds_the_lock_is_not_left_stopped(path: Path, monkeypatch: pytest.
         tell(process, "ROLLBACK")  # so it is running
 
 
-def test_who_is_between_two_writes_is_stopped_and_others_can_write(path: Path) -> None:
+def test_a_process_frozen_between_two_writes_does_not_block_other_writers(path: Path) -> None:
     with writer(path) as process:
         tell(process, "INSERT INTO thing VALUES ('one')")
 
@@ -86,7 +88,7 @@ def test_a_process_with_a_store_on_a_server_is_frozen_without_a_lock_check(path:
         assert process_control.is_frozen(process.pid)
 
 
-def test_who_is_gone_cannot_be_stopped(path: Path) -> None:
+def test_a_process_that_has_ended_cannot_be_frozen(path: Path) -> None:
     with writer(path) as process:
         pass
 

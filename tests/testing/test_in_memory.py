@@ -100,7 +100,7 @@ async def test_waiting_for_a_result_is_in_the_time_of_the_test() -> None:
         assert await job.result(timeout_s=2 * HOUR_S) == "rested"
 
 
-async def test_what_a_worker_had_when_it_died_is_done_by_the_next_one_after_the_lease_has_run_out() -> None:
+async def test_the_job_of_a_killed_worker_is_continued_by_the_next_worker_after_the_lease_expires() -> None:
     async with in_memory(registry) as il:
         job = await il.submit(save_and_wait)
         await il.clock.jump("30s")
@@ -154,7 +154,9 @@ async def test_a_machine_that_stands_still_uses_up_one_turn_of_the_patience_with
 
 
 @pytest.mark.parametrize(("handlers", "turns"), [(0, 0), (1, TURNS)])
-async def test_what_is_waited_for_in_vain_lets_the_clock_go_on(handlers: int, turns: int) -> None:
+async def test_virtual_time_advances_when_a_wait_for_outside_events_returns_nothing(
+    handlers: int, turns: int
+) -> None:
     virtual = VirtualTime(asyncio.get_running_loop())
     before, outside = virtual.now, Outside(virtual, answers=None, handlers=handlers)
     assert virtual._select(3_600.0) == []
@@ -223,13 +225,13 @@ async def test_afterwards_the_loop_has_its_own_time_again() -> None:
     assert abs(loop.time() - time.monotonic()) < HOUR_S
 
 
-async def test_time_does_not_go_back() -> None:
+async def test_a_clock_jump_into_the_past_is_refused_with_an_error() -> None:
     async with in_memory(registry) as il:
         with pytest.raises(ValueError, match="does not go back"):
             await il.clock.jump("-1s")
 
 
-def test_a_test_that_waits_for_an_event_that_never_comes_ends_with_an_error() -> None:
+def test_a_test_that_waits_for_an_event_that_never_happens_ends_with_an_error() -> None:
     async def wait_for_ever() -> None:
         async with in_memory(registry):
             await asyncio.Event().wait()
@@ -238,7 +240,7 @@ def test_a_test_that_waits_for_an_event_that_never_comes_ends_with_an_error() ->
         asyncio.run(wait_for_ever())
 
 
-def test_a_loop_that_is_not_asyncios_own_is_refused_in_words() -> None:
+def test_an_event_loop_that_is_not_from_asyncio_is_refused_with_a_type_error() -> None:
     class Other:
         """As one that is written in C."""
 

@@ -94,12 +94,12 @@ def test_a_story_replays_from_its_choices() -> None:
     assert broken_at_the_end(model, violation.choices[:-1]) == []
 
 
-def test_what_is_broken_at_the_start_has_no_story() -> None:
+def test_a_claim_that_the_initial_state_breaks_is_a_violation_with_an_empty_story() -> None:
     (violation,) = check(Toy((0, 0), jugs, [always("there is water", lambda s: s != (0, 0))])).violations
     assert (violation.story, violation.choices) == ((), ())
 
 
-def test_what_is_never_seen_is_a_violation_without_a_story() -> None:
+def test_a_sometimes_claim_that_never_holds_is_a_violation_with_an_empty_story() -> None:
     seen, unseen = sometimes("four", lambda s: 4 in s), sometimes("six", lambda s: 6 in s)
     (violation,) = check(Toy((0, 0), jugs, [seen, unseen])).violations
     assert (violation.mode, violation.claim, violation.story) == (Mode.SOMETIMES, "six", ())

@@ -109,7 +109,7 @@ async def fails_once(ctx: Context) -> str:
     return "done"
 
 
-async def test_drain_runs_what_is_due_with_all_that_it_submits_and_leaves_what_waits() -> None:
+async def test_drain_runs_due_jobs_and_their_children_and_leaves_delayed_and_waiting_jobs() -> None:
     async with in_memory(registry) as il:
         began = il.clock.now
         top = await il.submit(parent)

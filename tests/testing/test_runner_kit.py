@@ -85,13 +85,13 @@ def faults(told: list[ScenarioVerdict]) -> dict[str, tuple[str, ...]]:
     return {verdict.scenario: verdict.faults for verdict in told if verdict.faults}
 
 
-async def test_the_example_is_as_the_protocol_wants_it() -> None:
+async def test_the_example_runner_passes_every_scenario_of_the_conformance_kit() -> None:
     told = await verdicts(Check(command=(sys.executable, str(EXAMPLE), "{url}"), token="il_x"))
     assert faults(told) == {}
     assert [verdict.scenario for verdict in told] == [scenario.name for scenario in SCENARIOS]
 
 
-async def test_our_own_worker_is_as_the_protocol_wants_it(tmp_path: Path) -> None:
+async def test_the_worker_passes_the_scenarios_of_the_conformance_kit(tmp_path: Path) -> None:
     """But for how it goes while it works, which takes its 20 seconds and has journeys of its own."""
     tasks = tmp_path / "nothing.py"
     tasks.write_text("from interlock import task\n\n\n@task\ndef nothing() -> None: ...\n")
@@ -157,7 +157,7 @@ def test_a_question_that_makes_no_sense_is_reported(words: list[str]) -> None:
     assert done.returncode == 2, done.stderr
 
 
-async def test_a_runner_that_comes_by_itself_is_waited_for_at_the_address() -> None:
+async def test_runner_check_waits_at_its_address_for_a_runner_that_is_started_separately() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
     kit = await asyncio.create_subprocess_exec(

@@ -43,7 +43,9 @@ def redis() -> Iterator[RedisServer]:
         yield server
 
 
-def test_postgres_keeps_what_it_acknowledges_unless_that_is_given_up(postgres: PostgresServer) -> None:
+def test_the_postgres_server_uses_fsync_unless_it_is_started_without_durability(
+    postgres: PostgresServer,
+) -> None:
     assert postgres.sql("SHOW fsync") == [["on"]]
     assert postgres.sql("SHOW synchronous_commit") == [["on"]]
     with postgres_server(durable=False) as fast:
@@ -96,7 +98,7 @@ def test_answers_come_back_as_text(postgres: PostgresServer) -> None:
     assert postgres.sql(statement) == [["1", None, "ä", ""], ["2", "x", "y", "z"]]
 
 
-def test_what_was_acknowledged_survives_a_kill() -> None:
+def test_acknowledged_writes_to_postgres_and_redis_survive_a_kill_of_the_server() -> None:
     with postgres_server() as server, redis_server() as other:
         server.sql("CREATE TABLE thing (a integer)")
         server.sql("INSERT INTO thing VALUES (7)")

@@ -51,7 +51,7 @@ async def test_a_database_with_jobs_is_emptied_and_lent_again(
         "DROP SCHEMA interlock CASCADE",
     ],
 )
-def test_a_database_whose_schema_was_changed_is_not_lent_again(
+def test_a_database_whose_schema_was_changed_is_not_reused(
     shared_postgres: SharedPostgres, postgres: PostgresServer, change: str
 ) -> None:
     name = postgres.new_database_name()

@@ -81,7 +81,7 @@ def test_the_core_takes_nothing_from_the_system() -> None:
     assert found == []
 
 
-def test_the_files_of_the_kernel_are_among_those_that_are_looked_at() -> None:
+def test_the_purity_check_includes_the_files_of_the_kernel() -> None:
     names = {str(path.relative_to(SRC)) for path in core_files()}
     assert {"interlock/machine/machine.py", "interlock/machine/cascade.py"} <= names
 
@@ -140,7 +140,7 @@ def test_reaching_for_the_system_would_be_noticed(snippet: str) -> None:
         "def now_and_then(data, event): return data",
     ],
 )
-def test_what_only_resembles_it_is_left_alone(snippet: str) -> None:
+def test_code_that_only_resembles_system_access_is_not_reported(snippet: str) -> None:
     assert impurities(snippet) == []
 
 

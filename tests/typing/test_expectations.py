@@ -33,7 +33,7 @@ def test_the_type_checker_reads_the_expectations_and_reports_those_that_are_not_
     assert not [one for one in mypy.get("overrides", []) if "ignore_errors" in one]
 
 
-def test_every_way_to_submit_has_a_call_that_is_right_and_one_that_is_wrong() -> None:
+def test_every_submit_method_has_an_expectation_with_a_valid_and_one_with_an_invalid_call() -> None:
     for method in METHODS:
         wrong = [bool(IGNORED.search(line)) for line in lines() if method in line]
         assert True in wrong, method

@@ -37,7 +37,9 @@ async def nothing(*_: Any, **__: Any) -> None:
     """What nobody does."""
 
 
-def test_an_agent_that_goes_on_when_its_stream_breaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_continues_its_workload_when_its_stream_breaks_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(AgentState, "disconnected", lambda *_: None)
     assert is_noticed(judge_fleet.STOPS, "network", first=6)
 
@@ -90,7 +92,7 @@ def test_load_that_starts_again_when_a_worker_gives_it_back_is_noticed(
 
 
 @pytest.mark.long
-def test_an_abort_that_stops_whatever_there_is_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_abort_that_stops_a_workload_with_another_id_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     abort = AgentState.abort
 
     def careless(self: AgentState, workload_id: str, reason: str = "") -> bool:
@@ -100,7 +102,9 @@ def test_an_abort_that_stops_whatever_there_is_is_noticed(monkeypatch: pytest.Mo
     assert is_noticed(judge_fleet.OLD_WORDS, "network", first=18)
 
 
-def test_a_controller_that_believes_the_clocks_of_agents_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_that_sends_start_times_with_wrong_clock_offsets_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def trusting(now_ns: int, offsets: Any, **limits: float) -> Any:
         start = choose_start(now_ns, offsets, **limits)
         for number, agent in enumerate(start.told_ns):

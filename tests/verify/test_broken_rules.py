@@ -135,7 +135,7 @@ def test_losses_without_a_bound_are_noticed() -> None:
     assert len(violation.story) <= 20
 
 
-def test_a_sweep_that_never_comes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_never_runs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JobWorld, "_sweeps", lambda *_: None)
     violations = check(JobWorld(Plan(name="no sweep", doc="", crashes=1))).violations
     assert {violation.claim for violation in violations} >= {SETTLES, RECLAIMED}

@@ -53,7 +53,9 @@ def test_a_stopped_run_that_sends_no_orders_to_its_jobs_is_noticed(monkeypatch: 
 
 
 @pytest.mark.long
-def test_a_run_that_counts_a_job_twice_when_its_word_comes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_counts_a_job_twice_when_its_message_is_repeated_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     honest = RunAggregate._apply_job
 
     def forgetful(self: RunAggregate, word: JobChanged) -> bool:
@@ -108,7 +110,7 @@ def test_a_deadline_that_is_passed_over_when_something_else_happens(monkeypatch:
     assert first_broken_claim("mutant-run") == "a run times out"
 
 
-def test_a_run_of_a_fork_that_is_planned_before_anybody_has_approved_it(
+def test_a_run_of_a_fork_that_is_planned_before_its_approval_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(preparation, "awaited_first", lambda _: None)

@@ -51,7 +51,7 @@ async def nothing(*_: Any, **__: Any) -> Any:
 # Trees
 
 
-def test_a_tree_that_admits_everyone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_that_admits_jobs_beyond_its_quota_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TreeSlots, "room", lambda *_: 99)
     monkeypatch.setattr(TreeSlots, "someone_waits", lambda *_: False)
     assert claim_broken("forest", "none") == judge.QUOTA
@@ -102,7 +102,7 @@ def test_trees_that_never_give_free_slots_to_waiting_jobs_are_noticed(
 
 
 @pytest.mark.long
-def test_a_simulation_that_accepts_reports_of_anyone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_simulation_that_accepts_reports_of_any_runner_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     hear = reconciler.decide_message
 
     def unfenced(draft: SimulationAggregate, speaker: MessageSender, *rest: Any) -> Any:
@@ -116,7 +116,7 @@ def test_a_simulation_that_accepts_reports_of_anyone_is_noticed(monkeypatch: pyt
 
 
 @pytest.mark.long
-def test_a_simulation_that_goes_on_after_a_step_that_was_not_saved_is_noticed(
+def test_a_simulation_that_resumes_after_a_step_that_was_not_saved_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     orders_of = reconciler.orders_of

@@ -76,7 +76,7 @@ def test_a_store_that_does_not_compare_versions_is_noticed(monkeypatch: pytest.M
 
 
 @pytest.mark.long
-def test_a_store_that_knows_versions_by_their_numbers_only_is_noticed(
+def test_a_store_that_compares_only_the_numbers_of_versions_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After a fail-over that has lost writes the same number stands for something else."""
@@ -94,7 +94,7 @@ def test_a_store_that_knows_versions_by_their_numbers_only_is_noticed(
     assert broken in ("the claims of the tables about each step hold", "the journal replays to the record")
 
 
-def test_an_orchestrator_that_accepts_reports_of_anyone_is_noticed(
+def test_an_orchestrator_that_accepts_reports_of_any_runner_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The unfenced finish: what comes late is taken for what another runner has to say."""
@@ -132,7 +132,7 @@ def test_a_store_that_forgets_requests_is_noticed(monkeypatch: pytest.MonkeyPatc
     assert claim_broken("laptop", "store") in (claims.DONE_ONCE, clients.SAME)
 
 
-def test_a_message_that_is_not_recognised_when_it_comes_again_is_noticed(
+def test_a_repeated_message_that_is_not_recognised_as_a_repeat_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(runner_messages, "_repeated", lambda *_: None)
@@ -177,7 +177,9 @@ def test_a_keeper_that_does_not_listen_to_the_jobs_of_its_runs_is_noticed(
     assert claim_broken("ci", "none", hours=0.5) == SETTLES
 
 
-def test_a_run_that_lets_jobs_begin_before_what_they_need_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_starts_jobs_before_their_dependencies_have_succeeded_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(RunAggregate, "_is_met", lambda *_: True)
     assert claim_broken("ci", "none") == judge_runs.NEEDS
 
@@ -195,7 +197,7 @@ def test_a_run_that_takes_every_end_for_a_success_is_noticed(
     assert claim_broken("ci", "none") == SUCCESS_IS_EARNED
 
 
-def test_a_run_that_deploys_before_anybody_has_approved_it_is_noticed(
+def test_a_run_that_deploys_before_its_approval_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(preparation, "awaited", lambda *_: None)

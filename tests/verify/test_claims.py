@@ -63,14 +63,14 @@ FACTS: list[tuple[Mapping[str, Callable[[Any], bool]], str, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("table", "claim", "sound", "bad"), FACTS)
-def test_each_claim_holds_of_what_is_sound_and_is_the_one_that_breaks(
+def test_each_claim_holds_for_sound_facts_and_is_the_only_claim_that_bad_facts_break(
     table: Mapping[str, Callable[[Any], bool]], claim: str, sound: Any, bad: Any
 ) -> None:
     assert list(claims.broken(table, sound)) == []
     assert list(claims.broken(table, bad)) == [claim]
 
 
-def test_no_claim_about_what_is_seen_is_left_out_above() -> None:
+def test_the_list_of_facts_covers_every_claim_of_its_tables() -> None:
     tables = {id(table): table for table, *_ in FACTS}
     assert {claim for table in tables.values() for claim in table} == {claim for _, claim, *_ in FACTS}
     assert list(claims.broken(claims.VALUE_CLAIMS, DONE)) == []
@@ -189,7 +189,7 @@ def test_a_judge_names_the_claim_and_is_blind_when_that_claim_is_taken_away(
     assert judge() == set()
 
 
-def test_what_is_sound_breaks_no_claim_in_chaos() -> None:
+def test_a_sound_chronicle_breaks_no_claim_of_the_chaos_judge() -> None:
     assert in_chaos() == set()
 
 

@@ -97,7 +97,7 @@ def test_a_machine_that_does_not_exist_has_no_mutants(run: Run) -> None:
 
 
 @pytest.mark.long
-def test_environments_side_by_side_give_what_they_give_one_by_one() -> None:
+def test_exploring_environments_in_parallel_finds_the_expected_number_of_states() -> None:
     names = pick(("first-job", "given-back"), ("first-job", "race", "given-back"))
     plans = [plan_named(name) for name in names]
     watched: dict[str, int] = {}

@@ -103,7 +103,7 @@ def explored(*plans: Plan) -> set[tuple[str, int]]:
     return {(code.co_filename, code.co_firstlineno) for code in seen}
 
 
-def test_every_decider_of_production_is_explored_or_named_with_who_tries_it() -> None:
+def test_every_decider_is_explored_by_the_model_checker_or_listed_with_its_other_tests() -> None:
     called = explored(ALONE, *REDUCED)
     left_out = {name for name, place in deciders().items() if place not in called}
     assert sorted(left_out - BY_WORLDS.keys()) == [], "Explore these, or say who tries them."

@@ -71,7 +71,7 @@ def test_every_environment_has_a_description_a_state_count_and_required_sights()
         assert plan.states is not None
 
 
-def test_an_environment_that_does_not_exist_is_refused_with_those_that_do() -> None:
+def test_an_unknown_environment_name_is_refused_with_a_list_of_the_known_names() -> None:
     with pytest.raises(UnknownName, match="shards") as refused:
         plan_named("shard")
     assert "race" in refused.value.allowed

@@ -39,7 +39,7 @@ def test_every_guard_and_every_condition_is_taken_out() -> None:
     assert sum(mutant.what.startswith("without ") for mutant in MUTANTS.values()) >= 20
 
 
-def test_mutants_go_by_names_of_their_own() -> None:
+def test_every_mutant_has_a_unique_name() -> None:
     assert len(MUTANTS) == len(all_mutants())
 
 
@@ -72,7 +72,7 @@ def test_of_any_sample_of_the_mutants_all_are_caught_or_known_to_be_harmless() -
     assert [name for name in survivors if name not in harmless()] == []
 
 
-def test_who_is_listed_as_harmless_exists_and_has_a_reason() -> None:
+def test_every_mutant_listed_as_harmless_exists_and_has_a_reason() -> None:
     for name, why in harmless().items():
         assert name in MUTANTS
         assert len(why) > 20

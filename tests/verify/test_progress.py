@@ -20,7 +20,7 @@ def test_progress_is_printed_to_stderr_at_intervals_when_the_output_is_a_pipe(
     assert told.out == ""
 
 
-def test_of_what_has_no_known_end_only_the_sum_is_reported(
+def test_progress_without_a_known_total_prints_only_the_sum(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(report, "TELL_EVERY_S", 0.0)

@@ -33,7 +33,7 @@ def played(faults: str, seed: int, hours: float = 0.5) -> Played:
 @pytest.mark.parametrize(
     "faults", pick(["everything"], ["none", "network", "deaths", "store", "lossy", "everything"])
 )
-def test_keys_stay_unique_whatever_goes_wrong(faults: str) -> None:
+def test_unique_keys_stay_unique_under_injected_faults(faults: str) -> None:
     chapter = played(faults, seed=1)
     assert chapter.broken is None
     assert chapter.seen["another job has the unique key"] > 10
@@ -71,7 +71,7 @@ def test_jobs_that_snooze_complete_in_a_world_one_by_one_and_in_cohorts(world: s
     assert chapter.seen["a snoozed job completes"]
 
 
-def test_a_snooze_that_is_not_heeded_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snoozed_job_that_becomes_ready_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     create = aggregate.JobAggregate.create_next_attempt
 
     def hasty(self: Any, owner: Any) -> None:

@@ -46,7 +46,7 @@ def test_time_and_names_do_not_mind_each_other() -> None:
         assert deciding.rename(deciding.age(number), (1, 0)) == deciding.age(deciding.rename(number, (1, 0)))
 
 
-def test_time_comes_to_an_end() -> None:
+def test_ageing_a_value_reaches_a_fixed_point_within_eight_steps() -> None:
     """However long nothing happens, a value is soon one that time does not change."""
     deciding = explored().deciding
     for number in range(1, 300):

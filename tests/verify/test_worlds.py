@@ -106,7 +106,7 @@ def test_200_hours_of_every_world_with_every_mix_of_faults_hold() -> None:
 
 
 @pytest.mark.long
-def test_the_same_seed_does_the_same_in_every_process_wherever_it_is_installed(tmp_path: Path) -> None:
+def test_a_seed_gives_the_same_traces_in_every_process_and_installation_folder(tmp_path: Path) -> None:
     """Tracebacks of handlers that fail name files; so a hash once told where Interlock lies."""
     here = Path(interlock.__file__).parents[1]
     elsewhere = shutil.copytree(here, tmp_path / "elsewhere", ignore=shutil.ignore_patterns("__pycache__"))

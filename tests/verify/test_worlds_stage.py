@@ -58,7 +58,7 @@ def test_a_clock_that_runs_fast_waits_less() -> None:
     assert woken == [80.0]
 
 
-def test_what_is_frozen_goes_on_late_and_what_is_killed_never() -> None:
+def test_a_frozen_event_loop_continues_after_the_thaw_and_a_killed_one_runs_nothing_more() -> None:
     schedule, told = Schedule(), []
     frozen, killed = a_loop(schedule), a_loop(schedule)
 
@@ -85,7 +85,7 @@ def test_what_is_frozen_goes_on_late_and_what_is_killed_never() -> None:
     ], "the dead say nothing, not even in their finally"
 
 
-def test_who_runs_in_circles_is_named() -> None:
+def test_an_event_loop_that_never_lets_time_advance_raises_an_error_with_its_name() -> None:
     schedule = Schedule()
 
     async def busy() -> None:

@@ -127,7 +127,7 @@ def _listening(heard: list[int], errors: list[aio.AioRpcError]) -> Callable[...,
     return listen
 
 
-def test_a_refusal_arrives_with_its_code_its_words_and_its_metadata() -> None:
+def test_an_rpc_error_arrives_with_its_status_code_details_and_metadata() -> None:
     found: list[aio.AioRpcError] = []
 
     async def ask(channel: WireChannel) -> None:
@@ -166,7 +166,7 @@ def test_both_sides_of_a_long_partition_find_out_within_two_pings() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_who_listens_and_dies_cuts_its_stream_with_a_word_or_without(seed: int) -> None:
+def test_the_stream_of_a_killed_client_ends_at_the_server_within_two_pings(seed: int) -> None:
     scene = Scene(_listening([], []))
     scene.stage.random.seed(seed)
     scene.at(10.0, lambda: scene.stage.places["l"].kill(FOREVER_S))
@@ -175,7 +175,7 @@ def test_who_listens_and_dies_cuts_its_stream_with_a_word_or_without(seed: int) 
     assert 10.0 < scene.bell.cut_at < 10.0 + 2 * PING_S
 
 
-def test_who_serves_and_stands_still_is_given_up_and_finds_that_out_later() -> None:
+def test_a_client_drops_its_stream_from_a_frozen_server_and_the_server_sees_that_after_the_thaw() -> None:
     heard: list[int] = []
     errors: list[aio.AioRpcError] = []
     scene = Scene(_listening(heard, errors))
@@ -188,7 +188,7 @@ def test_who_serves_and_stands_still_is_given_up_and_finds_that_out_later() -> N
     assert 40.0 <= scene.bell.cut_at < 40.0 + PING_S
 
 
-def test_on_a_connection_most_of_what_is_lost_is_sent_again_and_a_little_late() -> None:
+def test_a_connection_resends_most_lost_messages_so_that_they_are_only_late() -> None:
     drawn = Fates(1, faults_named("network"))
     found = [drawn.of_call("l", "b", 0.0, repeats=True) for _ in range(20_000)]
     felt = Counter(fate.what for fate in map(resent, found) if fate is not None)

@@ -40,7 +40,7 @@ async def tabs_of(visitor: Visitor, made: dict[str, str]) -> list[Visitor]:
     return tabs
 
 
-async def test_a_confined_token_sees_its_queue_on_every_page_and_no_way_to_a_page_that_is_refused(
+async def test_a_restricted_token_is_shown_no_other_queue_and_no_link_to_a_refused_page(
     browser: Browser, tmp_path: Path
 ) -> None:
     async with running(f"sqlite:///{tmp_path}/jobs.db") as server:
@@ -91,7 +91,7 @@ async def test_every_page_shows_the_sign_in_form_after_its_token_is_revoked(
 
 
 @pytest.mark.long
-async def test_every_page_keeps_what_it_knows_while_the_server_is_gone(
+async def test_every_page_keeps_its_heading_and_shows_an_alert_while_the_server_is_unreachable(
     browser: Browser, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"

@@ -71,7 +71,9 @@ async def test_a_batch_is_followed_to_its_callback_and_another_is_canceled(
 
 
 @ON_EVERY_STORE
-async def test_an_approval_comes_in_and_is_answered_with_a_comment(server: Running, visitor: Visitor) -> None:
+async def test_new_approvals_appear_on_the_page_and_are_rejected_or_approved_with_a_comment(
+    server: Running, visitor: Visitor
+) -> None:
     page, waits = visitor.page, server.parts.runtime.waits
     await visitor.open("/approvals")
     await expect(page.get_by_text("Nothing waits for an approval.")).to_be_visible()
@@ -96,7 +98,7 @@ async def test_an_approval_comes_in_and_is_answered_with_a_comment(server: Runni
 
 
 @pytest.mark.long
-async def test_only_those_who_may_answer_an_approval_see_its_buttons(browser: Browser) -> None:
+async def test_only_users_who_may_answer_an_approval_see_its_buttons(browser: Browser) -> None:
     async with running() as server:
         for_all = await waiting_approval(server)
         for_ada = await waiting_approval(server, approvers=("ada",))

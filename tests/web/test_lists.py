@@ -46,7 +46,7 @@ async def first(page: Page) -> str:
     return await page.locator("main tbody a.mono").first.inner_text()
 
 
-async def test_a_list_that_is_scrolled_keeps_its_rows_where_they_are_and_counts_what_is_new(
+async def test_a_scrolled_list_keeps_its_rows_in_place_and_shows_new_rows_only_on_request(
     server: Running, visitor: Visitor
 ) -> None:
     page = visitor.page
@@ -98,7 +98,7 @@ async def test_a_row_that_is_selected_or_focused_stays_where_it_is(server: Runni
     await expect(page.get_by_role("link", name=job)).to_be_focused()
 
 
-async def test_keys_act_on_the_job_that_was_chosen_by_keys_and_on_none_that_slides_in(
+async def test_keyboard_shortcuts_act_on_the_selected_job_and_not_on_a_job_that_arrives_later(
     server: Running, visitor: Visitor
 ) -> None:
     page = visitor.page

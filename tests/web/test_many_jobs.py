@@ -154,7 +154,7 @@ async def test_columns_are_chosen_and_the_browser_keeps_the_choice(server: Runni
 
 
 @pytest.mark.long
-async def test_a_rare_job_is_found_behind_many_and_what_was_not_looked_at_is_reported(
+async def test_a_filter_finds_a_rare_job_behind_many_and_reports_when_older_jobs_are_unsearched(
     server: Running, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filters, "LOOKED_AT", 2)

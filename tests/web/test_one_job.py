@@ -110,7 +110,9 @@ async def test_keys_typed_right_after_the_slash_reach_the_palette_and_not_the_pa
     await page.wait_for_url("**/records/message")
 
 
-async def test_what_a_job_waits_for_is_answered_on_its_page(server: Running, visitor: Visitor) -> None:
+async def test_an_approval_or_a_signal_that_a_job_waits_for_is_sent_from_the_page_of_the_job(
+    server: Running, visitor: Visitor
+) -> None:
     page = visitor.page
     approval = await waiting_approval(server)
     job = approval.partition(".")[0]

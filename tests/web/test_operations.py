@@ -42,7 +42,7 @@ async def test_a_queue_is_paused_in_the_list_and_resumed_on_its_page(
 
 
 @ON_EVERY_STORE
-async def test_a_worker_shows_its_slots_is_held_and_leaves_its_last_words(
+async def test_a_worker_is_paused_and_terminated_on_its_page_which_shows_its_slots_and_its_end(
     server: Running, visitor: Visitor
 ) -> None:
     page, client = visitor.page, server.client()

@@ -63,7 +63,7 @@ async def test_every_page_is_sound_with_data(server: Running, visitor: Visitor) 
     assert await look_at_all(visitor, pages) == {}
 
 
-async def test_an_id_that_nothing_has_is_answered_in_the_words_of_the_server(visitor: Visitor) -> None:
+async def test_a_page_of_an_unknown_id_shows_an_error_that_contains_the_id(visitor: Visitor) -> None:
     visitor.expected = ("404",)
     wrong: dict[str, list[str]] = {}
     for number, pattern in enumerate(pattern for pattern in PATTERNS if ":" in pattern):

@@ -96,7 +96,7 @@ async def test_a_lifecycle_that_is_declared_in_python_has_a_list_pages_and_butto
             assert visitor.taken() == []
 
 
-async def test_a_viewer_sees_no_body_or_button_and_a_confined_token_sees_its_restriction(
+async def test_a_record_page_shows_no_body_or_cancel_button_to_a_viewer_or_a_restricted_token(
     browser: Browser, tmp_path: Path
 ) -> None:
     async with running(f"sqlite:///{tmp_path}/jobs.db") as server:

@@ -232,7 +232,7 @@ async def test_a_run_is_compared_with_the_last_green_one_and_done_again_from_a_j
 
 
 @ON_EVERY_STORE
-async def test_a_fork_is_approved_after_a_look_at_what_it_is_and_its_artifacts_are_fetched(
+async def test_a_run_of_a_fork_is_approved_or_declined_in_a_dialog_and_its_artifact_is_downloaded(
     server: Running, visitor: Visitor
 ) -> None:
     page, client = visitor.page, server.client()
@@ -275,7 +275,7 @@ async def test_a_fork_is_approved_after_a_look_at_what_it_is_and_its_artifacts_a
     await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
 
 
-async def test_a_viewer_sees_a_run_and_no_button_that_would_be_refused(
+async def test_a_viewer_sees_a_run_but_no_rerun_approve_decline_or_cancel_button(
     server: Running, visitor: Visitor
 ) -> None:
     page, client = visitor.page, server.client()

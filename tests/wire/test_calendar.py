@@ -206,7 +206,7 @@ def test_a_jitter_beyond_the_end_of_the_calendar_is_refused() -> None:
     assert refused.value.todo
 
 
-def test_what_is_excluded_for_years_is_not_counted_through() -> None:
+def test_a_calendar_skips_twenty_excluded_years_to_the_next_fire_time() -> None:
     made = calendar(every="1s", exclude=("2026-01-01..2045-12-31",))
     assert made.after(datetime(2026, 1, 1, tzinfo=UTC)) == datetime(2046, 1, 1, tzinfo=UTC)
 
@@ -217,7 +217,7 @@ def test_the_last_fires_of_a_long_time_are_found_without_counting_all() -> None:
     assert made.between(until - 9_000 * DAY, until, 2) == [until - timedelta(seconds=1), until]
 
 
-def test_jitter_is_the_same_for_everybody_and_never_reaches_the_next_fire() -> None:
+def test_jitter_is_equal_for_equal_schedules_and_never_reaches_the_next_fire_time() -> None:
     made, same = calendar(every="10m", jitter="1h"), calendar(every="10m", jitter="1h")
     other = Calendar(ScheduleSpec(job=JOB, every="10m", jitter="1h"), "other")
     times = [at for at, _ in zip(made.from_(datetime(2026, 1, 1, tzinfo=UTC)), range(50), strict=False)]
@@ -243,7 +243,7 @@ def test_jitter_is_the_same_for_everybody_and_never_reaches_the_next_fire() -> N
         ({"cron": "0 2 * * *", "exclude": ("2026-12-25",)}, "every day at 02:00 UTC except 2026-12-25"),
     ],
 )
-def test_a_schedule_is_described_in_words(when: dict[str, Any], words: str) -> None:
+def test_a_schedule_is_described_as_an_english_phrase(when: dict[str, Any], words: str) -> None:
     assert describe(ScheduleSpec(job=JOB, **when)) == words
 
 
@@ -265,7 +265,7 @@ def test_a_schedule_is_described_in_words(when: dict[str, Any], words: str) -> N
         ({"every": "1h", "jitter": "much"}, "not a duration"),
     ],
 )
-def test_what_cannot_be_a_schedule_is_refused_in_words(when: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_schedule_is_refused_with_a_reason_and_a_hint(when: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidSchedule) as refused:
         calendar(**when)
     assert sentence in refused.value.sentence

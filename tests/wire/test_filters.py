@@ -51,7 +51,7 @@ def test_filter_terms_that_the_store_supports_become_part_of_the_store_query() -
 @pytest.mark.parametrize(
     "text", ["task:shop.send", f"id:{ONE}", "queue:a,b", "label:a,b", f"parent:{ONE},{OTHER}"]
 )
-def test_what_the_store_cannot_filter_is_looked_at_afterwards(text: str) -> None:
+def test_filter_terms_that_the_store_does_not_support_make_the_selection_inexact(text: str) -> None:
     assert not read_filter(text).selection(NOW).exact
 
 
@@ -143,7 +143,7 @@ def test_every_duration_reads_back_as_the_same_duration(microseconds: int) -> No
 
 
 @given(st.text(max_size=40))
-def test_whatever_is_typed_is_a_filter_or_a_clear_refusal(text: str) -> None:
+def test_any_text_is_a_filter_that_reads_back_or_is_refused_as_a_bad_filter(text: str) -> None:
     try:
         wanted = read_filter(text)
     except BadFilter:
@@ -172,7 +172,7 @@ def test_whatever_is_typed_is_a_filter_or_a_clear_refusal(text: str) -> None:
         ('queue:"night', 1, "a quotation mark is not closed", "two words"),
     ],
 )  # fmt: skip
-def test_a_wrong_word_is_named_with_its_place_and_what_would_be_right(
+def test_a_filter_error_names_the_wrong_word_its_position_and_a_correction(
     text: str, place: int, why: str, todo: str
 ) -> None:
     with pytest.raises(BadFilter) as caught:

@@ -24,7 +24,7 @@ def proto(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return proto
 
 
-def test_the_python_beside_the_proto_is_what_it_makes(proto: ModuleType) -> None:
+def test_the_generated_python_modules_match_the_fleet_proto(proto: ModuleType) -> None:
     assert proto.main(["--check"]) == 0
 
 

@@ -36,7 +36,7 @@ def test_a_terminal_is_given_nothing_to_obey(attack: str, colours: bool) -> None
     assert "\x1b[8m" not in shown
 
 
-def test_colours_stay_where_they_are_wanted_and_end_with_the_line() -> None:
+def test_colours_are_removed_unless_requested_and_are_reset_at_the_end_of_the_text() -> None:
     text = "\x1b[1;31mred\x1b[0m and \x1b[38:2:1:2:3mmore"
     assert harmless(text, colours=True) == text + "\x1b[0m"
     assert harmless(text) == "red and more"
@@ -48,7 +48,7 @@ def test_nothing_is_hidden() -> None:
     assert harmless("\u202ex") == "\\u202ex"
 
 
-def test_tabs_and_words_stay_as_they_are() -> None:
+def test_tabs_and_printable_text_stay_unchanged() -> None:
     for text in ("plain", "a\tb", "grüße 🎉 日本語", ""):
         assert harmless(text) == text
     assert harmless_lines("a\nb\x1b[2J\n") == "a\nb␛[2J\n"

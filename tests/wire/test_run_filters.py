@@ -57,7 +57,7 @@ def test_a_tag_is_a_ref(text: str) -> None:
         'workflow:"two words" group:g',
     ],
 )
-def test_it_reads_back_as_it_was_written(text: str) -> None:
+def test_every_run_filter_reads_back_as_the_same_filter(text: str) -> None:
     wanted = read_run_filter(text)
     assert read_run_filter(str(wanted)) == wanted
 
@@ -74,7 +74,7 @@ def test_it_reads_back_as_it_was_written(text: str) -> None:
         ("state:running -state:running", "leaves no state that a run could be in"),
     ],
 )
-def test_wrong_words_are_reported(text: str, said: str) -> None:
+def test_an_invalid_run_filter_is_refused_with_the_reason(text: str, said: str) -> None:
     with pytest.raises(BadFilter) as refused:
         read_run_filter(text)
     assert said in refused.value.sentence

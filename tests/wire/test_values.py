@@ -82,7 +82,7 @@ ANY: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(ANY, st.booleans())
-def test_whatever_json_writes_is_taken(value: Any, ascii_only: bool) -> None:
+def test_every_value_encoded_by_json_or_msgspec_is_accepted(value: Any, ascii_only: bool) -> None:
     assert json_fault(json.dumps(value, ensure_ascii=ascii_only).encode()) == ""
     assert json_fault(msgspec.json.encode(value)) == ""
 

@@ -158,7 +158,7 @@ def everything(x: int, /, *more: int, **rest: int) -> None: ...
     st.lists(st.integers(), min_size=1),
     st.dictionaries(st.sampled_from(["more", "rest", "a"]), st.integers()),
 )
-def test_an_option_may_have_the_name_of_what_takes_the_others(
+def test_a_keyword_argument_may_have_the_name_of_the_varargs_or_kwargs_parameter(
     numbers: list[int], rest: dict[str, int]
 ) -> None:
     assert called(everything, sent(everything, *numbers, **rest)) == (tuple(numbers), rest)
@@ -233,12 +233,12 @@ def test_an_input_that_is_nested_too_deeply_is_refused() -> None:
         called(plain, '{"x":' + "[" * 100_000 + "]" * 100_000 + "}")
 
 
-def test_what_json_cannot_hold_is_named_by_its_path() -> None:
+def test_an_argument_that_json_cannot_represent_is_refused_with_its_path() -> None:
     with socket.socket() as held, pytest.raises(NotJson, match=r"^arguments\.x\[1\]\.y is of type socket"):
         sent(plain, [1, {"y": held}])
 
 
-def test_what_a_function_takes_is_shown_as_people_write_it() -> None:
+def test_the_parameters_of_a_function_are_shown_in_python_syntax_without_the_context() -> None:
     assert arguments_of(more).takes == "(x: int, *others: int, scale: float = 1.0)"
     assert arguments_of(options).takes == "(x: int, /, y: str = 'b', **rest: list[int])"
     assert arguments_of(annotated).takes == "(x: int)"
@@ -294,7 +294,7 @@ def test_the_context_cannot_be_slipped_in_among_the_options() -> None:
         called(handler, '{"ctx":1}')
 
 
-def test_a_context_that_only_the_type_checker_knows_is_found_by_its_words() -> None:
+def test_a_context_parameter_is_recognized_by_a_text_annotation_that_cannot_be_resolved() -> None:
     def handler(job: Any, x: int) -> None: ...
 
     handler.__annotations__["job"] = "sdk.Context | None"
@@ -372,7 +372,7 @@ def test_a_type_may_be_local_to_where_the_function_is() -> None:
     assert arguments.decode(b'{"x":{"n":1}}') == ((), {"x": Local(1)})
 
 
-def test_whatever_can_be_iterated_over_is_a_list() -> None:
+def test_an_argument_annotated_as_iterable_is_decoded_as_a_list() -> None:
     def handler(x: Iterable[int]) -> None: ...
 
     assert called(handler, sent(handler, (1, 2))) == ((), {"x": [1, 2]})

@@ -223,7 +223,7 @@ def test_links_and_special_files_are_left_out_of_a_tar_and_equal_folders_are_equ
     assert first == (tmp_path / "second").read_bytes()
 
 
-def test_no_pattern_looks_into_a_folder_that_a_link_leads_out_to(tmp_path: Path) -> None:
+def test_an_artifact_pattern_does_not_follow_a_symlink_out_of_the_job_folder(tmp_path: Path) -> None:
     base, outside = tmp_path / "work", tmp_path / "outside"
     (base / "out").mkdir(parents=True)
     outside.mkdir()
@@ -240,7 +240,7 @@ def test_no_pattern_looks_into_a_folder_that_a_link_leads_out_to(tmp_path: Path)
     assert found_in(base, ["**/**/**/**/**/**/**/**/[ab].t?t"]).paths == (base / "out" / "a.txt",)
 
 
-def test_what_becomes_a_link_after_it_was_found_is_not_read(tmp_path: Path) -> None:
+def test_a_path_that_becomes_a_symlink_after_it_was_matched_is_not_read(tmp_path: Path) -> None:
     """A process that a step has left behind swaps folders for links while they are packed."""
     base, outside = tmp_path / "work", tmp_path / "outside"
     for folder in (base / "out" / "deep", outside):

@@ -166,7 +166,9 @@ async def test_a_cohort_whose_leases_could_not_be_renewed_is_given_up(
     assert await worker.stop() == 0
 
 
-async def test_what_ends_after_its_lease_is_not_reported(board: Board, start: Start, acts: Any) -> None:
+async def test_a_job_that_ends_after_its_lease_has_expired_is_not_reported(
+    board: Board, start: Start, acts: Any
+) -> None:
     """The handler returns at once, so that nobody but the cohort itself has looked at the clock."""
 
     def outlast(_: Context) -> int:

@@ -61,7 +61,7 @@ async def lines(place: Place, which: str, **more: Any) -> list[str]:
     return [line for line in await place.lines(job.id) if "found" in line or line.startswith("Cache")]
 
 
-async def test_a_job_finds_what_an_earlier_one_has_saved(
+async def test_a_job_restores_the_cache_of_an_earlier_job_by_its_key_or_a_restore_key(
     place: Place, start: Start, tmp_path: Path, scratch: Path
 ) -> None:
     repository = Repository(tmp_path / "shop")
@@ -100,7 +100,9 @@ async def test_steps_that_fail_save_nothing(place: Place, start: Start) -> None:
     ]
 
 
-async def test_what_the_change_brings_is_not_replaced(place: Place, start: Start, tmp_path: Path) -> None:
+async def test_restoring_a_cache_does_not_write_through_symlinks_of_the_checkout(
+    place: Place, start: Start, tmp_path: Path
+) -> None:
     start(connect=place.connect, supervised=False)
     cache = [{"key": "k", "path": ["lib", "out/deep"]}]
     await place.done("interlock.shell", run="mkdir lib out; echo 1 >lib/a; echo 1 >out/deep", caches=cache)

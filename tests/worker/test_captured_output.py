@@ -71,7 +71,7 @@ def test_output_below_the_capture_level_is_not_captured() -> None:
     assert lines(context) == [("error", "shop.tasks: bad")]
 
 
-def test_an_exception_that_is_logged_comes_with_its_traceback() -> None:
+def test_a_logged_exception_is_captured_with_its_traceback() -> None:
     context = context_of()
     with capturing("info"), context.active():
         try:
@@ -106,7 +106,7 @@ def test_a_line_that_is_written_over_again_and_again_is_kept_as_it_was_last() ->
     assert sum(len(text) for _, text in found[1:]) == 3 * MAX_LINE_BYTES, "split, and not cut"
 
 
-def test_secrets_are_masked_in_what_is_printed_and_logged() -> None:
+def test_secrets_are_masked_in_printed_and_logged_output() -> None:
     context = context_of(grant(secrets={"KEY": "very-secret-value"}))
     with capturing("info"), context.active():
         print("the key is very-secret-value")

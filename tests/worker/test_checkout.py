@@ -79,7 +79,9 @@ async def test_the_requested_commit_is_checked_out_and_its_folder_is_removed_aft
     assert list(scratch.iterdir()) == []
 
 
-async def test_a_ref_alone_is_what_it_points_at(board: Board, start: Start, repository: Repository) -> None:
+async def test_a_checkout_of_a_ref_without_a_sha_uses_the_commit_that_the_ref_points_at(
+    board: Board, start: Start, repository: Repository
+) -> None:
     repository.commit("old")
     repository.git("tag", "v1")
     repository.commit("new")
@@ -123,7 +125,7 @@ async def test_the_checkout_of_a_missing_commit_fails_with_the_error_from_git(
         {"repository": "x\n", "ref": "main"},
     ],
 )
-async def test_what_git_could_misunderstand_is_refused(
+async def test_a_checkout_with_an_unsafe_repository_sha_or_ref_fails_as_a_user_error(
     board: Board, start: Start, wanted: dict[str, str], scratch: Path
 ) -> None:
     job = await checkout(board, start, "true", **wanted)
@@ -138,7 +140,7 @@ async def test_a_protocol_that_runs_commands_is_refused(board: Board, start: Sta
     assert not (tmp_path / "harm").exists()
 
 
-async def test_neither_hooks_nor_settings_of_the_machine_are_heeded(
+async def test_a_checkout_ignores_the_git_hooks_and_git_configuration_of_the_machine(
     board: Board, start: Start, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hooks = tmp_path / "template" / "hooks"
@@ -157,7 +159,7 @@ async def test_neither_hooks_nor_settings_of_the_machine_are_heeded(
     assert not (tmp_path / "harm").exists()
 
 
-async def test_what_a_dead_worker_has_left_is_removed_and_a_neighbours_is_not(
+async def test_a_new_workspace_removes_leftovers_of_dead_workers_but_no_workspace_in_use(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shell_files, "YOUNG_S", -1.0)

@@ -120,16 +120,18 @@ ID = uuid.UUID(int=7)
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_can_be_sent_and_how_it_is_written(value: object, written: str) -> None:
+def test_values_of_each_supported_python_type_are_encoded_as_the_expected_json(
+    value: object, written: str
+) -> None:
     assert text_of(value) == written
 
 
-def test_a_nested_dataclass_comes_back_as_it_was() -> None:
+def test_a_nested_dataclass_is_decoded_to_an_equal_object() -> None:
     order = Order(ID, Decimal("1.10"), NOON, [("a", 1)], Order(ID, Decimal(2), NOON))
     assert decode(encode(order), Order) == order
 
 
-def test_a_strict_model_with_other_names_and_computed_fields_comes_back_as_it_was() -> None:
+def test_a_strict_model_with_aliases_and_computed_fields_is_decoded_to_an_equal_object() -> None:
     model = Strict(at=NOON, tags={"a"}, theNumber=3)
     assert text_of(model) == '{"at":"2026-01-02T12:00:00Z","tags":["a"],"theNumber":3}'
     assert decode(encode([model]), list[Strict]) == [model]
@@ -172,7 +174,7 @@ def test_decoding_without_a_type_returns_plain_json_values() -> None:
         ([1], object),
     ],
 )
-def test_a_type_brings_back_what_was_sent(value: object, kind: Any) -> None:
+def test_a_value_is_decoded_to_an_equal_value_of_its_declared_type(value: object, kind: Any) -> None:
     assert decode(encode(value), kind) == value
 
 
@@ -202,7 +204,7 @@ def test_typed_values_survive_the_way_there_and_back(order: Order) -> None:
 
 
 @given(json_values, st.sampled_from([float("nan"), float("inf"), float("-inf")]))
-def test_a_number_that_is_none_is_found_wherever_it_hides(value: object, bad: float) -> None:
+def test_nan_and_infinity_are_refused_at_any_place_in_a_value(value: object, bad: float) -> None:
     for around in ([value, bad], {"a": value, "b": {"c": bad}}, [None, (bad,)]):
         with pytest.raises(NotJson):
             encode(around)
@@ -255,7 +257,7 @@ with socket.socket() as SOCKET:
         (msgspec.UNSET, "arguments is of type msgspec.UnsetType, which JSON cannot hold."),
     ],
 )
-def test_what_json_cannot_hold_is_named_by_its_path(value: object, sentence: str) -> None:
+def test_a_value_that_json_cannot_represent_is_refused_with_its_path(value: object, sentence: str) -> None:
     with pytest.raises(NotJson) as caught:
         encode(value, "arguments")
     assert caught.value.sentence == sentence
@@ -263,7 +265,7 @@ def test_what_json_cannot_hold_is_named_by_its_path(value: object, sentence: str
     assert str(caught.value.facts["at"]) in sentence
 
 
-def test_what_is_nested_too_deeply_is_refused_without_following_it_for_ever() -> None:
+def test_a_value_nested_too_deeply_is_refused_with_a_short_error() -> None:
     with pytest.raises(NotJson, match=r"is nested too deeply") as caught:
         encode(deep())
     assert len(caught.value.sentence) < 200

@@ -56,7 +56,7 @@ async def test_the_log_has_the_path_of_each_job_of_a_cohort(board: Board, start:
         assert path == ["claiming", "processing", "reporting", "completed"]
 
 
-async def test_handlers_begin_in_the_order_of_the_claim_whatever_waits_between_them(
+async def test_handlers_of_each_task_start_in_claim_order_even_if_other_handlers_wait_between_them(
     board: Board, start: Start, registry: Registry, gate: Gate
 ) -> None:
     begun: list[int] = []
@@ -126,7 +126,7 @@ async def test_the_log_progress_checkpoint_and_cost_of_a_job_arrive_with_its_rep
     assert not any(job.lines or job.progress for job in jobs if job is not jobs[2])
 
 
-async def test_a_job_that_only_looks_at_its_context_stays_in_its_cohort(
+async def test_a_job_that_only_reads_its_context_stays_in_its_cohort(
     board: Board, start: Start, acts: Any, tasks_made: list[str]
 ) -> None:
     def look(ctx: Context) -> int:
@@ -142,7 +142,7 @@ async def test_a_job_that_only_looks_at_its_context_stays_in_its_cohort(
     assert tasks_made == []
 
 
-async def test_what_a_handler_starts_beside_itself_keeps_the_context_of_its_own_job(
+async def test_a_background_task_of_a_handler_keeps_the_context_of_its_own_job(
     board: Board, start: Start, registry: Registry, gate: Gate
 ) -> None:
     found: list[str] = []
@@ -228,7 +228,7 @@ async def test_results_are_reported_in_batches_of_a_bounded_size(
 # Going
 
 
-async def test_a_shutdown_gives_back_what_waits_in_a_cohort(
+async def test_a_shutdown_releases_the_jobs_that_wait_in_a_cohort(
     board: Board, start: Start, acts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_runner, "SLICE_S", 0.0)
@@ -251,7 +251,7 @@ async def test_a_shutdown_gives_back_what_waits_in_a_cohort(
 
 
 @pytest.mark.parametrize("order", ["interrupt", "revoked", "disconnected"])
-async def test_an_order_to_let_go_reaches_each_job_that_waits_in_a_cohort(
+async def test_an_interrupt_a_revocation_or_a_disconnect_leaves_no_job_waiting_in_a_cohort(
     board: Board, start: Start, acts: Any, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_runner, "SLICE_S", 0.0)

@@ -46,7 +46,7 @@ def test_after_takes_a_list_of_jobs_or_a_rule() -> None:
             price.options(after=wrong)  # type: ignore[arg-type]
 
 
-def test_the_argument_that_comes_later_is_left_out_and_the_others_are_checked() -> None:
+def test_an_argument_filled_by_a_predecessor_is_omitted_from_the_input_and_others_are_checked() -> None:
     later = total.options(after=all_of("j_1", into="prices"))
     assert bytes(later.s(tax=3).spec().input) == b'{"tax":3}'
     for wrong, why in (
@@ -66,7 +66,7 @@ async def test_results_are_passed_on_to_a_worker() -> None:
         assert await (await il.compose(later.s(tax=1))).result() == 8
 
 
-async def test_a_handler_reads_what_became_of_the_jobs_before_it() -> None:
+async def test_a_handler_reads_the_states_and_results_of_its_predecessors() -> None:
     async with in_memory(registry) as il:
         good, bad = await il.submit(price, "fig"), await il.submit(price.options(retries=0), "")
         job = await il.submit(outcomes.options(after=all_of(good, bad, on="end")))

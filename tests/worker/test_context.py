@@ -54,7 +54,9 @@ def texts(unsent: Unsent) -> list[str]:
     return [line.text for line in unsent.log]
 
 
-def test_a_handler_knows_what_it_works_on(clock: JumpingClock) -> None:
+def test_the_context_of_a_handler_has_the_ids_queue_shard_attempt_and_trace_of_its_job(
+    clock: JumpingClock,
+) -> None:
     given = grant(
         shard=2, shards=3, attempt=4, queue="mail", parent_job_id="j_2", depth=1, trace={"traceparent": "00"}
     )
@@ -148,7 +150,9 @@ class Position:
     page: int
 
 
-def test_a_later_attempt_gets_what_an_earlier_one_has_saved(context: Context, clock: JumpingClock) -> None:
+def test_a_later_attempt_restores_the_checkpoint_of_an_earlier_one_as_the_requested_type(
+    context: Context, clock: JumpingClock
+) -> None:
     context.checkpoint(Position(3))
     saved = context.take().checkpoint
     later = Context(grant(attempt=2, checkpoint=saved), now=clock)
@@ -192,7 +196,9 @@ def test_an_upload_is_reported_once_and_again_when_that_was_not_delivered(contex
         ("two\nlines", "two\nlines"),
     ],
 )
-def test_whatever_is_logged_can_be_sent(context: Context, said: object, kept: str) -> None:
+def test_logged_values_and_progress_messages_are_converted_to_text_that_json_can_encode(
+    context: Context, said: object, kept: str
+) -> None:
     context.log(said)
     context.progress(message=str(said).rstrip())
     unsent = context.take()
@@ -269,7 +275,7 @@ def test_lines_that_are_lost_in_several_rounds_are_one_gap(context: Context) -> 
     assert unsent.log_offset == written(range(600))
 
 
-def test_what_comes_back_is_not_put_before_lines_that_do_not_follow_it(context: Context) -> None:
+def test_unsent_log_lines_are_not_put_back_if_lines_after_them_were_dropped(context: Context) -> None:
     context.log("first")
     failed = context.take()
     for _ in range(40):  # so large that a few bytes are free, but not for the next one
@@ -488,7 +494,7 @@ async def test_handlers_side_by_side_each_find_their_own_context(clock: JumpingC
     assert all(await asyncio.gather(*map(handler, contexts)))
 
 
-def test_what_is_spent_adds_up_and_nothing_is_known_before(context: Context) -> None:
+def test_the_cost_of_a_job_is_the_sum_of_its_spend_calls_and_none_before_the_first(context: Context) -> None:
     assert context.cost is None
     context.spend(0)
     context.spend(0.25)

@@ -92,7 +92,7 @@ async def test_a_simulation_that_is_closed_in_the_middle_of_a_step_reports_no_fa
     assert [type(word) for word in said] == [Begin]
 
 
-def test_so_is_one_that_is_plain_python() -> None:
+def test_a_synchronous_simulation_that_is_taken_away_is_closed_before_its_job_ends() -> None:
     told: list[str] = []
 
     def steps(sim: SimulationContext) -> Iterator[int]:

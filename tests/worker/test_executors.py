@@ -200,7 +200,9 @@ async def test_the_output_of_a_handler_in_a_process_reaches_the_orchestrator(
     }
 
 
-async def test_a_process_gets_what_an_earlier_attempt_has_saved(board: Board, start: Start) -> None:
+async def test_a_handler_in_a_process_restores_the_checkpoint_of_an_earlier_attempt(
+    board: Board, start: Start
+) -> None:
     import msgspec
 
     job = board.pin("talk", checkpoint=msgspec.Raw(b'{"at":1}'))
@@ -257,7 +259,7 @@ async def test_a_process_that_has_lost_its_warden_is_ended_and_has_failed(
     assert gone(int(note.read_text()))
 
 
-async def test_a_process_that_wants_too_much_memory_fails_and_harms_no_other(
+async def test_a_handler_in_a_process_that_exceeds_the_memory_limit_fails_with_a_memory_error(
     board: Board, start: Start
 ) -> None:
     job = board.pin("eat")

@@ -366,7 +366,9 @@ def seen(base: Path) -> dict[str, object]:
     }
 
 
-def test_an_ordinary_cache_with_links_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_cache_with_symlinks_and_unusual_file_names_is_packed_and_unpacked_unchanged(
+    tmp_path: Path,
+) -> None:
     base, target = tmp_path / "base", tmp_path / "target"
     target.mkdir()
     filled(base)

@@ -150,7 +150,7 @@ async def test_the_time_is_the_servers_and_is_counted_on_from_there(server: Runn
         await HttpOrchestrator(server.url, names=str).now()
 
 
-async def test_many_messages_go_in_as_few_requests_as_the_server_allows(
+async def test_messages_are_sent_in_as_few_requests_as_the_limits_of_the_server_allow(
     server: Running, port: HttpOrchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[int] = []
@@ -189,7 +189,9 @@ async def test_one_message_that_no_request_can_hold_is_answered_as_too_large(
     assert isinstance(answers[1], Heard)
 
 
-async def test_what_is_stale_is_an_answer_and_no_error(port: HttpOrchestrator) -> None:
+async def test_a_message_with_an_unknown_lease_token_returns_stale_and_raises_no_error(
+    port: HttpOrchestrator,
+) -> None:
     (answer,) = await port.report([Heartbeat(token="nonsense", runner_id="r", sequence=1)])
     assert isinstance(answer, Stale)
 

@@ -78,7 +78,7 @@ async def test_an_isolated_step_receives_sigterm_before_it_is_killed(
     assert "asked" in job.lines
 
 
-async def test_an_isolated_step_sees_few_variables_of_its_worker(
+async def test_an_isolated_step_inherits_locale_variables_but_no_credentials_from_its_worker(
     board: Board, start: Start, isolation: SandboxSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "topsecret")
@@ -92,7 +92,7 @@ async def test_an_isolated_step_sees_few_variables_of_its_worker(
     assert variables["OWN"] == "1"
 
 
-async def test_an_untrusted_step_that_is_not_isolated_sees_few_variables_and_its_log_warns(
+async def test_an_untrusted_step_without_isolation_inherits_no_credentials_and_its_log_has_a_warning(
     board: Board, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "topsecret")

@@ -33,7 +33,7 @@ async def test_a_lease_is_renewed_for_as_long_as_the_work_takes(
     assert (job.attempts, job.losses) == (1, 0)
 
 
-async def test_a_lease_that_is_lost_while_a_task_saves_what_it_has_stops_it_at_once(
+async def test_a_task_that_loses_its_lease_while_it_stops_for_a_shutdown_is_ended_at_once(
     board: Board, start: Start, held: str, gate: Gate
 ) -> None:
     """It counted as reporting, which nobody interrupts, although it had nothing to report yet."""
@@ -194,7 +194,7 @@ async def test_progress_logs_and_checkpoints_are_sent_before_the_next_heartbeat_
     await board.until_state(job, "succeeded")
 
 
-async def test_what_a_heartbeat_carries_is_in_the_log_once_even_when_the_handler_ends_meanwhile(
+async def test_log_lines_of_a_failed_heartbeat_are_stored_once_even_if_the_handler_ends_meanwhile(
     board: Board, start: Start, registry: Registry, gate: Gate
 ) -> None:
     """The report waits for the heartbeat that is under way, and takes along what that brings back."""

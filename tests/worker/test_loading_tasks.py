@@ -119,7 +119,7 @@ def test_a_registry_of_its_own_is_loaded_by_its_name(folder: Path) -> None:
         ("json.py", "a module json is loaded already", "Rename the file."),
     ],
 )
-def test_what_cannot_be_loaded_is_one_sentence_with_what_to_do(
+def test_a_task_module_that_cannot_be_loaded_is_refused_with_the_reason_and_a_remedy(
     folder: Path, spec: str, why: str, todo: str
 ) -> None:
     write(folder, {"billing.py": TASKS, "silent.py": "x = 1", "registries.py": REGISTRIES, "json.py": TASKS})
@@ -158,7 +158,7 @@ def test_an_error_of_ours_passes_as_it_is(folder: Path) -> None:
         load_tasks("broken")
 
 
-def test_a_task_whose_types_are_not_there_is_refused_when_the_worker_starts(folder: Path) -> None:
+def test_a_task_with_an_undefined_argument_type_is_refused_when_its_module_is_loaded(folder: Path) -> None:
     write(folder, {"late.py": "from __future__ import annotations\n" + TASKS.replace(": int", ": Missing")})
     with pytest.raises(CannotLoad, match=r"task of late\.pay: the type Missing of amount is not found"):
         load_tasks("late")

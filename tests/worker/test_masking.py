@@ -63,9 +63,7 @@ def test_a_secret_is_masked_in_every_form(form: str) -> None:
 
 @pytest.mark.parametrize("before", range(6))
 @pytest.mark.parametrize("width", [76, 64, 5])
-def test_what_is_around_a_secret_in_base64_does_not_hide_it_and_neither_do_wrapped_lines(
-    before: int, width: int
-) -> None:
+def test_a_secret_inside_base64_text_is_masked_at_any_offset_and_line_width(before: int, width: int) -> None:
     text = base64.b64encode(b"x" * before + TOKEN.encode() + b"\nand so on, for a while").decode()
     wrapped = "\n".join(textwrap.wrap(text, width))
     shown = Mask(SECRETS).text(wrapped)
@@ -75,7 +73,7 @@ def test_what_is_around_a_secret_in_base64_does_not_hide_it_and_neither_do_wrapp
     assert not any(text[at : at + 4] in left for at in range(first, last - 3))
 
 
-def test_what_is_no_secret_is_left_alone() -> None:
+def test_text_without_a_maskable_secret_is_not_changed() -> None:
     mask = Mask(SECRETS)
     for text in ("", "plain", "s3cr3t", "-----", "\ud800", "BEGIN"):
         assert mask.text(text) == text
@@ -84,7 +82,7 @@ def test_what_is_no_secret_is_left_alone() -> None:
 
 @pytest.mark.parametrize("credential", [ACCESS, SESSION, LEASE])
 @pytest.mark.parametrize("secrets", [{}, SECRETS])
-def test_a_credential_of_any_owner_is_masked_by_its_shape_wherever_the_stream_is_cut(
+def test_credentials_are_masked_by_their_format_at_any_chunk_size_of_the_stream(
     credential: str, secrets: dict[str, str]
 ) -> None:
     text = f"il_0 {credential[:-1]} [{credential}] {credential}{credential} j_01".encode()
@@ -119,9 +117,7 @@ pieces = st.lists(
 
 
 @given(pieces, st.lists(st.integers(0, 400), max_size=12))
-def test_wherever_a_stream_is_cut_the_result_is_the_same_and_has_no_secret(
-    text: bytes, cuts: list[int]
-) -> None:
+def test_a_stream_cut_at_any_position_is_masked_like_the_whole_text(text: bytes, cuts: list[int]) -> None:
     mask = Mask(SECRETS)
     stream = MaskedStream(mask)
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]

@@ -117,7 +117,7 @@ async def test_a_job_whose_middleware_raises_leaves_its_cohort_and_fails_alone(
 
 
 @pytest.mark.parametrize("task", ["quick", "waits", "threaded"])
-async def test_what_a_handler_raises_is_raised_in_its_middleware(
+async def test_an_exception_of_a_handler_is_raised_in_its_middleware(
     board: Board, start: Start, registry: Registry, task: str
 ) -> None:
     seen: list[str] = []
@@ -217,7 +217,7 @@ async def test_middleware_runs_in_the_process_of_a_handler(
     assert failing.failure.error == f"ValueError: {task} found nothing"
 
 
-async def test_middleware_that_a_process_cannot_import_fails_the_job_with_what_to_do(
+async def test_a_job_fails_with_the_name_of_a_middleware_that_its_process_cannot_import(
     board: Board, start: Start, registry: Registry, of_processes: None
 ) -> None:
     @registry.middleware
@@ -254,7 +254,7 @@ class _Nothing: ...
     ("thing", "why"),
     [(_no_yield, "it does not yield"), (_Nothing, "neither handle"), (_Nothing(), "neither handle")],
 )
-def test_what_is_no_middleware_is_refused_when_it_is_declared(thing: Any, why: str) -> None:
+def test_an_object_that_is_not_a_middleware_is_refused_when_it_is_declared(thing: Any, why: str) -> None:
     with pytest.raises(CannotLoad, match=why):
         Registry().middleware(thing)
 

@@ -33,7 +33,9 @@ async def test_new_work_ends_the_backoff_at_once(board: Board, start: Start, ech
     await board.until(lambda: worker.process.data.backoff_count == 1, "the backoff to begin anew")
 
 
-async def test_a_call_that_comes_while_it_polls_is_not_lost(board: Board, start: Start, echo: str) -> None:
+async def test_a_job_submitted_during_a_poll_is_claimed_without_waiting_for_the_backoff(
+    board: Board, start: Start, echo: str
+) -> None:
     """Work that is pinned after a poll has looked, and before the answer is there."""
     pinned: list[Job] = []
 
@@ -59,7 +61,7 @@ async def test_an_idle_worker_does_not_look_for_lost_leases_more_often_than_it_s
     assert board.recoveries == 1
 
 
-async def test_a_busy_worker_looks_for_lost_leases_too(
+async def test_a_worker_without_a_free_slot_still_checks_for_lost_leases(
     board: Board, start: Start, held: str, gate: Gate
 ) -> None:
     """R15"""
@@ -71,7 +73,9 @@ async def test_a_busy_worker_looks_for_lost_leases_too(
     gate.open()
 
 
-async def test_a_worker_does_what_another_has_lost(board: Board, start: Start, echo: str) -> None:
+async def test_a_worker_runs_a_job_whose_lease_expired_at_another_worker(
+    board: Board, start: Start, echo: str
+) -> None:
     """S1-27: recovers an expired lease from another worker."""
     job = board.pin(echo, {"value": 1})
     board.claim(ClaimRequest(runner_id="dead#1"))

@@ -16,7 +16,7 @@ pathlib.Path(sys.argv[1]).write_text(repr(about_pool()))
 """
 
 
-async def test_a_worker_started_by_a_pool_knows_the_name_of_its_pool(tmp_path: Path) -> None:
+async def test_a_pool_passes_its_name_to_the_workers_that_it_starts(tmp_path: Path) -> None:
     said = tmp_path / "said"
     start = started_with([sys.executable, "-c", SAYS, str(said)], "sqlite:///x.db", {"pool": "web"})
     child = await start("web-1", lambda: None)

@@ -39,12 +39,12 @@ def test_a_pool_keeps_its_size_while_the_number_of_unfinished_jobs_is_unknown() 
     assert size.look(None, 1_000.0) == 5
 
 
-def test_who_keeps_dying_young_is_started_more_seldom_up_to_a_bound() -> None:
+def test_a_worker_that_keeps_dying_early_is_restarted_with_exponential_backoff_up_to_a_limit() -> None:
     luck = Luck(SETTINGS)
     assert [luck.died(1.0) for _ in range(9)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
 
 
-def test_who_has_lived_for_long_has_not_died_of_its_start() -> None:
+def test_the_restart_backoff_is_reset_after_a_worker_has_run_for_a_minute() -> None:
     luck = Luck(SETTINGS)
     for _ in range(5):
         luck.died(1.0)

@@ -116,7 +116,7 @@ def test_a_duration_is_text_seconds_or_a_timedelta_and_a_time_is_aware() -> None
 
 @pytest.mark.parametrize("make", [Snooze, RetryAfter])
 @pytest.mark.parametrize("given", ["soon", -1, float("nan"), float("inf"), True, None])
-def test_what_is_no_duration_is_refused(make: Any, given: object) -> None:
+def test_an_invalid_duration_for_snooze_or_retry_after_is_refused(make: Any, given: object) -> None:
     with pytest.raises(InvalidArguments, match="A job cannot"):
         make(given)
 

@@ -84,7 +84,7 @@ async def test_a_checkout_with_a_wrong_or_missing_secret_fails_without_a_passwor
     assert "was not given a secret NOBODY" in job.failure.error
 
 
-async def test_a_server_that_sends_everybody_elsewhere_does_not_get_the_secret_there(
+async def test_a_checkout_from_a_git_server_that_redirects_fails_without_sending_the_secret_elsewhere(
     board: Board, start: Start, repository: Repository, server: GitServer, tmp_path: Path
 ) -> None:
     repository.commit("first")
@@ -122,7 +122,7 @@ async def test_a_planner_fetches_with_the_secret_and_passes_only_its_name_to_run
 @pytest.mark.parametrize(
     "address", ["http://example.org/a.git", "ssh://git@example.org/a.git", "/srv/a.git", "file:///srv/a.git"]
 )
-def test_a_secret_goes_over_no_line_that_others_can_read(address: str) -> None:
+def test_a_checkout_secret_is_refused_for_every_address_that_is_not_https(address: str) -> None:
     with pytest.raises(InvalidArguments, match="https only"):
         authorization(address, TOKEN)
 

@@ -130,7 +130,7 @@ async def test_an_event_that_the_table_does_not_allow_is_refused_and_logged(
     assert isinstance(refused.error(), TransitionNotAllowed)
 
 
-async def test_a_second_request_to_go_is_harmless_and_no_warning(board: Board, start: Start) -> None:
+async def test_a_second_shutdown_request_is_ignored_without_a_warning(board: Board, start: Start) -> None:
     """R12"""
     worker = start()
     await board.until(lambda: worker.process.state in (RUNNING, BACKING_OFF), "it to run")
@@ -161,7 +161,7 @@ async def test_a_handler_that_computes_for_long_lets_others_have_their_turn(
     assert reported_before[-1] > 0, "the last had not begun when the first was reported"
 
 
-async def test_a_worker_whose_handlers_never_end_takes_as_many_as_it_has_slots(
+async def test_a_worker_fills_all_of_its_slots_although_its_handlers_do_not_end(
     board: Board, start: Start, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a batch is begun in slices there is no room; whoever polls is told when there is again."""

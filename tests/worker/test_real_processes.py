@@ -139,7 +139,9 @@ async def test_a_signal_ends_a_worker_that_cannot_connect(run: Run) -> None:
     assert program.lines[-1]["message"] == "worker_shutdown"
 
 
-async def test_a_short_task_finishes_before_its_worker_goes(served_board: Board, run: Run) -> None:
+async def test_a_worker_finishes_a_short_task_after_sigterm_before_it_exits(
+    served_board: Board, run: Run
+) -> None:
     job = served_board.pin("nap", {"seconds": 0.3})
     program = await run()
     await served_board.until(lambda: "napping" in job.lines, "the nap")
@@ -149,7 +151,9 @@ async def test_a_short_task_finishes_before_its_worker_goes(served_board: Board,
     assert (job.state, job.result) == ("succeeded", "rested")
 
 
-async def test_a_long_task_is_given_back_with_what_it_saved(served_board: Board, run: Run) -> None:
+async def test_a_worker_releases_a_long_task_with_its_checkpoint_on_sigterm(
+    served_board: Board, run: Run
+) -> None:
     """Ten minutes of work, and a process that does not wait for their end."""
     job = served_board.pin("nap", {"seconds": 600})
     program = await run(durations=msgspec.structs.replace(QUICK, shutdown_soft_s=0.1))
@@ -212,7 +216,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_does_not_report(
         assert await program.ended() == 0
 
 
-async def test_a_worker_survives_a_board_that_goes_away_and_comes_back(
+async def test_a_worker_reconnects_and_runs_jobs_after_the_orchestrator_was_unavailable(
     board: Board, socket_path: Path, run: Run
 ) -> None:
     async with served(board, socket_path):

@@ -286,7 +286,7 @@ def test_an_error_that_no_database_can_hold_is_cleaned(text: str) -> None:
     assert clean(text) == clean(clean(text))
 
 
-def test_an_error_without_words_is_its_name() -> None:
+def test_an_exception_without_a_message_is_reported_by_its_type_name() -> None:
     assert failure_of(KeyError()).error == "KeyError"
 
 

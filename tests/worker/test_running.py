@@ -147,7 +147,7 @@ def test_an_event_that_the_table_does_not_allow_changes_nothing_and_is_logged(
     assert (line["machine"], line["current_state"], line["task_id"]) == ("task", "claiming", "j_000000000001")
 
 
-def test_a_task_that_is_processing_has_a_lease_in_the_future_and_knows_since_when(
+def test_a_processing_task_has_an_unexpired_lease_and_the_time_it_was_acquired(
     running: RunningTask,
 ) -> None:
     """S1-26: valid lease, lease acquired time."""
@@ -212,7 +212,7 @@ def test_a_task_reports_a_cancel_ack_after_a_cancel_and_a_completion_otherwise(
     assert [type(message).__name__ for message in report_of(running, outcome, None)] == [kind]
 
 
-def test_an_interrupted_task_is_given_back_with_what_it_has_saved(running: RunningTask) -> None:
+def test_an_interrupted_task_is_released_with_its_unsent_checkpoint(running: RunningTask) -> None:
     told(running, CLAIMED, STOPPED)
     unsent = Unsent(checkpoint=msgspec.Raw(b"[7]"))
     (said,) = report_of(running, Succeeded(), unsent)

@@ -45,7 +45,7 @@ def test_a_schedule_stands_above_a_task_or_a_function() -> None:
     assert report("full") is None
 
 
-def test_what_cannot_be_is_refused_where_it_is_declared() -> None:
+def test_an_invalid_or_duplicate_schedule_is_refused_when_it_is_declared() -> None:
     shop = Registry()
 
     @shop.task(name="report")
@@ -107,7 +107,7 @@ async def test_a_schedule_that_is_refused_keeps_no_other_from_being_registered()
     await declare(object(), declared(), log)
 
 
-async def test_a_worker_registers_what_is_declared_and_its_handler_knows_the_fire_time() -> None:
+async def test_a_worker_registers_declared_schedules_and_the_context_has_the_fire_time() -> None:
     shop = Registry()
 
     @shop.schedule("@yearly", name="yearly")

@@ -112,7 +112,7 @@ async def test_a_shell_step_that_fails_ends_the_job_with_its_last_lines(board: B
     assert "never" not in job.lines
 
 
-async def test_a_cancelled_shell_step_is_gone_with_what_it_has_started(
+async def test_a_cancelled_shell_step_ends_with_every_process_that_it_started(
     board: Board, start: Start, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
@@ -156,7 +156,7 @@ def timeouts_of(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[asyncio
     return made
 
 
-async def test_what_a_shell_step_leaves_in_the_background_does_not_hold_it_up(
+async def test_a_background_process_does_not_delay_the_end_of_a_shell_step_and_is_killed(
     board: Board, start: Start, tmp_path: Path
 ) -> None:
     job = board.pin("interlock.shell", {"run": f"sleep 600 & echo $! > '{tmp_path}/pid'"})
@@ -175,9 +175,7 @@ async def test_a_shell_job_without_a_command_is_refused(board: Board, start: Sta
     assert "either one command or a list of steps" in job.failure.error
 
 
-async def test_a_line_without_an_end_is_kept_and_a_very_long_one_comes_in_parts(
-    board: Board, start: Start
-) -> None:
+async def test_a_very_long_line_without_a_newline_is_logged_in_full(board: Board, start: Start) -> None:
     job = board.pin("interlock.shell", {"run": "head -c 20000 /dev/zero | tr '\\0' x; printf end"})
     start()
     await ended(board, job)
@@ -363,7 +361,7 @@ asyncio.run(work())
 # What a step is given
 
 
-async def test_a_step_does_not_see_what_the_worker_knows(
+async def test_a_shell_step_inherits_the_environment_of_the_worker_except_its_token(
     board: Board, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_TOKEN", "hush")

@@ -49,7 +49,7 @@ async def test_a_worker_that_is_shutting_down_takes_nothing_new(
     assert late.state == "queued"
 
 
-async def test_a_task_that_takes_too_long_saves_what_it_has_and_is_given_back(
+async def test_a_task_that_outlasts_the_soft_shutdown_deadline_saves_a_checkpoint_and_is_released(
     board: Board, start: Start, registry: Registry
 ) -> None:
     """R13: told at the soft deadline; it returns to the queue and uses up no try."""
@@ -136,7 +136,7 @@ async def test_a_job_that_is_granted_during_a_shutdown_is_released(
     assert worker.path("task") == ["pending", "claiming", "abandoned"]
 
 
-async def test_what_waits_for_a_thread_is_given_back_at_once(
+async def test_a_job_that_waits_for_a_thread_is_released_at_once_on_shutdown(
     board: Board, start: Start, held_in_thread: str, gate: Gate
 ) -> None:
     """What is not begun is left to others, while what has begun is waited for."""

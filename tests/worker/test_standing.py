@@ -117,7 +117,7 @@ async def test_a_worker_that_has_exhausted_a_resource_is_paused_until_an_operato
     assert (await jobs.get(job_id)).state == "COMPLETED"
 
 
-async def test_a_worker_that_has_to_give_back_stops_what_does_not_listen(
+async def test_pausing_a_worker_with_give_back_stops_a_handler_that_ignores_the_stop_request(
     place: Place, registry: Registry
 ) -> None:
     """It was only told, so that it went on for as long as it liked, and its lease was kept alive."""

@@ -56,7 +56,7 @@ def test_an_awake_clock_without_pulses_is_an_ordinary_one() -> None:
     assert awake() - before == PAUSE_S
 
 
-def test_a_deadline_comes_although_the_process_stands_still_for_hours() -> None:
+def test_a_process_standstill_of_an_hour_delays_a_deadline_by_no_more_than_the_forgiven_time() -> None:
     clock = Clock()
     awake = AwakeTime(clock)
     awake.pulse()

@@ -61,7 +61,7 @@ async def test_a_task_is_still_called_like_its_function() -> None:
     assert triple(2) == 6
 
 
-def test_a_task_looks_like_its_function() -> None:
+def test_a_task_has_the_name_docstring_and_signature_of_its_function() -> None:
     assert (double.__name__, double.__doc__) == ("double", "Twice as much.")
     assert str(inspect.signature(double)) == "(x: 'int') -> 'int'"
     assert repr(triple) == "<Task shop.triple(x: int)>"
@@ -72,7 +72,7 @@ def test_a_task_is_named_after_where_it_is() -> None:
     assert triple.name == "shop.triple"
 
 
-def test_what_is_decorated_is_found_among_the_default_tasks() -> None:
+def test_a_decorated_function_is_registered_in_the_default_registry() -> None:
     assert DEFAULT.get(f"{__name__}.double") is double
     assert DEFAULT.get("shop.triple") is triple
 
@@ -260,7 +260,7 @@ class Callee:
         (3, "3: it is an int, not a function"),
     ],
 )
-def test_what_cannot_be_a_task_is_refused_when_it_is_decorated(
+def test_an_object_that_cannot_be_a_task_is_refused_with_a_reason_when_it_is_decorated(
     registry: Registry, thing: Any, why: str
 ) -> None:
     with pytest.raises(CannotLoad) as caught:
@@ -407,7 +407,7 @@ def test_the_program_that_was_started_is_called_by_its_file(registry: Registry) 
     assert registry.names() == ("__main__.pay", "shop.a.pay", "shop.pay")
 
 
-def test_whatever_is_wrong_with_a_decoration_is_an_error_of_ours(registry: Registry) -> None:
+def test_decorating_any_object_that_is_not_a_function_raises_an_interlock_error(registry: Registry) -> None:
     things: list[Any] = [None, 1.5, "name", [], Task, sys, Registry()]
     for thing in things:
         with pytest.raises(InterlockError):

@@ -103,7 +103,7 @@ def test_a_line_of_the_log_is_json_with_its_name_as_the_message() -> None:
     assert line["timestamp"].endswith("Z")
 
 
-def test_what_is_below_the_level_is_not_written() -> None:
+def test_messages_below_the_log_level_are_not_written() -> None:
     stream = io.StringIO()
     log = make_log("warning", "json", stream)
     log.info("nothing")
@@ -361,7 +361,7 @@ def test_every_worker_is_as_patient_with_a_store_as_its_leases_allow(ttl_s: floa
     assert WorkerSettings(name="w", durations=durations, patience_s=0.0).patience_s == 0.0
 
 
-def test_a_request_to_go_is_noted_once_and_wakes_later_waiters() -> None:
+def test_a_shutdown_request_is_recorded_once_and_notifies_later_subscribers() -> None:
     now = iter([1.0, 2.0])
     shutdown = Shutdown(lambda: next(now))
     woken: list[str] = []
@@ -422,7 +422,7 @@ def test_a_context_of_a_handler_does_not_show_the_token(board: Board) -> None:
     assert "secret" not in repr(Context(grant, now=lambda: datetime.now(UTC)))
 
 
-def test_the_stores_time_is_counted_on_and_never_goes_back() -> None:
+def test_the_store_time_advances_with_the_local_clock_and_never_moves_back() -> None:
     from datetime import UTC, datetime, timedelta
 
     from interlock.worker.host import StoreTime

@@ -32,7 +32,7 @@ async def test_a_store_that_can_never_be_used_ends_the_worker_with_its_error(
     assert worker.process.state is STOPPED
 
 
-async def test_a_store_that_is_away_costs_no_task_whose_lease_lives(
+async def test_a_store_outage_does_not_stop_a_task_whose_lease_is_still_valid(
     board: Board, start: Start, held: str, gate: Gate
 ) -> None:
     """A build of minutes was killed after ten seconds, and done again, while its lease lived for 120 s."""

@@ -107,7 +107,7 @@ def test_a_folder_that_becomes_a_link_while_it_is_removed_leads_nowhere(tmp_path
     assert stat.S_IMODE(outside.stat().st_mode) == 0o750
 
 
-def test_what_was_made_read_only_is_removed_by_an_ordinary_user() -> None:
+def test_a_workspace_with_unreadable_and_read_only_folders_is_removed_by_an_unprivileged_user() -> None:
     place = Path(tempfile.mkdtemp(dir="/tmp"))
     place.chmod(0o777)
     try:

@@ -169,7 +169,7 @@ def test_a_line_from_one_spine_state_to_one_side_state_is_straight_where_it_can_
     assert straight == {"ttl": True, "revoke": True, "cancel_ack": True}
 
 
-def test_events_that_go_the_same_ways_share_a_line_and_a_common_guard_stands_once(
+def test_events_with_the_same_sources_and_targets_share_a_line_that_shows_a_common_guard_once(
     samples: dict[str, Blueprint],
 ) -> None:
     pills = [wire.label.words.rows for wire in lay_out(samples["attempt"]).wires if wire.label.pill]

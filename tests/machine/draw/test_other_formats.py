@@ -33,7 +33,7 @@ def test_mermaid_names_every_pair_of_states_that_is_joined(sample: Blueprint) ->
     assert len(arrows) == len({(t.source, t.target) for t in sample.transitions})
 
 
-def test_mermaid_codes_what_it_would_read_as_syntax(samples: dict[str, Blueprint]) -> None:
+def test_the_mermaid_output_escapes_characters_that_are_mermaid_syntax(samples: dict[str, Blueprint]) -> None:
     text = draw_mermaid(samples["hostile"])
     assert 'state "#60;a #38; #34;b#34;#62;" as state_0' in text
     assert "state_0 --> state_1 : go #60;now#62;" in text
@@ -44,7 +44,7 @@ def test_mermaid_codes_what_it_would_read_as_syntax(samples: dict[str, Blueprint
         assert '"' not in quoted or line.startswith("%%")
 
 
-def test_mermaid_never_uses_its_own_words_as_an_id() -> None:
+def test_the_mermaid_output_never_uses_a_reserved_word_as_an_id() -> None:
     states = (StateSheet("end", terminal=True), StateSheet("state_0", terminal=False))
     move = TransitionSheet("go", "state_0", "end", "me")
     found = lines(draw_mermaid(Blueprint("m", "state_0", states, (move,))))

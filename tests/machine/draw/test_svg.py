@@ -60,7 +60,7 @@ def test_every_id_is_used_once(sample: Blueprint) -> None:
     assert len(ids) == len(set(ids)) == len(sample.states) + 2
 
 
-def test_states_whose_names_differ_only_in_signs_have_different_ids() -> None:
+def test_states_whose_names_differ_only_in_punctuation_have_different_ids() -> None:
     names = ("a b", "a-b", "a+b", "a b--2")
     states = tuple(StateSheet(name, terminal=False) for name in names)
     root = parsed(draw_svg(Blueprint("twins", "a b", states, ())))
@@ -170,7 +170,7 @@ def test_an_unknown_state_is_refused_with_the_known_ones(
     assert "Did you mean LEASED?" in caught.value.sentence
 
 
-def test_names_are_escaped_wherever_they_stand(samples: dict[str, Blueprint]) -> None:
+def test_names_are_escaped_everywhere_in_the_svg(samples: dict[str, Blueprint]) -> None:
     svg = draw_svg(samples["hostile"], current='<a & "b">')
     root = parsed(svg)
     assert "<script" not in svg
@@ -246,12 +246,12 @@ def test_every_text_can_be_read_on_its_ground(mode: ColourMode) -> None:
     assert [pair for pair in pairs if contrast(*pair) < 4.5] == []
 
 
-def test_the_measure_of_contrast_knows_black_white_and_a_pair_that_fails() -> None:
+def test_the_contrast_of_black_and_white_is_21_and_of_a_failing_pair_less_than_4_5() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#94a3b8", "#ffffff") < 4.5
 
 
-def test_dark_mode_changes_colours_and_only_for_who_prefers_it(
+def test_the_dark_colours_apply_only_within_the_dark_mode_media_query(
     samples: dict[str, Blueprint],
 ) -> None:
     light, _, dark = draw_svg(samples["door"]).partition("@media (prefers-color-scheme: dark) {")

@@ -41,7 +41,7 @@ def test_a_text_is_cut_only_when_it_does_not_fit() -> None:
     assert width_px(long, 10) <= 80
 
 
-def test_wrapping_keeps_all_words_while_there_are_rows() -> None:
+def test_wrapping_keeps_all_words_up_to_the_row_limit_and_then_ends_with_an_ellipsis() -> None:
     words = "one two three four five six"
     rows = wrap(words, 10, 70, rows=9)
     assert " ".join(rows) == words

@@ -76,7 +76,7 @@ async def everything(url: str, now: datetime) -> list[list[tuple[Any, ...]]]:
     ids=lambda columns: " ".join(columns) or "nothing",
 )
 @pytest.mark.parametrize("creating", [False, True], ids=["changed", "created"])
-async def test_it_leaves_behind_what_its_commits_do(
+async def test_a_batch_leaves_the_same_rows_as_its_commits_one_by_one(
     server: PostgresServer, open_store: OpenStore, creating: bool, columns: dict[str, Any]
 ) -> None:
     left = []
@@ -108,7 +108,7 @@ async def test_it_leaves_behind_what_its_commits_do(
     assert left[0] == left[1]
 
 
-async def test_what_has_ended_is_moved_out_and_what_it_leaves_is_found(
+async def test_an_ended_record_moves_to_the_ended_table_and_its_result_and_history_stay_readable(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     store = await open_store(url)
@@ -123,7 +123,9 @@ async def test_what_has_ended_is_moved_out_and_what_it_leaves_is_found(
     assert [entry.version for entry in (await store.history(record.key)).entries] == [1, 2, 3]
 
 
-async def test_what_may_live_again_stays_where_it_lives(url: str, open_store: OpenStore, shell: Any) -> None:
+async def test_a_record_that_can_leave_its_resting_state_stays_in_the_live_table(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
     """A parcel that is lost may be returned, and a van that is parked may leave."""
     store = await open_store(url)
     await made(store, creation("a", LOST), creation("v", "parked", kind="van"))

@@ -72,7 +72,7 @@ async def test_records_that_have_nothing_in_common_are_created_and_changed_in_on
     assert [columns_of(r) for r in await there(store, *mixed)] == [columns_of(change) for change in mixed]
 
 
-async def test_the_journal_has_the_order_of_the_commits_whatever_the_order_of_the_keys(
+async def test_journal_entries_follow_the_order_of_the_commits_and_not_of_the_keys(
     url: str, open_store: OpenStore
 ) -> None:
     store = await open_store(url)
@@ -108,7 +108,7 @@ def test_values_that_would_come_apart_are_never_joined(values: list[str]) -> Non
         joined(values)
 
 
-async def test_what_is_in_a_state_that_its_table_no_longer_has_is_still_listed(
+async def test_a_record_in_a_state_that_was_removed_from_its_table_is_still_listed_and_counted(
     url: str, open_store: OpenStore
 ) -> None:
     await made(await open_store(url), creation("a"), creation("b", "lost"), creation("c", "sent"))

@@ -59,7 +59,7 @@ async def load(store: Store) -> AsyncIterator[None]:
 
 
 @pytest.mark.long  # a connection is let go of after it was not needed for a while
-async def test_a_store_under_load_has_as_many_connections_as_it_may_and_lets_go_of_them(
+async def test_a_store_opens_connections_up_to_its_limit_under_load_and_closes_them_when_idle(
     server: PostgresServer, url: str, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "MEASURE_S", 0.5)

@@ -108,7 +108,9 @@ async def test_a_shell_can(store: PostgresStore, shell: Any, statement: str) -> 
     await shell.execute(statement)
 
 
-async def test_an_illegal_commit_is_reported_and_its_neighbours_are_done(store: PostgresStore) -> None:
+async def test_an_illegal_commit_is_refused_and_the_other_commits_of_its_call_are_applied(
+    store: PostgresStore,
+) -> None:
     records = {name: await see(store, name) for name in STATES}
     outcomes = await store.commit(
         each(
@@ -183,7 +185,9 @@ async def test_steps_can_be_read_from_a_shell(store: PostgresStore, shell: Any) 
     )
 
 
-async def test_what_was_pruned_may_go(store: PostgresStore, shell: Any) -> None:
+async def test_pruning_deletes_the_records_specs_and_journal_entries_of_ended_records(
+    store: PostgresStore, shell: Any
+) -> None:
     pruned = await store.prune(kind="parcel", states=["delivered", "lost"], older_than=timedelta(0))
     assert (pruned.records, pruned.entries, pruned.more) == (2, 2, False)
     assert await shell.fetchval("SELECT count(*) FROM interlock.record") == 2
@@ -191,7 +195,7 @@ async def test_what_was_pruned_may_go(store: PostgresStore, shell: Any) -> None:
     assert await shell.fetchval("SELECT count(*) FROM interlock.journal") == 2
 
 
-async def test_what_is_changed_by_hand_keeps_what_it_was_given_and_its_history(
+async def test_a_record_updated_with_direct_sql_keeps_its_input_result_and_history(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     store = await open_store(url)

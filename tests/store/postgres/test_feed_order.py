@@ -19,7 +19,7 @@ JOT = """
 """
 
 
-async def test_what_a_slower_transaction_may_still_precede_is_held_back(
+async def test_the_feed_holds_back_entries_that_follow_an_open_transaction(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     store = await open_store(url)
@@ -35,7 +35,7 @@ async def test_what_a_slower_transaction_may_still_precede_is_held_back(
     assert ids_of(await whole_feed(store)) == ["first", "slow", "second"]
 
 
-async def test_the_latest_cursor_knows_what_was_there_from_what_was_running(
+async def test_the_latest_cursor_skips_committed_entries_and_includes_those_of_open_transactions(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     store = await open_store(url)
@@ -54,7 +54,7 @@ async def test_the_latest_cursor_knows_what_was_there_from_what_was_running(
     assert ids_of(await store.feed(end)) == ["later"]
 
 
-async def test_who_waits_for_a_strangers_transaction_is_woken_when_it_is_over(
+async def test_a_subscriber_is_notified_when_an_unrelated_transaction_no_longer_delays_the_feed(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     store = await open_store(url)
@@ -72,7 +72,7 @@ async def test_who_waits_for_a_strangers_transaction_is_woken_when_it_is_over(
             await woken.wait()
 
 
-async def test_a_dump_that_was_restored_elsewhere_goes_on_behind_its_journal(
+async def test_a_dump_restored_on_another_server_appends_to_its_journal_in_a_higher_epoch(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     store = await open_store(url)

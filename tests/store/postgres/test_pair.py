@@ -87,7 +87,7 @@ async def compare(quick: PostgresStore, simple: PostgresStore, shell: Shell, see
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_it_leaves_behind_what_a_wave_does(
+async def test_the_function_for_a_pair_leaves_the_same_rows_as_the_function_for_all_commits(
     url: str, open_store: OpenStore, shell: Shell, seed: int
 ) -> None:
     await compare(await open_store(url), in_waves(await open_store(url)), shell, seed, steps=60)

@@ -34,7 +34,7 @@ MINUTE = timedelta(minutes=1)
 USE = "SELECT indexrelname, idx_scan, idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = 'interlock'"
 
 
-async def test_keys_are_looked_up_in_the_index_of_keys_from_the_first_day_on(
+async def test_a_plan_made_on_empty_tables_uses_the_right_index_after_the_tables_have_grown(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     """To a planner that sees no rows all indexes look alike, and the plan stays with the connection."""
@@ -62,7 +62,7 @@ async def test_keys_are_looked_up_in_the_index_of_keys_from_the_first_day_on(
 
 
 @pytest.mark.parametrize("handlers", [("van",), (*MANY_HANDLERS, "van"), None], ids=["few", "many", "all"])
-async def test_a_claim_does_not_read_what_needs_another_handler(
+async def test_a_claim_does_not_read_records_of_other_handlers(
     url: str, open_store: OpenStore, shell: Any, handlers: tuple[str, ...] | None
 ) -> None:
     store = await open_store(f"{url}&pool=2")
@@ -111,7 +111,7 @@ async def test_lists_by_state_are_read_from_the_index(url: str, open_store: Open
 
 
 @pytest.mark.parametrize("rare", [{"queue": "rare"}, {"labels": ("p01999",)}], ids=["queue", "label"])
-async def test_a_page_of_what_is_rare_reads_what_it_looks_at(
+async def test_a_page_of_rare_records_reads_a_bounded_number_of_index_entries(
     url: str, open_store: OpenStore, shell: Any, rare: dict[str, Any]
 ) -> None:
     store = await open_store(f"{url}&pool=2")
@@ -156,7 +156,7 @@ async def test_a_claimer_that_has_taken_many_begins_where_its_last_claim_ended(
     assert await claimed(store, take(10)) == ["early"]
 
 
-async def test_a_claim_and_a_page_read_nothing_of_what_has_ended(
+async def test_a_claim_and_a_page_of_ten_do_not_scan_all_ended_records(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     store = await open_store(f"{url}&pool=2")
@@ -176,7 +176,7 @@ async def test_a_claim_and_a_page_read_nothing_of_what_has_ended(
     assert sum(read.values()) < 100, read
 
 
-async def test_pruning_by_queue_reads_only_what_it_looks_at(
+async def test_pruning_by_queue_with_a_within_limit_does_not_read_all_ended_records(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     store = await open_store(f"{url}&pool=2")

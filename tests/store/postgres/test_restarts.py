@@ -117,7 +117,7 @@ async def test_a_stand_by_is_refused_until_it_is_promoted_and_then_the_epoch_has
     assert (await see(store, "a")).version == 1
 
 
-async def test_after_a_fail_over_that_lost_writes_what_was_decided_on_them_is_refused(
+async def test_a_change_decided_on_a_write_that_a_failover_lost_is_refused_with_a_conflict(
     fragile: PostgresServer, open_store: OpenStore, tmp_path: Path
 ) -> None:
     """The promoted one counts to the same version again; who decided before must not be taken for later."""

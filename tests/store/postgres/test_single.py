@@ -174,7 +174,7 @@ async def compare(quick: PostgresStore, simple: PostgresStore, shell: Shell, see
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_it_leaves_behind_what_a_wave_does(
+async def test_the_function_for_one_record_leaves_the_same_rows_as_the_function_for_all_commits(
     url: str, open_store: OpenStore, shell: Shell, seed: int
 ) -> None:
     await compare(await open_store(url), in_waves(await open_store(url)), shell, seed, steps=60)
@@ -213,7 +213,9 @@ async def test_a_broken_statement_is_noticed(
         await compare(quick, simple, shell, seed=0, steps=200)
 
 
-async def test_a_long_life_goes_on_in_rows_of_its_own(url: str, open_store: OpenStore, shell: Shell) -> None:
+async def test_a_record_with_36_versions_is_written_alike_by_both_functions_and_keeps_its_history(
+    url: str, open_store: OpenStore, shell: Shell
+) -> None:
     quick, simple = await open_store(url), in_waves(await open_store(url))
     for store, name in ((quick, "q"), (simple, "s")):
         [record] = await made(store, creation(name, note=PACKING))

@@ -92,7 +92,7 @@ def url(server: PostgresServer) -> str:
     return server.new_database(template="template0")
 
 
-async def test_a_database_of_the_version_before_goes_on_with_all_that_is_in_it(
+async def test_a_database_of_schema_11_is_migrated_with_its_records_journal_cursors_and_requests(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     await fill(shell)

@@ -70,7 +70,7 @@ def test_the_password_of_the_url_is_hidden_in_every_representation(url: str) -> 
         ("postgresql://db/work?schema", "cannot be read"),
     ],
 )
-def test_a_faulty_url_is_refused_with_what_is_wrong(url: str, complaint: str) -> None:
+def test_an_invalid_url_is_refused_with_the_reason_and_without_its_password(url: str, complaint: str) -> None:
     with pytest.raises(BadStoreUrl, match=complaint) as caught:
         PostgresStore(url, CATALOGUE)
     assert SECRET not in str(caught.value.as_dict())

@@ -62,7 +62,9 @@ async def test_a_commit_here_wakes_at_once(url: str, open_store: OpenStore) -> N
     assert woken.is_set()
 
 
-async def test_many_commits_are_reported_in_few_words(url: str, open_store: OpenStore, shell: Any) -> None:
+async def test_notifications_of_many_concurrent_commits_are_rate_limited(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
     store = await open_store(url)
     heard: list[str] = []
     await shell.add_listener("interlock_journal", lambda *words: heard.append(str(words[2])))
@@ -90,7 +92,9 @@ async def test_a_small_commit_notifies_other_stores_itself_and_a_large_one_defer
     await next_wake(heard)
 
 
-async def test_who_stops_is_not_woken_and_the_others_are(url: str, open_store: OpenStore) -> None:
+async def test_an_unsubscribed_callback_is_not_notified_while_other_subscribers_are(
+    url: str, open_store: OpenStore
+) -> None:
     store = await open_store(url)
     first: list[int] = []
     woken = asyncio.Event()

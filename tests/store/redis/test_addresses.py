@@ -66,7 +66,7 @@ async def test_an_error_does_not_show_the_password() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "a b", "{a}", "a*", "a:b", "x" * 65])
-def test_a_prefix_is_a_plain_word(prefix: str) -> None:
+def test_a_key_prefix_that_is_empty_too_long_or_has_special_characters_is_refused(prefix: str) -> None:
     with pytest.raises(InvalidSettings, match="prefix"):
         RedisStore("redis://localhost", CATALOGUE, prefix=prefix)
 

@@ -76,7 +76,7 @@ def counted(redis: RedisServer) -> int:
     )
 
 
-async def test_a_batch_takes_as_many_commands_whatever_its_size(
+async def test_the_number_of_redis_commands_of_a_batch_does_not_grow_with_its_size(
     redis: RedisServer, open_store: OpenStore
 ) -> None:
     counts: list[list[int]] = []
@@ -112,7 +112,7 @@ async def test_a_batch_is_one_row_of_the_journal(shell: Shell, prefix: str, stor
     assert (await store.status()).entries == 600
 
 
-async def test_a_row_of_the_journal_goes_with_the_last_of_its_records(
+async def test_a_journal_row_of_a_batch_is_deleted_when_its_last_record_is_pruned(
     shell: Shell, prefix: str, store: RedisStore
 ) -> None:
     ids = names(10)

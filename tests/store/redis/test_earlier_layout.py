@@ -93,7 +93,7 @@ async def test_records_and_their_journal_are_read_as_before(
     }
 
 
-async def test_lists_find_what_they_found(migrated: RedisStore) -> None:
+async def test_queries_return_the_same_records_after_the_migration(migrated: RedisStore) -> None:
     for query, names in {
         Query(kind="parcel", states=("delivered",)): ["done"],
         Query(kind="parcel", states=("packed", "sent"), queue="rail"): ["sent", "held"],

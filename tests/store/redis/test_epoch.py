@@ -90,7 +90,7 @@ async def test_a_server_that_forgot_everything_is_set_up_again_by_the_next_clien
     assert [entry.id for entry in feed.entries] == ["a"], "Numbers begin anew, the cursor is still good."
 
 
-async def test_after_a_fail_over_that_lost_writes_what_was_decided_on_them_is_refused(
+async def test_a_change_decided_on_a_write_that_a_failover_lost_is_refused_with_a_conflict(
     own_server: StartServer, open_store: OpenStore, tmp_path: Path
 ) -> None:
     """Who goes on counts to the same version again; who decided before must not be taken for later."""

@@ -64,7 +64,7 @@ async def until_some(store: RedisStore) -> list[str]:
 
 
 @pytest.mark.parametrize("verb", ["claim", "due"])
-async def test_what_a_dead_claimer_held_is_free_again_when_its_hold_runs_out(
+async def test_records_held_by_a_dead_claimer_can_be_claimed_after_the_hold_expires(
     redis: RedisServer, prefix: str, open_store: OpenStore, verb: str
 ) -> None:
     store = await open_store(redis, prefix, hold_s=HOLD_S)
@@ -99,7 +99,7 @@ async def test_a_claimer_that_decides_too_late_meets_newer_versions(
     assert await quick.claim(TAKE, send) == [], "Letting go late gives nothing out a second time."
 
 
-async def test_what_is_not_decided_on_is_back_at_once(store: RedisStore) -> None:
+async def test_claimed_records_without_a_decision_are_released_at_once(store: RedisStore) -> None:
     await waiting(store, "a", "b", "c", deadline=True)
     await store.claim(TAKE, lambda records, now: send(records[1:2], now))
     assert await until_some(store) == ["a", "c"]
@@ -139,7 +139,9 @@ async def test_many_delayed_records_are_given_out_by_rank_once_their_time_has_co
     assert (await until_some(store))[:2] == ["p1100", "p0000"]
 
 
-async def test_ranks_are_exact_and_ties_go_by_id(shell: Shell, prefix: str, store: RedisStore) -> None:
+async def test_records_are_claimed_by_exact_rank_and_then_by_id(
+    shell: Shell, prefix: str, store: RedisStore
+) -> None:
     top, numbers = 2**53 - 1, f"{{{prefix}}}:numbers"
     shell("ZADD", numbers, str(top), "a", str(top - 1), "b", str(top - 2), "c")
     assert shell("ZRANGE", numbers, "0", "-1") == ["c", "b", "a"]
@@ -156,7 +158,7 @@ async def test_ranks_are_exact_and_ties_go_by_id(shell: Shell, prefix: str, stor
     assert await until_some(store) == ["first", *order, "last"]
 
 
-async def test_ties_between_lanes_go_by_id_too(store: RedisStore) -> None:
+async def test_records_of_equal_rank_in_different_lanes_are_claimed_by_id(store: RedisStore) -> None:
     at = await store.now() - timedelta(hours=1)
     names = ["b", "a", "Z", "é", "c"]
     changes = [
@@ -174,7 +176,7 @@ async def test_ties_between_lanes_go_by_id_too(store: RedisStore) -> None:
     assert taken == sorted(names)
 
 
-async def test_a_decision_that_cannot_be_sent_lets_go_of_everything(store: RedisStore) -> None:
+async def test_a_claim_releases_its_records_when_its_decision_cannot_be_encoded(store: RedisStore) -> None:
     await waiting(store, "a")
     broken = Note(reason="half a character: \ud83d")
     with pytest.raises(InvalidRecord, match="text"):

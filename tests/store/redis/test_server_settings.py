@@ -54,7 +54,7 @@ async def test_a_server_that_does_not_report_its_eviction_policy_is_refused(plai
         ("off", False, "appendonly no"),
     ],
 )
-async def test_durability_is_what_the_servers_settings_give(
+async def test_the_store_reports_its_durability_from_the_append_only_settings_of_the_server(
     own_server: StartServer, append_only: str, durable: bool, words: str
 ) -> None:
     store = RedisStore(own_server(append_only=append_only).url, CATALOGUE)

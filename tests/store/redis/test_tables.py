@@ -14,7 +14,7 @@ from interlock.testing.store_contract.builders import PARKED, creation, made
 from .conftest import OpenStore
 
 
-async def test_what_came_to_rest_before_that_was_an_end_is_pruned_all_the_same(
+async def test_a_record_is_pruned_if_its_state_became_an_ended_state_after_it_was_written(
     redis: RedisServer, prefix: str, open_store: OpenStore
 ) -> None:
     van = CATALOGUE["van"]

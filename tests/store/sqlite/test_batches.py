@@ -135,7 +135,9 @@ async def left_behind(store: Store, calls: Sequence[Sequence[Work]]) -> tuple[An
 
 
 @pytest.mark.parametrize("seed", range(24))
-async def test_batches_leave_behind_what_their_commits_leave_one_by_one(tmp_path: Path, seed: int) -> None:
+async def test_batches_leave_the_same_records_and_journal_as_the_same_commits_one_by_one(
+    tmp_path: Path, seed: int
+) -> None:
     calls = script(seed)
     together = await left_behind(SqliteStore(str(tmp_path / "together.db"), CATALOGUE), calls)
     apart = [one_by_one(call) for call in calls]
@@ -241,7 +243,7 @@ async def test_commits_of_one_call_with_the_same_note_share_a_row(
     assert [entry.id for entry in await whole_feed(store)] == NAMES[::-1]
 
 
-async def test_a_row_of_the_journal_goes_with_its_last_record(
+async def test_a_journal_row_of_a_batch_is_deleted_when_its_last_record_is_pruned(
     store: SqliteStore, shell: sqlite3.Connection
 ) -> None:
     await store.commit([alike(creation("", "lost", note=PACKING), NAMES)])

@@ -52,7 +52,7 @@ def test_a_clock_that_is_set_forward_is_followed() -> None:
     assert clock.read() == host.clock_us
 
 
-def test_what_is_on_record_is_never_ahead_of_the_clock() -> None:
+def test_the_clock_continues_from_a_recorded_time_that_is_ahead_of_the_host_clock() -> None:
     host = Host()
     clock = host.clock()
     ahead = host.clock_us + HOUR_US

@@ -76,7 +76,7 @@ async def test_a_lane_that_is_not_for_the_claimer_costs_one_look(store: SqliteSt
     assert await steps_of_a_claim(store) == few
 
 
-async def test_what_needs_another_handler_costs_one_look_however_much_is_ahead(store: SqliteStore) -> None:
+async def test_the_cost_of_a_claim_does_not_grow_with_records_for_other_handlers(store: SqliteStore) -> None:
     now = await store.now()
     await fill(store, "a", 20, ready_at=now - timedelta(minutes=1), handler="van")
     await fill(store, "b", 20, ready_at=now - timedelta(minutes=2), handler="ship")
@@ -86,7 +86,7 @@ async def test_what_needs_another_handler_costs_one_look_however_much_is_ahead(s
     assert await steps_of_a_claim(store) == few
 
 
-async def test_a_page_costs_a_page_wherever_it_is(store: SqliteStore) -> None:
+async def test_the_cost_of_a_page_does_not_depend_on_its_position(store: SqliteStore) -> None:
     await fill(store, "a", 900)
     await fill(store, "b", 300, state="sent")
 
@@ -98,7 +98,7 @@ async def test_a_page_costs_a_page_wherever_it_is(store: SqliteStore) -> None:
 
 
 @pytest.mark.parametrize("rare", [{"queue": "rare"}, {"labels": ("rare",)}], ids=["queue", "label"])
-async def test_a_page_of_what_is_rare_costs_what_it_looks_at(
+async def test_the_cost_of_a_page_of_rare_records_is_bounded_by_the_within_limit(
     store: SqliteStore, rare: dict[str, Any]
 ) -> None:
     query = Query(kind="parcel", within=100, **rare)
@@ -110,7 +110,7 @@ async def test_a_page_of_what_is_rare_costs_what_it_looks_at(
     assert (await store.find(query)).cursor != ""
 
 
-async def test_what_has_ended_costs_neither_a_claim_nor_a_page(store: SqliteStore) -> None:
+async def test_the_cost_of_a_claim_or_a_page_does_not_grow_with_ended_records(store: SqliteStore) -> None:
     past = await store.now() - timedelta(minutes=1)
     await fill(store, "a", 20, ready_at=past)
     pages = [Query(kind="parcel", states=states, limit=20) for states in (("packed",), ("delivered",), ())]
@@ -120,7 +120,9 @@ async def test_what_has_ended_costs_neither_a_claim_nor_a_page(store: SqliteStor
     assert [await steps_of_a_claim(store), *[await steps_of_a_page(store, query) for query in pages]] == few
 
 
-async def test_pruning_by_queue_costs_the_same_wherever_it_goes_on(store: SqliteStore) -> None:
+async def test_the_cost_of_pruning_by_queue_does_not_grow_with_the_position_of_its_cursor(
+    store: SqliteStore,
+) -> None:
     async def steps_of_a_walk(cursor: str) -> tuple[int, str]:
         steps = Steps()
         await store._writer.do(lambda ledger: ledger.connection.set_progress_handler(steps.count, 1))

@@ -100,7 +100,7 @@ async def test_a_read_that_is_given_up_is_stopped(hasty: SqliteStore) -> None:
     assert await hasty.epoch() > 0
 
 
-async def test_opening_gives_up_when_another_process_does_not_let_go(
+async def test_opening_a_store_times_out_while_another_connection_holds_the_write_lock(
     store: SqliteStore, shell: sqlite3.Connection, path: Path
 ) -> None:
     shell.execute("BEGIN IMMEDIATE")
@@ -150,7 +150,9 @@ async def test_a_store_that_was_closed_can_be_opened_again(store: SqliteStore) -
     assert (await see(store, "a")).version == 1
 
 
-async def test_a_read_whose_transaction_sqlite_has_ended_reports_its_own_error(store: SqliteStore) -> None:
+async def test_a_read_reports_the_original_error_after_sqlite_has_rolled_back_its_transaction(
+    store: SqliteStore,
+) -> None:
     def fail(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")  # as SQLite does by itself after some errors of the disk
         raise sqlite3.DatabaseError("the disk is broken")

@@ -46,7 +46,7 @@ async def test_one_caller_after_the_other_has_a_transaction_each(store: SqliteSt
     assert store.transactions - before == 5
 
 
-async def test_what_changes_nothing_writes_nothing(store: SqliteStore) -> None:
+async def test_a_claim_without_changes_and_a_conflicting_commit_write_nothing(store: SqliteStore) -> None:
     await waiting(store, "a")
     before = store.transactions
     assert await store.claim(take(), leave) == []
@@ -99,14 +99,14 @@ async def test_a_decision_that_raises_among_callers_fails_its_caller_only(store:
     assert (await see(store, "a")).version == 1
 
 
-async def test_a_claim_sees_what_a_neighbour_of_its_transaction_has_committed(store: SqliteStore) -> None:
+async def test_concurrent_claims_in_one_transaction_do_not_claim_the_same_record(store: SqliteStore) -> None:
     await waiting(store, "a")
     first, second = Sender(), Sender()
     await asyncio.gather(store.claim(take(), first), store.claim(take(), second))
     assert first.names + second.names == ["a"]
 
 
-async def test_what_another_connection_has_changed_is_not_remembered_as_it_was(
+async def test_a_change_by_another_connection_invalidates_the_cached_version(
     store: SqliteStore, path: Path
 ) -> None:
     [record] = await made(store, creation("a"))
@@ -118,7 +118,7 @@ async def test_what_another_connection_has_changed_is_not_remembered_as_it_was(
     assert outcome == Conflict(Key("parcel", "a"), 1, 2)
 
 
-async def test_what_was_undone_is_not_remembered(store: SqliteStore) -> None:
+async def test_a_rolled_back_creation_leaves_no_cached_version(store: SqliteStore) -> None:
     with pytest.raises(InvalidRecord):
         await store.commit([Commit(changes=(creation("a"), creation("b", note=UNKEEPABLE)))])
     [record] = await made(store, creation("a"))

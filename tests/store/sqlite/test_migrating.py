@@ -127,7 +127,7 @@ async def old(path: Path) -> AsyncIterator[SqliteStore]:
     await store.close()
 
 
-async def test_every_record_is_what_it_was(old: SqliteStore) -> None:
+async def test_migration_preserves_every_record_and_its_position_in_queries(old: SqliteStore) -> None:
     for number, name, state, version, parent, queue, labels, priority, ready, deadline, _ in RECORDS:
         record = await see(old, name)
         assert (record.state, record.version, record.body) == (state, version, b'{"old":%d}' % number)
@@ -149,7 +149,7 @@ async def test_every_record_is_what_it_was(old: SqliteStore) -> None:
     assert (await old.recall("r")) is not None
 
 
-async def test_the_journal_is_what_it_was_and_cursors_of_that_time_go_on(old: SqliteStore) -> None:
+async def test_migration_preserves_the_journal_and_old_cursors_stay_valid(old: SqliteStore) -> None:
     feed = await old.feed()
     assert feed.gap
     assert [(int(entry.cursor), entry.id, entry.version, entry.note.refusal) for entry in feed.entries] == [
@@ -168,7 +168,9 @@ async def test_the_journal_is_what_it_was_and_cursors_of_that_time_go_on(old: Sq
     ]
 
 
-async def test_records_of_before_go_on_with_those_of_today(old: SqliteStore) -> None:
+async def test_migrated_records_are_claimed_swept_and_changed_together_with_new_records(
+    old: SqliteStore,
+) -> None:
     fresh = creation("", queue="post", ready_at=moment(OLD_US + 1), note=PACKING)
     await old.commit([Batch(change=fresh, ids=("n1", "n2"), given=(b"1", b"2"))])
     assert await swept(old) == ["going"]
@@ -185,7 +187,9 @@ async def test_records_of_before_go_on_with_those_of_today(old: SqliteStore) -> 
     assert [entry.version for entry in history.entries] == [1, 2, 3]
 
 
-async def test_what_had_ended_is_pruned_with_its_journal(old: SqliteStore) -> None:
+async def test_migrated_records_that_have_ended_are_pruned_with_their_journal_entries(
+    old: SqliteStore,
+) -> None:
     pruned = await old.prune(kind="parcel", states=["delivered", "lost"], older_than=timedelta(0))
     assert (pruned.records, pruned.entries) == (2, 5)
     assert set(ids_of(await whole_feed(old))).isdisjoint({"done", "lost"})

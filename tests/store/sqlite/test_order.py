@@ -51,7 +51,7 @@ async def test_a_record_that_is_made_and_changed_in_one_batch_keeps_its_number(s
     assert len((await store.history(Key("parcel", "b"))).entries) == 3
 
 
-async def test_what_many_callers_and_claims_make_in_one_transaction_is_in_order(
+async def test_records_created_by_concurrent_commits_and_claims_are_numbered_by_time_and_id(
     store: SqliteStore, shell: sqlite3.Connection
 ) -> None:
     await waiting(store, "w1", "w2", "w3")

@@ -156,7 +156,7 @@ async def test_a_copy_that_was_made_by_a_dump_is_ours(store: SqliteStore, path: 
         assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
 
 
-async def test_a_program_with_other_kinds_leaves_those_of_its_neighbours(
+async def test_opening_a_database_with_fewer_kinds_keeps_the_kinds_of_other_programs(
     store: SqliteStore, path: Path
 ) -> None:
     few = SqliteStore(str(path), {"letter": CATALOGUE["letter"]})
@@ -182,7 +182,7 @@ async def test_records_are_found_by_their_state_after_the_tables_have_changed_an
     assert await with_tables(path, parcel) == {"lost": ["a"], "packed": ["b"], "sent": ["c"]}
 
 
-async def test_what_came_to_rest_before_that_was_an_end_is_pruned_all_the_same(path: Path) -> None:
+async def test_a_record_is_pruned_if_its_state_became_an_ended_state_after_it_was_written(path: Path) -> None:
     van = CATALOGUE["van"]
     before = replace(van, ended=frozenset(), fingerprint="of another day")
     old = SqliteStore(str(path), {"van": before})

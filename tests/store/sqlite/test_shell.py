@@ -75,7 +75,7 @@ async def test_a_shell_is_refused(
     assert list(shell.iterdump()) == before
 
 
-async def test_a_shell_may_take_a_legal_step_and_remove_what_has_ended(
+async def test_direct_sql_may_make_a_legal_transition_and_delete_an_ended_record(
     store: SqliteStore, shell: sqlite3.Connection
 ) -> None:
     await made(store, creation("a", note=PACKING))
@@ -110,7 +110,7 @@ async def test_a_row_that_a_shell_added_to_the_journal_is_not_in_the_way(
     assert [entry.cursor for entry in (await store.feed()).entries] == ["1", "2", "3"]
 
 
-async def test_what_a_shell_has_moved_or_made_is_found_by_its_state(
+async def test_records_updated_or_inserted_with_direct_sql_are_found_by_state(
     store: SqliteStore, shell: sqlite3.Connection
 ) -> None:
     await made(store, creation("a"), creation("b"))
@@ -121,7 +121,9 @@ async def test_what_a_shell_has_moved_or_made_is_found_by_its_state(
     assert (await store.count(Query(kind="parcel", states=("packed",)))).number == 1
 
 
-async def test_what_a_shell_makes_ready_is_claimed(store: SqliteStore, shell: sqlite3.Connection) -> None:
+async def test_records_made_ready_with_direct_sql_are_claimed_in_order(
+    store: SqliteStore, shell: sqlite3.Connection
+) -> None:
     await made(store, creation("a", queue=QUEUE, labels=("red",)), creation("b"))
     shell.execute("UPDATE records SET ready_us = 1 WHERE id = 'a'")
     shell.execute("UPDATE records SET ready_us = 2, queue = ?, priority = -1 WHERE id = 'b'", (QUEUE,))
@@ -159,7 +161,7 @@ async def test_a_shell_with_recursive_triggers_is_answered_alike(
         shell.execute("UPDATE records SET state = 'packed'")
 
 
-async def test_what_a_shell_made_with_a_time_of_its_own_does_not_disturb_the_order(
+async def test_a_record_inserted_with_direct_sql_and_an_old_timestamp_is_listed_in_creation_order(
     store: SqliteStore, shell: sqlite3.Connection
 ) -> None:
     [first] = await made(store, creation("a"))
@@ -170,7 +172,7 @@ async def test_what_a_shell_made_with_a_time_of_its_own_does_not_disturb_the_ord
     assert first.created_at <= records[1].created_at < third.created_at
 
 
-async def test_a_record_is_not_given_the_journal_of_one_that_was_removed_by_hand(
+async def test_a_new_record_does_not_inherit_the_journal_of_a_record_deleted_with_direct_sql(
     store: SqliteStore, shell: sqlite3.Connection
 ) -> None:
     await made(store, creation("a", "delivered", note=PACKING))

@@ -12,7 +12,9 @@ from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.builders import creation, made
 
 
-async def test_one_who_cannot_be_woken_does_not_keep_the_others_asleep(store: SqliteStore) -> None:
+async def test_a_subscriber_that_raises_does_not_prevent_notification_of_other_subscribers(
+    store: SqliteStore,
+) -> None:
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
     def fall_over() -> None:

@@ -195,7 +195,9 @@ async def test_a_repeated_request_makes_no_second_secret_and_does_not_show_the_f
     assert (await house.tokens.revoke("ci", request_id="v")).state == "revoked"
 
 
-async def test_of_two_who_take_a_name_at_one_moment_one_gets_it(house: House) -> None:
+async def test_exactly_one_of_several_concurrent_token_creations_with_the_same_name_succeeds(
+    house: House,
+) -> None:
     made = await asyncio.gather(
         *(house.tokens.create("ci", Role.VIEWER) for _ in range(4)), return_exceptions=True
     )

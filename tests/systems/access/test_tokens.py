@@ -98,7 +98,7 @@ async def test_two_tokens_never_have_the_same_secret(house: House) -> None:
     assert len({token.rpartition("_")[2] for token in made}) == 20
 
 
-async def test_a_revoked_token_grants_no_access_once_it_is_looked_at_again(house: House) -> None:
+async def test_a_revoked_token_is_refused_once_its_cache_entry_has_expired(house: House) -> None:
     issued = await house.tokens.create("ci", Role.VIEWER)
     await house.check.principal_of(issued.token)
     view = await house.tokens.revoke("ci", actor="ann", reason="lost")
@@ -148,7 +148,7 @@ async def test_a_token_is_looked_up_in_the_store_once_and_then_cached_for_second
     assert house.store.loads == before + 2
 
 
-async def test_what_is_not_there_is_remembered_and_what_is_no_token_is_not_looked_up(
+async def test_an_unknown_token_is_looked_up_once_and_a_malformed_token_never(
     house: House,
 ) -> None:
     before = house.store.loads
@@ -168,7 +168,7 @@ async def test_a_name_belongs_to_one_active_token(house: House) -> None:
     assert (await house.tokens.revoke("ci")).id == second.view.id
 
 
-async def test_what_has_ended_is_not_revoked_again(house: House) -> None:
+async def test_revoking_a_revoked_expired_or_unknown_token_is_refused_with_an_error(house: House) -> None:
     issued = await house.tokens.create("ci", Role.VIEWER)
     await house.tokens.revoke(issued.view.id)
     with pytest.raises(AlreadyThere):
@@ -196,7 +196,7 @@ async def test_what_has_ended_is_not_revoked_again(house: House) -> None:
         ("ok", (), timedelta(days=10_000)),
     ],
 )
-async def test_what_cannot_be_a_token_is_not_made(
+async def test_a_token_with_an_invalid_name_queue_or_lifetime_is_not_created(
     house: House, name: str, queues: tuple[str, ...], lasts: timedelta | None
 ) -> None:
     with pytest.raises(InvalidToken):

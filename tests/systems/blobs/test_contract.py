@@ -45,7 +45,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     return in_bucket
 
 
-async def test_what_is_put_is_read_again_under_its_digest(make: Make) -> None:
+async def test_a_stored_blob_is_read_back_by_its_sha256_digest(make: Make) -> None:
     blobs, large = make(), os.urandom(12_000_000)
     blob = await blobs.put(pieces(large[:10], b"", large[10:]))
     assert (blob.sha256, blob.size) == (hashlib.sha256(large).hexdigest(), 12_000_000)
@@ -57,7 +57,7 @@ async def test_what_is_put_is_read_again_under_its_digest(make: Make) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "", "A" * 64, "a" * 64])
-async def test_what_is_not_there_is_gone_and_names_that_are_no_digests_are_nowhere(
+async def test_reading_a_missing_blob_or_a_name_that_is_not_a_digest_raises_artifact_gone(
     make: Make, name: str
 ) -> None:
     blobs = make()
@@ -67,7 +67,7 @@ async def test_what_is_not_there_is_gone_and_names_that_are_no_digests_are_nowhe
         await content(blobs, name)
 
 
-async def test_what_breaks_off_is_not_there(make: Make) -> None:
+async def test_an_upload_that_fails_midway_stores_no_blob(make: Make) -> None:
     blobs = make()
 
     async def breaking() -> AsyncIterator[bytes]:
@@ -122,6 +122,6 @@ async def test_caches_lie_apart_from_artifacts_in_a_bucket_too(bucket: BlobSetti
 
 
 @pytest.mark.parametrize("url", ["http://x/y", "s3://", "bucket", "s3://me:key@bucket"])
-def test_what_is_no_bucket_is_refused(url: str) -> None:
+def test_an_invalid_bucket_url_in_the_blob_settings_is_refused(url: str) -> None:
     with pytest.raises(InvalidSettings, match="not a bucket"):
         blobs_for("memory:", BlobSettings(url=url))

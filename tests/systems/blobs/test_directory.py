@@ -46,7 +46,7 @@ def files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-async def test_what_is_put_is_read_again_under_its_digest(tmp_path: Path) -> None:
+async def test_a_blob_is_read_back_by_its_sha256_digest_and_stored_once(tmp_path: Path) -> None:
     blobs = DirectoryBlobs(tmp_path / "blobs", BlobSettings())
     large = os.urandom(3_000_000)
     blob = await blobs.put(pieces(large[:10], b"", large[10:]))
@@ -67,7 +67,7 @@ async def test_reading_a_blob_by_a_name_that_is_not_a_digest_is_refused(tmp_path
         await content(blobs, name)
 
 
-async def test_what_breaks_off_is_not_there_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_an_upload_that_fails_midway_leaves_no_file_behind(tmp_path: Path) -> None:
     blobs = DirectoryBlobs(tmp_path, BlobSettings())
 
     async def breaking() -> AsyncIterator[bytes]:
@@ -97,7 +97,9 @@ async def test_a_cancelled_put_leaves_no_file_behind(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-async def test_one_that_is_too_large_is_refused_as_soon_as_that_is_known(tmp_path: Path) -> None:
+async def test_an_upload_over_the_blob_size_limit_is_refused_before_it_is_read_completely(
+    tmp_path: Path,
+) -> None:
     blobs = DirectoryBlobs(tmp_path, BlobSettings(max_blob_bytes=2_000_000))
     read = 0
 
@@ -130,7 +132,9 @@ async def test_all_together_have_a_limit_too_and_old_ones_make_room(tmp_path: Pa
     assert (await blobs.put(pieces(b"c" * 100))).size == 100
 
 
-async def test_what_is_being_written_cannot_fill_the_disk_either(tmp_path: Path) -> None:
+async def test_an_upload_is_refused_if_the_concurrent_uploads_together_exceed_their_size_limit(
+    tmp_path: Path,
+) -> None:
     blobs = DirectoryBlobs(tmp_path, BlobSettings(max_bytes=2_000_000, max_blob_bytes=1_500_000))
     begun, go_on = [asyncio.Event() for _ in range(3)], asyncio.Event()
 
@@ -150,7 +154,7 @@ async def test_what_is_being_written_cannot_fill_the_disk_either(tmp_path: Path)
     assert (await blobs.put(pieces(bytes(1_100_000)))) == first
 
 
-async def test_what_is_put_again_is_young_again(tmp_path: Path) -> None:
+async def test_storing_a_blob_again_restarts_its_retention_period(tmp_path: Path) -> None:
     time = Time()
     blobs = DirectoryBlobs(tmp_path, BlobSettings(), clock=time)
     kept, old = await blobs.put(pieces(b"kept")), await blobs.put(pieces(b"old"))
@@ -162,7 +166,7 @@ async def test_what_is_put_again_is_young_again(tmp_path: Path) -> None:
     assert not await blobs.has(old.sha256)
 
 
-async def test_what_a_crash_has_left_half_written_is_swept_away_in_the_end(tmp_path: Path) -> None:
+async def test_prune_removes_a_partial_upload_that_a_crash_left_behind_after_one_day(tmp_path: Path) -> None:
     time = Time()
     blobs = DirectoryBlobs(tmp_path, BlobSettings(), clock=time)
     await blobs.put(pieces(b"whole"))

@@ -62,7 +62,7 @@ async def test_every_end_is_counted_under_its_queue_and_task(house: House, figur
     assert counts((await seen(house, queues=frozenset({"mail"}))).totals) == (1, 0, 1, 0, 0)
 
 
-async def test_a_failed_and_a_lost_attempt_are_retries_and_one_that_was_given_back_is_none(
+async def test_a_failed_and_a_lost_attempt_count_as_retries_and_a_released_attempt_does_not(
     house: House, figures: Figures
 ) -> None:
     grant = await house.started(retry=FLAKY)
@@ -105,7 +105,7 @@ async def test_each_minute_is_a_point_and_the_backlog_is_sampled_in_each(
 
 
 @pytest.mark.parametrize("minutes", [1, 15, 60, 120, 121, 360, 1_440, 1_800, 1_801, 4_320, LONGEST_MIN])
-async def test_a_chart_has_at_most_so_many_points_whatever_its_length(house: House, minutes: int) -> None:
+async def test_a_chart_has_at_most_120_points_for_a_period_of_any_length(house: House, minutes: int) -> None:
     view = await seen(house, minutes)
     assert 1 <= len(view.points) <= POINTS
     assert view.step_s // 60 in STEPS_MIN
@@ -327,7 +327,7 @@ async def test_the_counted_backlog_of_every_queue_equals_its_pending_and_running
         assert await figures.backlog() == queues
 
 
-async def test_a_store_that_had_jobs_before_is_counted_from_what_is_there(house: House) -> None:
+async def test_the_first_count_includes_jobs_that_were_already_in_the_store(house: House) -> None:
     for queue in ("a", "a", "b"):
         await house.submit(queue=queue)
     await house.grant(queues=("b",))

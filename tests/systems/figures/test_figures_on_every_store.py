@@ -72,7 +72,9 @@ async def test_two_servers_that_count_at_once_count_everything_once(
         assert len(view.tasks) == JOBS
 
 
-async def test_a_server_that_is_replaced_goes_on_where_the_last_one_stopped(open_house: OpenHouse) -> None:
+async def test_a_new_server_continues_counting_jobs_where_the_previous_server_stopped(
+    open_house: OpenHouse,
+) -> None:
     first = await open_house(DEFAULT_SETTINGS)
     await counter(first).round()
     for number in range(JOBS // 2):
@@ -85,7 +87,9 @@ async def test_a_server_that_is_replaced_goes_on_where_the_last_one_stopped(open
     assert (await seen(second)).totals.submitted == JOBS
 
 
-async def test_a_round_that_comes_second_has_counted_nothing(open_house: OpenHouse) -> None:
+async def test_a_counting_round_that_another_server_has_overtaken_counts_no_job_twice(
+    open_house: OpenHouse,
+) -> None:
     one, other = [await open_house(DEFAULT_SETTINGS) for _ in range(2)]
     here, there = counter(one), counter(other)
     await here.round()

@@ -81,7 +81,7 @@ def test_every_agent_receives_the_same_start_instant_converted_to_its_own_clock(
     assert start.bound_ns == 3 * MS
 
 
-def test_what_is_not_known_of_the_clocks_is_limited_and_not_how_wrong_they_are() -> None:
+def test_the_skew_limit_applies_to_the_uncertainty_of_clock_offsets_and_not_to_their_size() -> None:
     known = {"a": Offset(offset_ns=10**15, uncertainty_ns=MS), "b": Offset(offset_ns=0, uncertainty_ns=MS)}
     choose_start(0, known, lead_s=1.0, skew_limit_s=0.002)
     with pytest.raises(SkewTooLarge) as refused:

@@ -265,7 +265,7 @@ async def test_an_agent_that_cannot_be_started_is_named_and_the_others_return_to
         ),
     ],
 )
-async def test_what_an_agent_refuses_is_reported_in_its_own_words(
+async def test_the_controller_reports_the_error_with_which_an_agent_refuses_a_workload(
     two: list[AgentProcess], more: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(WorkloadFailed) as refused:

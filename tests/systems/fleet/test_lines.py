@@ -222,7 +222,7 @@ async def test_an_agent_that_falls_silent_is_named_in_seconds_and_the_others_are
 
 
 @pytest.mark.usefixtures("virtual")
-async def test_an_agent_whose_status_is_not_known_here_is_lost_for_a_reason_that_is_reported() -> None:
+async def test_a_workload_fails_with_the_status_number_if_its_agent_reports_an_unknown_status() -> None:
     result = await driven({"a:1": Garbles("a:1")})
     assert result.verdict is Verdict.FAILED
     assert "status 9" in result.agents[0].error

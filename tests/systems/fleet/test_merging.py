@@ -62,7 +62,7 @@ def test_percentiles_are_those_of_all_operations_and_not_means_of_percentiles() 
 
 @given(st.lists(st.lists(st.integers(1_000, 10 * NS), max_size=60), min_size=1, max_size=6))
 @settings(deadline=None, max_examples=30)
-def test_merged_is_what_one_histogram_of_everything_would_be(by_agent: list[list[int]]) -> None:
+def test_merged_latencies_equal_those_of_one_histogram_of_all_operations(by_agent: list[list[int]]) -> None:
     merged = Merged([str(number) for number in range(len(by_agent))])
     for number, values in enumerate(by_agent):
         assert merged.add(report(str(number), 1, values)) == ""
@@ -87,7 +87,7 @@ def test_percentiles_are_read_as_the_library_reads_them(values: list[int]) -> No
     assert found.mean_ms == pytest.approx(sum(values) / len(values) / 1e6, rel=0.001)
 
 
-def test_what_comes_late_to_a_settled_second_is_not_lost() -> None:
+def test_a_late_report_for_a_settled_second_is_added_to_that_second() -> None:
     merged = Merged(["a", "b"])
     for second in (1, 2, 3):
         for agent in ("a", "b"):
@@ -100,7 +100,7 @@ def test_what_comes_late_to_a_settled_second_is_not_lost() -> None:
     assert sum(histogram.get_total_count() for _, histogram in merged.histograms_by_second()) == 31
 
 
-def test_a_report_that_comes_twice_counts_once_and_one_that_never_came_is_known() -> None:
+def test_a_duplicate_report_is_counted_once_and_missing_reports_are_counted_as_missing() -> None:
     merged = Merged(["a"])
     first = report("a", 1, [1_000] * 7)
     merged.add(first)
@@ -111,7 +111,7 @@ def test_a_report_that_comes_twice_counts_once_and_one_that_never_came_is_known(
     assert merged.parts["a"].missing == 2
 
 
-def test_a_second_is_settled_when_everybody_who_is_there_is_beyond_it() -> None:
+def test_a_second_is_settled_when_every_agent_that_is_not_lost_has_reported_it() -> None:
     merged = Merged(["a", "b"])
     merged.add(report("a", 1, [1_000] * 5))
     merged.add(report("a", 2, [1_000] * 6, before=5))
@@ -157,7 +157,7 @@ def test_a_damaged_histogram_flags_its_agent_and_leaves_the_others_alone(damage:
     assert histograms.latencies(merged.histogram).p50_ms == pytest.approx(1.0, rel=0.002)
 
 
-def test_a_histogram_on_the_wire_is_what_every_decoder_of_the_format_reads() -> None:
+def test_a_histogram_on_the_wire_can_be_decoded_by_the_standard_hdrhistogram_decoder() -> None:
     """HdrHistogram V2 compressed has a cookie and a length before the stream; only base64 is left away."""
     wire = packed([1_000_000] * 5)
     assert wire[:4] == (0x1C849314).to_bytes(4, "big")
@@ -195,7 +195,7 @@ def test_a_time_that_cannot_be_flags_its_agent_and_makes_no_seconds(field: str) 
     assert [each.second for each in merged.seconds()] in ([0], [1])
 
 
-def test_what_is_left_out_leaves_what_the_others_alone_would_have_come_to() -> None:
+def test_the_totals_after_excluding_agents_equal_those_of_the_remaining_agents_alone() -> None:
     chance = random.Random(1)
     whole, others = Merged(["a", "b", "c", "d"]), Merged(["a", "c"])
     for number in range(1, 6):

@@ -53,7 +53,7 @@ def test_a_policy_sets_how_many_agents_are_needed_and_only_a_full_fleet_is_compl
     assert can_still_do(policy, len(finals), coverage.lost) is (verdict is not Verdict.FAILED)
 
 
-def test_a_stop_that_came_too_late_to_stop_anybody_changes_nothing() -> None:
+def test_a_stop_after_every_agent_has_completed_leaves_the_verdict_complete() -> None:
     everybody = covered(Policy.ALL, [DONE, DONE])
     assert verdict_of(everybody, stopped=True) is Verdict.COMPLETE
     assert verdict_of(covered(Policy.ALL, [DONE, STOPPED]), stopped=True) is Verdict.ABORTED
@@ -201,7 +201,9 @@ def test_thresholds_are_read_from_the_file_and_an_unknown_one_is_refused_with_it
         ("url", "'url': it belongs under with, for kind http"),
     ],
 )
-def test_a_key_of_other_tools_is_answered_with_what_there_is_here(key: str, words: str) -> None:
+def test_a_workload_key_of_another_load_test_tool_is_refused_with_a_hint_to_the_equivalent(
+    key: str, words: str
+) -> None:
     """It said: did you mean agents?"""
     with pytest.raises(InvalidWorkload) as refused:
         read_workload(f"kind: sleep\n{key}: 1\n", "load.yml", ["a"])

@@ -105,7 +105,7 @@ def test_a_single_agent_that_is_late_is_measured_from_its_own_start() -> None:
     assert found.rate == pytest.approx(20.0)
 
 
-def test_totals_of_a_partial_result_are_of_those_that_it_names() -> None:
+def test_the_totals_of_a_partial_result_leave_out_the_operations_of_lost_agents() -> None:
     """A fourth agent was lost after 10 of its operations: they are its own, and not of the result."""
     merged = merged_of(late("a:1", 0.0), late("b:1", 0.0), late("lost:1", 0.0, seconds=1, rate=10))
     finals: dict[str, Status | None] = {"a:1": DONE, "b:1": DONE, "lost:1": LOST}

@@ -133,7 +133,7 @@ async def test_limits_are_held_exactly_by_eight_workers_that_crash(open_house: O
 
 
 @pytest.mark.parametrize("open_house", ["memory"], indirect=True)
-async def test_a_gate_that_admits_everyone_is_noticed(
+async def test_the_limit_check_detects_a_gate_that_admits_every_job(
     open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gates._Gate, "has_room_for", lambda *_: True)

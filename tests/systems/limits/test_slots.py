@@ -237,7 +237,7 @@ async def test_deleting_a_limit_admits_all_that_wait(house: House) -> None:
         await limits(house).delete("vendor-x")
 
 
-async def test_a_slot_whose_job_no_worker_takes_goes_to_one_that_waits(house: House) -> None:
+async def test_a_slot_held_by_a_job_that_no_worker_claims_is_given_to_a_waiting_job(house: House) -> None:
     await limits(house).set("vendor-x", LimitSpec(max=1))
     (stuck,) = await submit(house, 1, "vendor-x", labels=("gpu",))
     (free,) = await submit(house, 1, "vendor-x")
@@ -308,7 +308,7 @@ async def test_explain_names_the_limit_that_a_job_waits_for_and_the_jobs_that_ho
     assert "worker" in (await house.jobs.explain(first)).sentence
 
 
-async def test_what_was_set_by_hand_is_not_changed_by_a_declaration(house: House) -> None:
+async def test_a_limit_set_by_an_operator_is_not_changed_by_a_declaration_in_code(house: House) -> None:
     await limits(house).declare("vendor-x", TWO, source="code")
     assert (await limits(house).declare("vendor-x", LimitSpec(max=4), source="code")).spec.max == 4
     await limits(house).set("vendor-x", LimitSpec(max=1))
@@ -337,7 +337,7 @@ async def test_children_and_jobs_of_a_schedule_count_against_their_limits(house:
     assert [each.job_id for each in await given(house)] == [run.job_id]
 
 
-async def test_a_submission_under_a_request_id_is_done_once_whatever_becomes_of_the_limit(
+async def test_a_submission_repeated_under_its_request_id_creates_no_jobs_after_its_limits_change(
     house: House,
 ) -> None:
     await limits(house).set("vendor-x", TWO)
@@ -350,7 +350,7 @@ async def test_a_submission_under_a_request_id_is_done_once_whatever_becomes_of_
     assert await house.number_of_jobs() == 2
 
 
-async def test_a_key_shows_who_holds_its_slots_who_waits_in_line_and_which_keys_wait_behind_it(
+async def test_the_view_of_a_key_shows_its_slot_holders_its_waiting_jobs_and_the_keys_behind_it(
     house: House,
 ) -> None:
     await limits(house).set("tenant:*", TWO)

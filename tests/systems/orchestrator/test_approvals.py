@@ -109,7 +109,9 @@ async def test_signals_reach_a_handler_with_their_data_and_a_timeout_can_be_caug
     assert await job.result() == [{"sum": 3}, "No signal shipped has come in time.", 2]
 
 
-async def test_a_handler_whose_worker_is_killed_while_it_waits_goes_on_elsewhere(il: InMemory) -> None:
+async def test_a_job_whose_worker_is_killed_during_a_wait_continues_after_a_worker_restarts(
+    il: InMemory,
+) -> None:
     job = await il.submit(order)
     await il.clock.jump("1s")
     await il.worker.kill()
@@ -178,7 +180,7 @@ async def test_one_of_several_concurrent_answers_wins_and_the_refusals_name_its_
     await neighbour.close()
 
 
-async def test_who_answered_and_why_is_in_the_journals_of_the_approval_and_the_job(house: House) -> None:
+async def test_the_journals_of_an_approval_and_its_job_record_the_actor_and_the_comment(house: House) -> None:
     approval_id = await asked(house)
     view = await house.port.here.waits.reject(approval_id, actor="anna", comment="not on a Friday")
     entries = [entry async for entry in every_entry(house.store, Key("job_wait", approval_id))]
@@ -195,7 +197,9 @@ async def test_a_repeated_answer_is_the_first_one(house: House) -> None:
     assert await waits.approve(approval_id, actor="anna", request_id="r") == first
 
 
-async def test_only_those_who_may_answer_do(house: House) -> None:
+async def test_an_approval_accepts_answers_only_from_named_approvers_or_the_required_role(
+    house: House,
+) -> None:
     waits = house.port.here.waits
     named = await asked(house, approvers=("anna", "bert"))
     with pytest.raises(NotAllowed, match="carl is not among those who may answer") as refused:

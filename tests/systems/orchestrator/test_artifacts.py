@@ -173,7 +173,7 @@ async def test_storing_an_artifact_without_a_blob_folder_is_refused_with_the_set
     await house.close()
 
 
-async def test_of_two_who_bring_a_file_of_one_name_at_once_one_stays(house: House) -> None:
+async def test_concurrent_uploads_under_one_name_store_a_single_artifact(house: House) -> None:
     grant = await house.started()
     same = await asyncio.gather(*[keep(house, grant, "same") for _ in range(5)])
     assert len({view.sha256 for view in same}) == 1
@@ -187,7 +187,7 @@ async def test_of_two_who_bring_a_file_of_one_name_at_once_one_stays(house: Hous
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
-async def test_every_store_knows_what_attempts_have_left(
+async def test_every_store_lists_the_artifacts_of_a_job_and_refuses_uploads_after_its_end(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = _url(kind, tmp_path, request)

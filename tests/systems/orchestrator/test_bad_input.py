@@ -145,7 +145,9 @@ async def test_an_input_that_is_too_large_is_refused_with_the_limit(house: House
         {"input": msgspec.Raw(b'"\\u0000"')},
     ],
 )
-async def test_what_is_just_within_the_rules_is_taken(house: House, parts: dict[str, Any]) -> None:
+async def test_a_submission_with_values_just_within_the_limits_is_accepted(
+    house: House, parts: dict[str, Any]
+) -> None:
     job_id = await house.jobs.submit(spec_with(parts))
     assert (await house.view(job_id)).state == "PENDING"
 
@@ -170,7 +172,7 @@ async def test_an_operation_on_a_job_that_does_not_exist_raises_unknown_job(
             await ask(job_id)
 
 
-async def test_only_what_has_ended_is_done_again(house: House) -> None:
+async def test_a_retry_of_a_job_that_has_not_ended_is_refused(house: House) -> None:
     job_id = await house.submit()
     with pytest.raises(TransitionNotAllowed) as refused:
         await house.jobs.retry(job_id)
@@ -253,7 +255,7 @@ async def test_a_checkpoint_that_is_not_one_json_value_is_refused(house: House, 
     [{"error": "\ud800"}, {"details": "\udfff"}, {"exception": "\ud800"}],
     ids=["error", "details", "exception"],
 )
-async def test_half_a_character_in_a_failure_does_not_lose_the_failure_nor_its_neighbours(
+async def test_a_lone_surrogate_in_a_failure_report_is_answered_and_blocks_no_other_report(
     house: House, message: dict[str, Any]
 ) -> None:
     """Programs print bytes that are no text; a report of that must arrive, or at least be answered."""
@@ -263,7 +265,7 @@ async def test_half_a_character_in_a_failure_does_not_lose_the_failure_nor_its_n
     assert (await house.view(plain.job_id)).state == "COMPLETED"
 
 
-async def test_half_a_character_in_a_log_line_does_not_disturb_the_neighbours(house: House) -> None:
+async def test_a_lone_surrogate_in_a_log_line_is_answered_and_blocks_no_other_report(house: House) -> None:
     strange, plain = await house.started(), await house.started()
     line = LogLine(house.clock(), "info", "\ud800")
     answers = await house.port.report([beat(strange, log=(line,)), done(plain)])

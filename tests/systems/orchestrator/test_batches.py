@@ -110,7 +110,9 @@ def alone(runner: Claiming, records: Sequence[Record]) -> list[Offer]:
 
 @given(st.lists(st.tuples(SPECS, st.integers(1, 3)), min_size=1, max_size=6))
 @settings(max_examples=pick(50, 200), derandomize=True)
-def test_a_job_of_a_bulk_is_what_it_would_be_alone(makes: list[tuple[JobSpec, int]]) -> None:
+def test_a_job_submitted_in_bulk_is_stored_exactly_as_if_submitted_alone(
+    makes: list[tuple[JobSpec, int]],
+) -> None:
     bulk = [
         replace(spec, input=msgspec.Raw(b"%d" % number)) for spec, times in makes for number in range(times)
     ]
@@ -146,7 +148,7 @@ def test_a_bad_one_among_many_that_are_alike_is_found(place: int, fault: JobSpec
         alike([*bulk[:place], fault, *bulk[place:]], DEFAULT_SETTINGS)
 
 
-def test_jobs_of_a_task_have_the_same_body_whenever_and_with_whatever_they_were_submitted() -> None:
+def test_jobs_of_a_task_have_the_same_body_regardless_of_input_trace_and_submission_time() -> None:
     specs = [
         JobSpec(
             task="t", input=msgspec.Raw(b"%d" % number), description=f"d{number}", trace={"t": str(number)}
@@ -170,7 +172,7 @@ def test_jobs_of_a_task_have_the_same_body_whenever_and_with_whatever_they_were_
 @settings(
     max_examples=pick(75, 300), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-def test_jobs_given_out_together_become_what_each_would_alone(
+def test_jobs_claimed_together_get_the_same_commits_and_grants_as_each_job_alone(
     makes: list[tuple[JobSpec, int]], acknowledge: bool
 ) -> None:
     records = [
@@ -343,7 +345,9 @@ async def test_jobs_for_several_workers_keep_their_place_in_the_queue_when_one_i
     assert [grant.job_id for grant in second] == [*old, young]
 
 
-async def test_a_report_that_comes_twice_in_one_call_is_accepted_once(house: House) -> None:
+async def test_a_repeated_report_in_one_call_is_answered_alike_and_a_conflicting_one_is_refused(
+    house: House,
+) -> None:
     for _ in range(3):
         await house.submit()
     grants = await house.claim(limit=3)

@@ -174,7 +174,7 @@ async def test_a_lease_that_expires_under_cancel_is_never_requeued() -> None:
     await house.close()
 
 
-async def test_what_is_given_back_under_cancel_is_never_requeued(house: House) -> None:
+async def test_an_attempt_released_under_cancel_is_never_requeued(house: House) -> None:
     grant = await house.started()
     await house.jobs.cancel(grant.job_id)
     assert (await house.heard(release(grant))).state == "CANCELED"
@@ -222,7 +222,7 @@ async def test_the_last_shard_completing_after_the_request_still_ends_canceled(h
 
 
 @pytest.mark.parametrize("how", ["completed", "failed", "canceled"])
-async def test_what_has_ended_cannot_be_canceled(house: House, how: str) -> None:
+async def test_a_cancel_of_an_ended_job_is_refused_and_changes_nothing(house: House, how: str) -> None:
     grant = await house.started()
     if how == "canceled":
         await house.jobs.cancel(grant.job_id)
@@ -268,7 +268,7 @@ async def test_an_expired_lease_that_was_not_swept_is_no_reason_to_wait(house: H
     assert (await house.jobs.cancel(job_id)).state == "CANCELED"
 
 
-async def test_the_attempts_time_does_not_end_what_is_being_canceled(house: House) -> None:
+async def test_the_attempt_timeout_does_not_end_an_attempt_that_is_being_canceled(house: House) -> None:
     grant = await house.started(timeout_s=40.0)
     house.clock.jump(35)
     await house.jobs.cancel(grant.job_id)

@@ -44,14 +44,14 @@ async def test_a_repeated_claim_on_another_server_returns_the_same_grant_and_ren
     await house.heard(done(again))
 
 
-async def test_what_was_granted_and_not_acknowledged_is_given_again_as_it_was(house: House) -> None:
+async def test_a_repeated_claim_returns_an_unacknowledged_grant_unchanged(house: House) -> None:
     await house.submit()
     first = await house.claim(claim_id="c", acknowledge=False)
     assert await house.claim(claim_id="c", acknowledge=False) == first
     assert not first[0].acknowledged
 
 
-async def test_of_what_was_given_only_what_still_lives_is_given_again(house: House) -> None:
+async def test_a_repeated_claim_returns_only_the_grants_whose_leases_are_live(house: House) -> None:
     for _ in range(3):
         await house.submit()
     a, b, c = await house.claim(claim_id="c")
@@ -64,7 +64,7 @@ async def test_of_what_was_given_only_what_still_lives_is_given_again(house: Hou
     assert [grant.attempt for grant in await house.claim(claim_id="d")] == [2]
 
 
-async def test_what_has_run_out_is_not_given_again_swept_or_not(house: House) -> None:
+async def test_a_repeated_claim_does_not_return_an_expired_grant_even_before_a_sweep(house: House) -> None:
     await house.submit()
     (grant,) = await house.claim(claim_id="c")
     house.clock.jump(TTL_S)
@@ -129,7 +129,7 @@ async def test_the_store_holds_neither_the_name_nor_a_secret_and_the_name_alone_
 # Giving back what nobody took
 
 
-async def test_an_untaken_grant_goes_back_without_using_up_a_try(house: House) -> None:
+async def test_an_undelivered_grant_is_requeued_without_counting_as_a_loss(house: House) -> None:
     job_id = await house.submit()
     grants = await house.claim(claim_id="c")
     await house.port.here.orchestrator.take_back("runner#1", grants)
@@ -138,7 +138,7 @@ async def test_an_untaken_grant_goes_back_without_using_up_a_try(house: House) -
 
 
 @pytest.mark.parametrize("acknowledge", [True, False])
-async def test_what_another_server_has_given_to_its_runner_is_not_taken_from_it(
+async def test_a_server_does_not_take_back_a_grant_that_another_server_has_delivered(
     house: House, acknowledge: bool
 ) -> None:
     job_id = await house.submit()

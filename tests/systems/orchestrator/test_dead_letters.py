@@ -88,7 +88,7 @@ async def test_filters_and_pages_see_the_same_dead_letters(
     assert await listed(il, "state:completed") == []
 
 
-async def test_one_that_was_edited_and_retried_is_no_longer_listed(il: InMemory) -> None:
+async def test_a_dead_letter_retried_with_an_edited_input_is_no_longer_listed(il: InMemory) -> None:
     (job,) = await failed(il, "nowhere")
     new = await il.dead_letters.retry(job, input={"address": "a@b.example"}, reason="a typo")
     assert await il.result(new, timeout_s=60) == "sent to a@b.example"
@@ -110,7 +110,9 @@ async def test_a_plain_retry_of_a_failed_job_takes_it_off_the_list_too(il: InMem
     assert (await il.dead_letters.get(job)).retried_as == first.id
 
 
-async def test_what_was_discarded_is_in_the_journal_and_stays_discarded(il: InMemory) -> None:
+async def test_a_discarded_dead_letter_is_journalled_and_can_be_neither_retried_nor_discarded_again(
+    il: InMemory,
+) -> None:
     (job,) = await failed(il, "nowhere")
     letter = await il.dead_letters.discard(job, reason="the customer has left")
     assert (letter.state, letter.reason) == ("discarded", "the customer has left")
@@ -126,7 +128,9 @@ async def test_what_was_discarded_is_in_the_journal_and_stays_discarded(il: InMe
         await il.dead_letters.discard(job)
 
 
-async def test_of_many_who_retry_at_once_one_does(il: InMemory) -> None:
+async def test_only_one_of_many_concurrent_retries_and_discards_of_a_dead_letter_succeeds(
+    il: InMemory,
+) -> None:
     (job,) = await failed(il, "nowhere")
     came = await asyncio.gather(
         *(il.dead_letters.retry(job) for _ in range(8)),
@@ -139,7 +143,9 @@ async def test_of_many_who_retry_at_once_one_does(il: InMemory) -> None:
     assert len(again) == (1 if isinstance(done[0], str) else 0)
 
 
-async def test_what_is_no_dead_letter_is_refused_with_a_reason(il: InMemory) -> None:
+async def test_an_operation_on_a_job_that_is_not_a_dead_letter_is_refused_with_the_job_state(
+    il: InMemory,
+) -> None:
     ok = await il.submit(send, "a@b.example")
     await ok.result(timeout_s=60)
     for act in (il.dead_letters.retry, il.dead_letters.discard, il.dead_letters.get):

@@ -63,7 +63,7 @@ async def test_a_job_with_need_any_starts_after_the_first_success_of_its_predece
     assert await given(house) == [last]
 
 
-async def test_a_job_may_wait_for_ends_of_whatever_kind(house: House) -> None:
+async def test_a_follower_with_on_end_is_granted_even_if_a_predecessor_has_failed(house: House) -> None:
     one, other = await two(house)
     last = await after(house, one.job_id, other.job_id, on="end")
     await house.heard(failed(one))
@@ -136,7 +136,7 @@ async def test_delay_and_time_to_start_count_from_the_release(house: House) -> N
 
 
 @pytest.mark.parametrize("need", ["all", "any"])
-async def test_a_job_that_waits_in_vain_is_canceled_and_so_is_what_comes_after_it(
+async def test_a_failed_job_cancels_its_followers_recursively_except_followers_with_on_end(
     house: House, need: str
 ) -> None:
     one = await house.started(retries=0)
@@ -153,7 +153,7 @@ async def test_a_job_that_waits_in_vain_is_canceled_and_so_is_what_comes_after_i
     assert await house.faults() == []
 
 
-async def test_what_comes_after_a_skipped_job_continues(house: House) -> None:
+async def test_a_follower_of_a_skipped_job_is_granted(house: House) -> None:
     one = await house.started(retries=0)
     middle = await after(house, one.job_id, otherwise="skip")
     last = await after(house, middle)
@@ -163,7 +163,7 @@ async def test_what_comes_after_a_skipped_job_continues(house: House) -> None:
     assert await given(house) == [last]
 
 
-async def test_a_retry_of_what_it_comes_after_is_waited_for(house: House) -> None:
+async def test_a_follower_waits_for_the_retry_of_its_predecessor(house: House) -> None:
     one = await house.started(retries=1)
     last = await after(house, one.job_id)
     await house.heard(failed(one))
@@ -308,7 +308,7 @@ async def test_a_job_that_is_not_there_cannot_be_waited_for(house: House) -> Non
         ({"after": After(jobs=("j_1",)), "parent_job_id": "j_1"}, "its own parent"),
     ],
 )
-async def test_what_cannot_be_is_refused_with_the_fault(
+async def test_an_invalid_after_clause_is_refused_with_an_error_that_names_the_fault(
     house: House, spec: dict[str, Any], fault: str
 ) -> None:
     with pytest.raises(InvalidJob, match=fault):

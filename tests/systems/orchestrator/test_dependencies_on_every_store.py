@@ -77,7 +77,7 @@ async def test_a_job_after_many_that_end_at_the_same_time_is_released_by_the_las
     assert await houses[0].faults() == []
 
 
-async def test_a_failure_stops_what_comes_after_it_on_every_store(open_house: OpenHouse) -> None:
+async def test_a_failed_job_cancels_its_followers_recursively_on_every_store(open_house: OpenHouse) -> None:
     house = await open_house(DEFAULT_SETTINGS)
     specs = [
         JobSpec(task="a", retries=0),

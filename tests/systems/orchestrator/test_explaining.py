@@ -48,7 +48,9 @@ async def test_explain_treats_a_worker_that_declares_no_tasks_as_able_to_take_an
     assert await told(house) == ("", "")
 
 
-async def test_a_queue_that_no_worker_takes_is_named_with_those_that_are_taken(house: House) -> None:
+async def test_explain_names_a_queue_that_no_live_worker_takes_and_the_queues_that_are_taken(
+    house: House,
+) -> None:
     await alive(house, queues=("mail", "ci"))
     blocked, _ = await told(house)
     assert blocked == "No live worker takes the queue default. Those that are alive take: ci, mail."
@@ -72,7 +74,7 @@ async def test_labels_that_no_worker_has_are_named(
     assert todo.endswith("".join(f" --label {label}" for label in labels))
 
 
-async def test_a_task_that_no_worker_has_is_named_with_the_one_that_was_meant(house: House) -> None:
+async def test_explain_names_a_task_that_no_live_worker_has_and_suggests_a_similar_task(house: House) -> None:
     await alive(house, tasks=("interlock.shell", "shop.sent"))
     blocked, todo = await told(house)
     assert blocked == "No live worker has the task shop.send. Did you mean shop.sent?"
@@ -100,7 +102,7 @@ async def test_a_job_that_is_not_ready_waits_for_no_worker_yet(house: House) -> 
     assert await told(house, delay_s=60) == ("", "")
 
 
-async def test_a_job_that_was_given_back_is_explained_as_one_that_has_not_begun(house: House) -> None:
+async def test_explain_reports_a_missing_worker_for_a_released_job_as_for_a_new_one(house: House) -> None:
     grant = await house.started(task="shop.send")
     await house.heard(release(grant))
     explained = await house.jobs.explain(grant.job_id)

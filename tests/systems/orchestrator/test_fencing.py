@@ -199,7 +199,7 @@ class LateStore(MemoryStore):
 
 
 @pytest.mark.parametrize("say", [beat, done, failed, release], ids=lambda say: str(say.__name__))
-async def test_a_message_whose_commit_would_come_after_the_leases_end_is_stale(
+async def test_a_report_that_would_be_committed_after_its_lease_expires_is_refused_as_stale(
     say: Callable[..., Message],
 ) -> None:
     clock = JumpingClock()
@@ -235,7 +235,9 @@ async def test_an_orchestrator_with_an_outdated_cache_recognises_the_new_lease_a
     assert (await house.stale(done(old))).code is StaleCode.LEASE_EXPIRED
 
 
-async def test_what_this_process_remembers_is_no_authority_on_a_cancel(house: House) -> None:
+async def test_an_orchestrator_with_an_outdated_cache_accepts_the_ack_of_a_cancel_made_elsewhere(
+    house: House,
+) -> None:
     """The work was given out here, and the job canceled elsewhere: the first message must find out."""
     other = await house.neighbour()
     grant = await house.started()
@@ -244,7 +246,9 @@ async def test_what_this_process_remembers_is_no_authority_on_a_cancel(house: Ho
     assert await house.refusals(grant.job_id) == []
 
 
-async def test_what_this_process_remembers_does_not_keep_a_dead_lease_alive(house: House) -> None:
+async def test_an_orchestrator_with_an_outdated_cache_refuses_an_ack_under_a_revoked_lease(
+    house: House,
+) -> None:
     other = await house.neighbour()
     grant = await house.started()
     await other.jobs.cancel(grant.job_id)
@@ -304,7 +308,7 @@ async def test_the_digest_is_not_shown_either(house: House) -> None:
     assert held.digest.encode() not in shown
 
 
-async def test_no_secret_is_in_the_repr_of_what_carries_it(house: House) -> None:
+async def test_the_secret_of_a_lease_is_not_in_the_repr_of_a_grant_or_a_report(house: House) -> None:
     """What is printed ends up in logs and tracebacks."""
     grant = await house.started()
     secret = grant.token.rpartition(".")[2]
@@ -369,7 +373,7 @@ async def test_after_a_fail_over_that_it_did_not_notice_an_orchestrator_hands_ou
     await house.close()
 
 
-async def test_what_was_remembered_before_a_fail_over_is_not_believed_after_it() -> None:
+async def test_a_lease_lost_in_a_store_failover_is_refused_although_the_orchestrator_has_it_cached() -> None:
     """Found by a world: the version is the same, what it stands for is not."""
     clock = JumpingClock()
     store = FailingOver(CATALOGUE, clock=clock)

@@ -117,7 +117,7 @@ async def test_jobs_of_two_tasks_that_take_turns_are_not_foreseen(house: House, 
     assert foreseen == []
 
 
-async def test_fewer_jobs_than_wanted_are_foreseen_only_if_none_can_precede_them(
+async def test_a_claim_below_its_limit_is_not_foreseen_if_a_job_of_higher_priority_is_queued(
     house: House, foreseen: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "MANY_TAKEN", 1)  # claims begin where the last one ended
@@ -156,7 +156,7 @@ async def test_another_task_among_them_is_claimed_as_well(house: House, foreseen
     await completed(house, grants)
 
 
-async def test_grants_of_a_foreseen_claim_whose_answer_was_lost_are_found(
+async def test_the_grants_of_a_foreseen_claim_are_recovered_after_the_answer_of_the_store_is_lost(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await submitted(house, 30)

@@ -114,7 +114,7 @@ async def test_a_late_message_of_an_attempt_of_long_ago_is_stale(house: House) -
 
 
 @pytest.mark.parametrize("character", ["x", "\x1b", "\x00", '"', "ß", "☃", "\ud800"])
-async def test_an_explanation_is_measured_alike_whatever_it_is_written_in(
+async def test_a_failure_report_with_262144_characters_of_details_is_accepted_for_any_character(
     house: House, character: str
 ) -> None:
     grant = await house.started()

@@ -28,7 +28,7 @@ from interlock.engine.clock import StoreClock
 from interlock.wire.runner import LogLine, Progress
 
 
-async def test_a_submitted_job_has_been_looked_at_and_waits(house: House) -> None:
+async def test_a_submitted_job_is_pending_with_one_queued_attempt(house: House) -> None:
     job_id = await house.submit(description="what it is for")
     view = await house.view(job_id)
     assert (view.state, [one.state for one in view.attempts]) == ("PENDING", ["QUEUED"])
@@ -236,13 +236,13 @@ async def test_a_delayed_job_is_not_given_out_before_its_time(house: House) -> N
     assert moves(entry, "attempt") == [("CREATED", "QUEUED"), ("QUEUED", "LEASED"), ("LEASED", "STARTING")]
 
 
-async def test_a_job_of_higher_priority_comes_first(house: House) -> None:
+async def test_a_job_of_higher_priority_is_granted_first(house: House) -> None:
     ids = {priority: await house.submit(priority=priority) for priority in (0, -100, 100, 5)}
     given = [(await house.grant()).job_id for _ in ids]
     assert given == [ids[100], ids[5], ids[0], ids[-100]]
 
 
-async def test_of_the_same_priority_the_oldest_comes_first(house: House) -> None:
+async def test_jobs_of_the_same_priority_are_granted_oldest_first(house: House) -> None:
     ids = []
     for _ in range(4):
         ids.append(await house.submit())
@@ -250,7 +250,7 @@ async def test_of_the_same_priority_the_oldest_comes_first(house: House) -> None
     assert [(await house.grant()).job_id for _ in ids] == ids
 
 
-async def test_a_runner_gets_only_what_it_has_the_labels_for(house: House) -> None:
+async def test_a_runner_is_granted_a_job_only_if_it_has_all_labels_of_the_job(house: House) -> None:
     job_id = await house.submit(labels=("linux", "gpu", "gpu"))
     assert (await house.view(job_id)).labels == ("gpu", "linux")
     assert await house.claim(labels=("linux",)) == []
@@ -335,7 +335,7 @@ async def test_the_checkpoint_of_one_shard_is_not_given_to_another(house: House)
     assert saved == {1: msgspec.Raw(b"1")}
 
 
-async def test_what_is_written_is_kept_in_the_order_in_which_it_came(house: House) -> None:
+async def test_log_lines_are_stored_in_the_order_in_which_they_were_reported(house: House) -> None:
     grant = await house.started()
     for number in range(1, 4):
         house.clock.jump(1)
@@ -378,7 +378,7 @@ async def test_a_job_that_has_ended_is_done_again_as_a_new_one(house: House) -> 
     assert (body.retries, body.timeout_s, body.losses_allowed) == (2, 5.0, 1)
 
 
-async def test_what_is_submitted_is_ready_at_once_also_over_a_slow_line(house: House) -> None:
+async def test_a_submitted_job_is_ready_at_once_even_if_reading_the_store_clock_is_slow(house: House) -> None:
     """The clock of an engine is an estimate; one that runs ahead would hide new work from who is woken."""
     passed = [0.0]
 

@@ -42,7 +42,7 @@ def test_one_process_never_draws_a_name_twice_and_they_sort_by_creation() -> Non
     assert names == sorted(set(names))
 
 
-def test_a_clock_that_goes_back_does_not_bring_a_name_back() -> None:
+def test_job_ids_keep_increasing_when_the_clock_is_set_back() -> None:
     ids = JobIds(nothing_by_chance)
     first = ids.draw(NOW)
     assert ids.draw(NOW - timedelta(hours=1)) > first

@@ -11,7 +11,7 @@ from interlock.cli.job_views import job_sheets
 
 
 @pytest.mark.parametrize("result", [b'{"built":7}', b'"' + b"x" * 20_000 + b'"'])
-async def test_a_result_that_comes_after_a_cancel_is_shown_with_its_attempt(
+async def test_a_result_reported_after_a_cancel_is_shown_with_its_attempt(
     house: House, result: bytes
 ) -> None:
     job_id = await house.submit()

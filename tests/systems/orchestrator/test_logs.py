@@ -79,7 +79,9 @@ async def test_a_full_log_is_marked_as_full_once_and_drops_further_lines() -> No
     await house.close()
 
 
-async def test_the_log_of_a_forced_cancel_is_kept_and_what_comes_after_it_is_refused(house: House) -> None:
+async def test_the_log_of_a_forcibly_canceled_attempt_is_kept_and_later_log_lines_are_refused(
+    house: House,
+) -> None:
     grant = await house.started()
     await house.heard(beat(grant, 1, log=lines("before"), log_offset=0))
     await house.jobs.cancel(grant.job_id)
@@ -106,7 +108,7 @@ async def test_whether_everything_is_gone_is_reported_with_the_attempt(house: Ho
     st.lists(st.text("aäx\x1b", max_size=5), min_size=1, max_size=12),
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=12),
 )
-def test_whatever_is_sent_again_and_in_whatever_order_each_byte_is_stored_once(
+def test_each_byte_of_a_log_is_stored_once_when_lines_are_resent_in_any_order(
     texts: list[str], sent: list[tuple[int, int]]
 ) -> None:
     stream = "".join(f"{text}\n" for text in texts).encode()

@@ -151,7 +151,7 @@ async def test_giving_back_costs_nothing_however_often(house: House) -> None:
     assert await house.faults() == []
 
 
-async def test_what_is_given_back_is_ready_at_once_and_its_lease_is_revoked(house: House) -> None:
+async def test_a_released_job_is_ready_at_once_and_its_lease_is_revoked(house: House) -> None:
     grant = await house.started()
     await house.heard(beat(grant))
     await house.heard(release(grant, reason="deploy"))
@@ -287,7 +287,7 @@ def test_the_class_of_a_failure_is_found(told: Failed, found: str) -> None:
     assert classify(told) == found
 
 
-async def test_rules_of_ones_own_go_first() -> None:
+async def test_custom_failure_rules_listed_first_take_precedence_over_the_default_rules() -> None:
     mine = FailureRule(failure_class=FailureClass.FLAKY, patterns=("element not found",))
     settings = Settings(failure_rules=(mine, *DEFAULT_RULES))
     house = await House(settings).open()
@@ -426,7 +426,9 @@ async def test_two_that_sweep_at_once_lose_nothing_and_count_nothing_twice(house
         assert await house.states(grant.job_id) == ("RUNNING", ["STALE", "QUEUED"])
 
 
-async def test_attempts_are_numbered_without_gaps_whatever_ended_them(house: House) -> None:
+async def test_attempts_are_numbered_without_gaps_across_failures_releases_timeouts_and_missing_acks(
+    house: House,
+) -> None:
     job_id = await house.submit(retries=5, timeout_s=50.0)
     await house.heard(failed(await house.grant()))
     house.clock.jump(60)

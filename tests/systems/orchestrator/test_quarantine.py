@@ -60,7 +60,9 @@ async def test_a_runner_that_keeps_losing_work_is_quarantined_and_the_reason_is_
     assert not await house.faults()
 
 
-async def test_every_orchestrator_on_the_store_knows_it_with_its_next_sweep(house: House) -> None:
+async def test_another_orchestrator_on_the_store_enforces_a_quarantine_after_its_next_sweep(
+    house: House,
+) -> None:
     neighbour = await house.neighbour()
     for _ in range(3):
         await lose(house, "bad")
@@ -86,7 +88,7 @@ async def test_an_accident_with_many_jobs_changes_the_record_of_the_runner_once(
     assert not await house.faults()
 
 
-async def test_of_many_who_count_an_accident_each_changes_the_record_at_most_once(house: House) -> None:
+async def test_concurrent_orchestrators_each_update_the_quarantine_record_at_most_once(house: House) -> None:
     neighbours = [await house.neighbour() for _ in range(4)]
     for _ in range(40):
         await house.submit()
@@ -152,7 +154,7 @@ async def test_a_quarantine_ends_by_itself(house: House) -> None:
     assert not await house.faults()
 
 
-async def test_what_was_long_ago_is_forgotten(house: House) -> None:
+async def test_losses_outside_the_quarantine_window_are_removed(house: House) -> None:
     for _ in range(4):
         await lose(house, "old")
         house.clock.jump(WITHIN_S / 2)
@@ -165,13 +167,13 @@ async def test_what_was_long_ago_is_forgotten(house: House) -> None:
     assert await standing(house, "old") is None
 
 
-async def test_a_runner_that_gives_back_what_it_has_loses_nothing(house: House) -> None:
+async def test_a_runner_that_completes_its_jobs_is_not_watched_for_quarantine(house: House) -> None:
     for _ in range(4):
         await house.heard(done(await house.started()))
     assert await watching(house).list() == []
 
 
-def test_what_comes_close_together_is_one_occasion() -> None:
+def test_losses_that_are_close_in_time_count_as_one_occasion() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     at = [0, 50, 60, 400, 401, 1_000]
     assert occasions(Loss(f"j{n}", start + timedelta(seconds=s)) for n, s in enumerate(at)) == 3

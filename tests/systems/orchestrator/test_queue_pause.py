@@ -81,6 +81,6 @@ async def test_a_paused_queue_is_listed_also_without_jobs(house: House) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 65, "a\nb"])
-async def test_what_is_no_name_of_a_queue_cannot_be_paused(house: House, name: str) -> None:
+async def test_pausing_a_queue_with_an_invalid_name_is_refused(house: House, name: str) -> None:
     with pytest.raises(InvalidJob, match="1 to 64 printable characters"):
         await queues(house).pause(name)

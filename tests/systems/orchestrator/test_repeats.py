@@ -87,7 +87,9 @@ async def test_a_repeated_cancel_is_replayed_although_the_job_has_ended(house: H
     assert await house.record(job_id) == before
 
 
-async def test_a_repeated_cancel_of_what_is_still_stopping_changes_nothing(house: House) -> None:
+async def test_a_cancel_repeated_under_its_request_id_while_the_job_is_stopping_changes_nothing(
+    house: House,
+) -> None:
     grant = await house.started()
     await house.jobs.cancel(grant.job_id, request_id="c-1")
     before = await house.record(grant.job_id)

@@ -70,7 +70,7 @@ async def test_a_secret_is_given_to_the_runner_of_the_job_and_is_not_stored_or_s
     assert "'TOKEN': …" in repr(grant)
 
 
-async def test_what_a_runner_reports_without_masking_it_is_masked_before_it_is_stored(house: House) -> None:
+async def test_secrets_that_a_runner_reports_unmasked_are_masked_before_they_are_stored(house: House) -> None:
     job_id = await house.submit(secrets=("TOKEN",), retries=0)
     (grant,) = await house.claim()
     (coded,) = base64.b64encode(VALUE.encode()).decode().split()
@@ -113,7 +113,7 @@ async def test_an_unknown_secret_fails_the_attempt_and_is_named(house: House, ac
     assert "INTERLOCK_SECRET_NOBODY" in view.failure.details
 
 
-async def test_what_is_withheld_is_not_given_not_even_when_the_job_is_retried(house: House) -> None:
+async def test_withheld_secrets_are_not_granted_to_a_job_nor_to_its_retry(house: House) -> None:
     job_id = await house.submit(secrets=("TOKEN",), secrets_withheld=True)
     (grant,) = await house.claim()
     assert (grant.secrets, grant.secrets_withheld) == ({}, True)
@@ -301,7 +301,7 @@ def test_the_secret_that_a_repository_is_fetched_with_is_for_nothing_else(given:
         vault.find("CLONE", fetching("acme/shop", given, task))
 
 
-async def test_a_job_that_is_done_again_alone_keeps_where_it_comes_from_but_no_environment(
+async def test_a_retried_job_keeps_its_provenance_without_the_environment(
     house: House,
 ) -> None:
     draft_of = Provenance(repository="acme/shop", environment="production", from_fork=True)

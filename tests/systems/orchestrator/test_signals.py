@@ -246,7 +246,7 @@ async def test_a_signal_to_a_full_mailbox_is_refused_with_the_limit(house: House
         await send(house, grant, "x" * MAX_SIGNAL_BYTES)
 
 
-async def test_what_no_job_can_receive_or_wait_for_is_refused(house: House) -> None:
+async def test_an_invalid_signal_or_wait_is_refused_and_creates_no_wait(house: House) -> None:
     grant = await house.started()
     for name in ("", "a b", ".a", "x" * 33, "ä"):
         with pytest.raises(InvalidSignal, match="cannot be called"):
@@ -266,7 +266,7 @@ async def test_what_no_job_can_receive_or_wait_for_is_refused(house: House) -> N
     assert await states(house, grant.job_id) == []
 
 
-async def test_a_job_that_waits_explains_what_for_and_how_to_answer(house: House) -> None:
+async def test_explain_names_the_signal_that_a_job_waits_for_and_the_command_to_send_it(house: House) -> None:
     grant = await waiting(house, timeout_s=60.0)
     explained = await house.jobs.explain(grant.job_id)
     assert explained.sentence.startswith("It waits for the signal paid. It holds no lease meanwhile")

@@ -102,7 +102,7 @@ async def test_a_job_that_was_started_in_time_does_not_expire(house: House) -> N
     await house.heard(done(grant))
 
 
-async def test_what_has_expired_is_not_given_out_even_before_a_sweep(house: House) -> None:
+async def test_a_claim_fails_an_expired_job_and_does_not_grant_it_even_before_a_sweep(house: House) -> None:
     job_id = await house.submit(start_within_s=60)
     other = await house.submit()
     house.clock.jump(60)

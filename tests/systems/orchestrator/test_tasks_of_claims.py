@@ -41,7 +41,7 @@ async def test_a_name_of_a_claim_is_for_the_tasks_that_it_was_first_used_with(ho
         await house.claim(claim_id="c" * 32, tasks=("shop.sort",))
 
 
-async def test_what_an_earlier_version_stored_is_given_back_once_and_not_to_the_same_runner(
+async def test_a_job_stored_by_an_earlier_version_is_not_granted_again_to_a_runner_without_its_task(
     house: House,
 ) -> None:
     """Its lane does not name the task, so the first runner to come is given it."""

@@ -177,7 +177,7 @@ async def test_racers_with_one_request_id_make_one_job(url: str) -> None:
 
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
-async def test_what_is_refused_leaves_the_transaction_usable(driver: str, url: str) -> None:
+async def test_a_refused_submission_leaves_the_transaction_usable(driver: str, url: str) -> None:
     async with Interlock(url) as il:
         async with begun(driver, url) as transaction:
             with pytest.raises(InvalidJob, match="priority"):
@@ -226,7 +226,7 @@ async def test_a_connection_without_a_transaction_is_refused(url: str, tmp_path:
             await il.within(object()).submit("t")
 
 
-async def test_a_database_without_the_store_is_refused_with_what_to_do(
+async def test_a_submission_in_a_transaction_on_a_database_without_the_store_is_refused(
     url: str, postgres: PostgresServer
 ) -> None:
     elsewhere = postgres.new_database(template="template0")

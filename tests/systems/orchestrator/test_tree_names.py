@@ -152,7 +152,9 @@ async def test_a_name_that_cannot_be_one_is_refused(house: House, name: str) -> 
 # Looking at a tree
 
 
-async def test_a_tree_is_shown_from_top_to_bottom_with_what_it_has_cost(house: House) -> None:
+async def test_the_view_of_a_tree_lists_its_jobs_depth_first_with_the_cost_of_each_subtree(
+    house: House,
+) -> None:
     root = await house.started(queue="roots")
     first, second = await submit(house, root, CHILD, CHILD)
     one, other = await house.claim()

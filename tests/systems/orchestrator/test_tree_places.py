@@ -160,7 +160,7 @@ async def test_a_delay_counts_from_the_submission_also_for_held_jobs(small: Hous
     assert len(children) == 2
 
 
-async def test_what_is_cancelled_while_it_is_held_back_makes_no_room_and_takes_none(small: House) -> None:
+async def test_cancelling_a_held_job_of_a_tree_neither_frees_nor_takes_a_place(small: House) -> None:
     _, children = await family(small, 4)
     grants = await small.claim()
     await small.jobs.cancel(children[2])

@@ -42,7 +42,7 @@ async def test_a_parent_that_waits_holds_no_lease_and_is_not_granted(house: Hous
     assert await house.claim(queues=("parents",)) == []
 
 
-async def test_it_continues_when_the_last_child_has_ended_and_not_before(house: House) -> None:
+async def test_a_waiting_parent_is_granted_again_only_after_its_last_child_has_ended(house: House) -> None:
     parent, children = await waiting(house, 3)
     for child in children[:-1]:
         await house.heard(done(child))
@@ -97,7 +97,9 @@ async def test_one_shard_waits_while_another_continues(house: House) -> None:
     assert (again.shard, (await house.view(again.job_id)).state) == (1, "COMPLETED")
 
 
-async def test_a_parent_below_the_root_lets_go_of_its_place_and_is_in_line_for_another(narrow: House) -> None:
+async def test_a_waiting_parent_below_the_root_frees_its_place_and_waits_for_another_to_continue(
+    narrow: House,
+) -> None:
     root = await narrow.started(queue="roots")
     first, second = [await narrow.submit(parent_job_id=root.job_id, queue="middle") for _ in range(2)]
     parent = await narrow.grant(queues=("middle",))
@@ -235,7 +237,7 @@ async def test_a_child_that_is_stopped_with_its_tree_does_not_fail_its_parent(ho
     assert await house.states(middle.job_id) == ("RUNNING", ["CANCEL_REQUESTED"])
 
 
-async def test_a_word_that_no_policy_is_known_by_is_refused(house: House) -> None:
+async def test_an_unknown_if_fails_policy_is_refused_with_the_valid_policies(house: House) -> None:
     parent = await house.started()
     with pytest.raises(Exception, match="must be one of ignore, cancel_siblings, fail_parent"):
         await house.submit(parent_job_id=parent.job_id, if_fails="explode")

@@ -318,7 +318,7 @@ async def keys(house: House) -> dict[str, int]:
     return (await house.store.status()).records.get(UNIQUE_KEY.name, {})
 
 
-async def test_records_of_keys_go_once_their_jobs_have_ended(house: House) -> None:
+async def test_the_record_of_a_unique_key_is_removed_after_its_job_has_ended(house: House) -> None:
     await house.jobs.submit(mail(key="lives"))
     ended = await house.jobs.submit(mail(key="ends"))
     await house.jobs.cancel(ended)
@@ -343,7 +343,7 @@ async def test_a_free_key_is_taken_again(house: House) -> None:
     assert await keys(house) == {"held": 1}
 
 
-async def test_a_key_is_kept_as_long_as_a_window_wants_it(house: House) -> None:
+async def test_a_unique_key_is_not_freed_before_its_window_is_over(house: House) -> None:
     first = await house.jobs.submit(mail(within="2d"))
     await house.heard(done(await claimed(house)))
     await house.later(86_400)

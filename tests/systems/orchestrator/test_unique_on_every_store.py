@@ -75,7 +75,7 @@ async def test_bulks_with_the_same_keys_make_each_job_once(open_house: OpenHouse
     assert len(set(told[0])) == 5 == await houses[0].number_of_jobs()
 
 
-async def test_a_replaced_input_is_what_the_handler_gets(open_house: OpenHouse) -> None:
+async def test_the_grant_of_a_unique_job_contains_the_replaced_input(open_house: OpenHouse) -> None:
     house = await open_house(DEFAULT_SETTINGS)
     first = await house.jobs.submit(spec("replace", 1))
     assert await house.jobs.submit_jobs([spec("replace", 2)]) == [SubmittedJob(first, "replaced")]
@@ -94,7 +94,7 @@ async def test_a_job_expires_on_every_store(open_house: OpenHouse) -> None:
     assert [(await house.view(one)).state for one in (late, later)] == ["FAILED", "PENDING"]
 
 
-async def test_a_snoozed_job_comes_back_on_every_store(open_house: OpenHouse) -> None:
+async def test_a_snoozed_job_is_granted_again_after_its_delay_on_every_store(open_house: OpenHouse) -> None:
     house = await open_house(DEFAULT_SETTINGS)
     grant = await house.started()
     await house.heard(release(grant, reason="snooze", snooze_s=3_600.0))
@@ -103,7 +103,9 @@ async def test_a_snoozed_job_comes_back_on_every_store(open_house: OpenHouse) ->
     assert (await house.grant()).attempt == 2
 
 
-async def test_what_was_refused_in_a_race_can_be_submitted_afterwards(open_house: OpenHouse) -> None:
+async def test_a_job_refused_as_a_duplicate_can_be_submitted_after_the_first_job_is_cancelled(
+    open_house: OpenHouse,
+) -> None:
     house = await open_house(DEFAULT_SETTINGS)
     first = await house.jobs.submit(spec("reject"))
     with pytest.raises(InterlockError):

@@ -80,7 +80,7 @@ async def test_among_results_that_are_alike_the_unreadable_one_is_found(
 
 
 @pytest.mark.parametrize("word", [Beat, Paused, Completed])
-async def test_no_word_of_a_simulation_brings_what_others_cannot_read(
+async def test_a_simulation_report_with_an_unreadable_value_is_refused_and_changes_nothing(
     house: House, raw: msgspec.Raw, word: Any
 ) -> None:
     view, player = await running(house)

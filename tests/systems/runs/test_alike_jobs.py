@@ -124,7 +124,7 @@ def changes_in(commits: list[Commit]) -> tuple[dict[str, Change], set[tuple[str,
 
 @settings(max_examples=pick(80, 300), deadline=None, derandomize=True)
 @given(new_jobs())
-def test_jobs_that_are_created_together_are_what_each_is_alone(new: list[NewRunJob]) -> None:
+def test_jobs_created_in_a_batch_equal_the_same_jobs_created_one_by_one(new: list[NewRunJob]) -> None:
     batches = created_together(new, NOW, "m", DEFAULT_SETTINGS)
     together = {commit.changes[0].id: commit for commit in one_by_one(batches)}
     for each in new:
@@ -138,7 +138,7 @@ def test_jobs_that_are_created_together_are_what_each_is_alone(new: list[NewRunJ
 
 @settings(max_examples=pick(80, 300), deadline=None, derandomize=True)
 @given(new_jobs(held=True))
-def test_jobs_that_are_released_together_are_what_each_is_alone(new: list[NewRunJob]) -> None:
+def test_jobs_released_in_a_batch_equal_the_same_jobs_released_one_by_one(new: list[NewRunJob]) -> None:
     records = [created(each) for each in new]
     batches = released_together(records, ORDER, NOW, "m", DEFAULT_SETTINGS)
     together = {commit.changes[0].id: commit for commit in one_by_one(batches)}
@@ -153,7 +153,7 @@ def test_jobs_that_are_released_together_are_what_each_is_alone(new: list[NewRun
 
 @settings(max_examples=pick(80, 300), deadline=None, derandomize=True)
 @given(new_jobs(held=False), st.booleans())
-def test_jobs_that_are_granted_and_completed_together_are_what_each_is_alone(
+def test_jobs_granted_and_completed_in_a_batch_equal_the_same_jobs_processed_one_by_one(
     new: list[NewRunJob], acknowledge: bool
 ) -> None:
     records = [created(each) for each in new if not each.spec.limits]
@@ -249,7 +249,7 @@ async def test_one_job_of_a_layer_may_be_cancelled_while_the_others_are_complete
     assert await site.all_faults() == []
 
 
-async def test_a_job_of_a_layer_whose_id_is_taken_gets_another_one(
+async def test_a_job_of_a_layer_whose_id_is_already_taken_receives_a_new_id(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = reconciler.Orders.carry_out

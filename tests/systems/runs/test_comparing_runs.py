@@ -69,7 +69,7 @@ async def test_a_run_about_nothing_is_compared_with_runs_of_its_workflow_about_n
     assert (await site.runs.compare(nameless)).green is None, "nothing says which runs are of its kind"
 
 
-async def test_no_more_than_so_many_earlier_runs_are_looked_at(site: Site) -> None:
+async def test_a_comparison_searches_at_most_100_earlier_runs_for_a_green_run(site: Site) -> None:
     await run_of(site, {"a": 0})
     for _ in range(LOOKS_BACK):
         await site.later(1)

@@ -27,7 +27,9 @@ async def redone(site: Site, view: RunView) -> list[str]:
     return sorted(done)
 
 
-async def test_what_has_failed_is_done_again_and_what_has_succeeded_is_carried_over(site: Site) -> None:
+async def test_a_rerun_of_failed_jobs_repeats_unsuccessful_jobs_and_carries_over_successful_ones(
+    site: Site,
+) -> None:
     origin = await first(site, "b")
     before = {job.name: job.job_id for job in (await site.look(origin)).jobs}
     again = await site.runs.rerun(origin, "failed", actor="ada")
@@ -40,19 +42,19 @@ async def test_what_has_failed_is_done_again_and_what_has_succeeded_is_carried_o
     assert await site.all_faults() == []
 
 
-async def test_from_a_job_on_it_and_what_follows_is_done_again(site: Site) -> None:
+async def test_a_rerun_from_a_job_repeats_the_job_and_its_dependents(site: Site) -> None:
     origin = await first(site)
     again = await site.runs.rerun(origin, "from", job="b")
     assert await redone(site, again) == ["b", "d"]
 
 
-async def test_what_has_not_succeeded_is_done_again_wherever_one_begins(site: Site) -> None:
+async def test_a_rerun_from_a_job_also_repeats_every_job_that_has_not_succeeded(site: Site) -> None:
     origin = await first(site, "e")
     again = await site.runs.rerun(origin, "from", job="d")
     assert await redone(site, again) == ["d", "e"]
 
 
-async def test_all_of_it_is_done_again_also_what_was_carried_over(site: Site) -> None:
+async def test_a_full_rerun_repeats_every_job_including_jobs_that_were_carried_over(site: Site) -> None:
     origin = await first(site, "b")
     second = await site.runs.rerun(origin, "failed")
     await redone(site, second)

@@ -200,7 +200,7 @@ class Changing:
         return self.plans.pop(0)
 
 
-async def test_what_was_approved_is_what_is_done(site: Site) -> None:
+async def test_a_run_executes_the_plan_that_was_approved_and_not_a_newer_plan(site: Site) -> None:
     site.runs.preparation.planners["flow"] = Changing(plan(deploy("production")), plan(planned("other")))
     view = await site.runs.submit(RunSpec(planner="flow", source=MAIN))
     await site.recover()

@@ -40,7 +40,7 @@ async def test_explain_reports_the_reason_why_each_job_of_a_run_waits(site: Site
     assert "the run has not been notified of that yet" in told.lines[1].sentence
 
 
-async def test_every_state_of_a_run_has_its_words(site: Site) -> None:
+async def test_explain_describes_a_run_that_is_unplanned_being_canceled_or_reported(site: Site) -> None:
     view = await site.runs.submit(RunSpec(plan=plan(planned("a"))))
     assert (await site.runs.explain(view.id)).sentence == "It waits to be planned."
     await site.recover()

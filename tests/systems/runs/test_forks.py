@@ -79,7 +79,7 @@ async def test_a_fork_does_not_choose_task_queue_labels_or_input_of_a_deployment
 # Approval
 
 
-async def test_a_change_from_a_fork_waits_for_an_operator_and_then_goes_on(site: Site) -> None:
+async def test_a_run_from_a_fork_waits_for_the_approval_of_an_operator_and_then_continues(site: Site) -> None:
     run_id = await fork(site)
     view = await site.look(run_id)
     assert view.state == "AWAITING_APPROVAL"
@@ -254,7 +254,9 @@ async def test_a_workflow_file_of_a_fork_is_refused_with_job_task_and_line(site:
     assert "publish" not in error, "what is left out of the plan does not matter"
 
 
-async def test_a_fork_supersedes_no_run_of_others_whatever_group_its_file_names(site: Site) -> None:
+async def test_a_run_from_a_fork_does_not_supersede_a_run_of_the_repository_with_the_same_group(
+    site: Site,
+) -> None:
     site.runs.preparation.planners["workflow"] = WorkflowPlanner()
     ours = await site.begin(planned("a"), source=HERE, workflow="ci", concurrency_group="deploy")
     site.clock.jump(1)
@@ -272,7 +274,9 @@ async def test_a_child_of_a_job_without_secrets_is_without_secrets(site: Site) -
     assert (await site.body(child_id)).secrets_withheld
 
 
-async def test_a_child_of_a_forks_job_is_held_to_what_its_parent_may(site: Site) -> None:
+async def test_a_child_of_a_fork_job_has_the_queue_label_secret_and_task_restrictions_of_its_parent(
+    site: Site,
+) -> None:
     parent = await forks_grant(site)
     asked = JobSpec(task=SHELL, queue="prod", labels=("prod-box",))
     (child_id,) = await site.port.submit_children(parent.token, RUNNER, "more", [asked])
@@ -341,7 +345,7 @@ async def test_a_fork_displaces_no_cache_of_others(site: Site, folder: Path) -> 
     assert await fetch(site, await ours(site), "ours") == ("ours", b"o" * 60)
 
 
-async def test_what_two_have_saved_alike_stays_when_one_of_them_makes_room(site: Site) -> None:
+async def test_a_blob_shared_by_two_caches_is_kept_when_one_of_the_caches_is_evicted(site: Site) -> None:
     await save(site, await ours(site), "k", b"x" * 40)
     grant = await forks_grant(site)
     await save(site, grant, "same", b"x" * 40)

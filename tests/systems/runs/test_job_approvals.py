@@ -84,7 +84,7 @@ async def test_a_job_waits_visibly_until_a_person_approves(house: House) -> None
     assert await faults(house) == []
 
 
-async def test_a_rejection_cancels_the_job_and_what_needs_it(house: House) -> None:
+async def test_a_rejection_cancels_the_job_and_the_jobs_that_need_it(house: House) -> None:
     run_id = await begun(house, plan())
     waiting = (await view(house, run_id)).jobs[1]
     await house.port.here.waits.reject(waiting.job_id, actor="anna", comment="not on a Friday")
@@ -134,7 +134,9 @@ async def test_a_cancelled_run_refuses_approvals_and_leaves_none_open(house: Hou
     assert await house.port.here.waits.find() == ([], "")
 
 
-async def test_a_root_job_waits_as_well_and_only_for_those_who_may(house: House) -> None:
+async def test_a_root_job_waits_for_approval_by_a_listed_approver_with_the_required_role(
+    house: House,
+) -> None:
     guarded = PlannedApproval(question="Begin?", approvers=("anna",), role=Role.ADMIN)
     run_id = (
         await house.port.here.runs.submit(

@@ -171,7 +171,7 @@ async def test_the_history_of_the_repository_decides_where_events_do_not(site: S
     assert (await site.look(newer)).state == "QUEUED"
 
 
-async def test_of_three_whose_order_is_a_circle_one_continues(site: Site) -> None:
+async def test_exactly_one_of_three_runs_with_a_cyclic_order_continues(site: Site) -> None:
     """C before the one that was asked for, that before B, by arrival; and B before C, by their commits."""
     for _ in range(5):
         specs = [

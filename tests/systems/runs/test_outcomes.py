@@ -37,7 +37,7 @@ async def test_a_required_job_that_fails_fails_the_run_and_stops_the_rest(site: 
     assert await site.all_faults() == []
 
 
-async def test_without_fail_fast_what_can_still_be_done_is_done(site: Site) -> None:
+async def test_without_fail_fast_jobs_that_do_not_need_a_failed_job_are_still_executed(site: Site) -> None:
     run_id = await site.begin(
         planned("a"), planned("b"), planned("c", "a"), planned("d", "b"), fail_fast=False
     )
@@ -70,7 +70,9 @@ async def test_a_run_does_not_wait_for_optional_jobs_and_lets_them_finish(site: 
     assert await site.all_faults() == []
 
 
-async def test_what_an_optional_dependent_of_a_failed_job_would_have_held_up_goes_on(site: Site) -> None:
+async def test_a_job_that_needs_an_optional_job_is_released_when_the_optional_job_is_canceled(
+    site: Site,
+) -> None:
     run_id = await site.begin(
         planned("a"), planned("b", "a", required=False), planned("c", "b"), fail_fast=False
     )
@@ -113,7 +115,9 @@ async def test_a_run_that_lasts_too_long_times_out_and_stops_its_jobs(site: Site
     assert await site.standing(run_id) == {"a": "RUNNING" if begun else "CANCELED", "b": "CANCELED"}
 
 
-async def test_what_ends_after_the_run_has_timed_out_does_not_save_it(site: Site) -> None:
+async def test_a_job_that_completes_after_the_timeout_of_its_run_does_not_make_the_run_succeed(
+    site: Site,
+) -> None:
     """Expired but not swept is expired: the word of the last job comes before anybody has looked."""
     run_id = await site.begin(planned("a"), timeout_s=50.0)
     given = await site.offered(run_id)

@@ -64,7 +64,9 @@ async def test_a_reporter_that_is_down_holds_nothing_but_the_report(site: Site) 
     assert [(run.outcome, run.jobs[0].state) for run in reporter.heard] == [("SUCCESS", "COMPLETED")] * 2
 
 
-async def test_a_report_whose_note_was_lost_is_made_again_and_noted_once(site: Site) -> None:
+async def test_a_report_is_sent_again_if_its_delivery_was_not_recorded_and_the_run_is_reported_once(
+    site: Site,
+) -> None:
     """The reporter heard it, and then whoever told it died before it could say so."""
     reporter = Reporter()
     tell(site, reporter)
@@ -83,7 +85,9 @@ async def test_a_report_whose_note_was_lost_is_made_again_and_noted_once(site: S
     assert (await site.path(run_id)).count("REPORTED") == 1
 
 
-async def test_a_message_whose_taker_died_is_taken_by_another(site: Site) -> None:
+async def test_a_report_message_claimed_by_a_crashed_process_is_delivered_after_its_claim_expires(
+    site: Site,
+) -> None:
     reporter = Reporter()
     tell(site, reporter)
     run_id = await site.begin(planned("a"))

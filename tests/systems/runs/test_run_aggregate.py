@@ -54,13 +54,13 @@ def test_a_plan_releases_the_jobs_without_needs_and_holds_the_others() -> None:
     ]
 
 
-def test_a_plan_that_comes_second_changes_nothing() -> None:
+def test_a_second_plan_for_a_run_is_refused_and_changes_nothing() -> None:
     draft = later(queued())
     assert draft.accept(graph(plan(planned("z")))) is not None
     assert (draft.lines, draft.body.states, orders_of(draft)) == ((), "qwww", [])
 
 
-def test_a_word_that_comes_twice_is_counted_once() -> None:
+def test_only_the_first_message_about_the_end_of_a_job_is_counted() -> None:
     draft = later(queued())
     draft.apply_jobs([ended(0), ended(0), ended(0, "FAILED")])
     assert (draft.body.left, draft.release) == (3, [1, 2])
@@ -69,7 +69,7 @@ def test_a_word_that_comes_twice_is_counted_once() -> None:
     assert (again.body.states, again.body.left, again.release, again.lines) == ("Cqqw", 3, [], ())
 
 
-def test_words_may_come_in_any_sequence() -> None:
+def test_the_start_and_end_messages_of_a_job_may_arrive_in_any_order() -> None:
     begun = JobChanged("r_1", 0, "allocate_resources", "PENDING", "RUNNING")
     for words in ([begun, ended(0)], [ended(0), begun]):
         draft = later(queued())
@@ -79,7 +79,7 @@ def test_words_may_come_in_any_sequence() -> None:
 
 
 @pytest.mark.parametrize("place", [4, 99])
-def test_a_word_from_nowhere_is_nothing(place: int) -> None:
+def test_a_message_about_an_unknown_job_or_event_is_ignored(place: int) -> None:
     draft = later(queued())
     draft.apply_jobs([ended(place), JobChanged("r_1", 0, "dance", "RUNNING", "COMPLETED")])
     assert (draft.lines, draft.body.left) == ((), 4)
@@ -104,7 +104,7 @@ def test_the_outcome_is_committed_with_the_call_to_report_it_and_only_once() -> 
     assert len(run_commit_of(after, mark="m", actor="").commit.changes) == 1
 
 
-def test_what_was_stopped_and_may_live_on_is_counted() -> None:
+def test_a_run_counts_its_canceled_jobs_whose_end_is_not_confirmed() -> None:
     draft = later(queued(plan(planned("a"))))
     assert draft.send(run.cancel) is None
     draft = later(draft)

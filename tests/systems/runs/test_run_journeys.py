@@ -11,7 +11,7 @@ from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.wire.runs import RunSpec
 
 
-async def test_a_run_goes_from_its_plan_to_its_report(site: Site) -> None:
+async def test_a_run_releases_its_jobs_in_the_order_of_their_needs_and_ends_as_reported(site: Site) -> None:
     run_id = await site.begin(planned("lint"), planned("test", "lint"), planned("ship", "lint", "test"))
     assert (await site.look(run_id)).state == "QUEUED"
     assert await site.standing(run_id) == {"lint": "PENDING", "test": "WAITING", "ship": "WAITING"}
@@ -36,7 +36,9 @@ async def test_a_run_advances_without_a_sweep_when_prompt_processing_is_on(site:
     await until(site, view.id, "REPORTED")
 
 
-async def test_words_that_a_slow_keeper_brings_after_another_has_are_not_counted_again(site: Site) -> None:
+async def test_job_messages_that_a_slow_keeper_applies_after_another_keeper_are_not_counted_again(
+    site: Site,
+) -> None:
     """It took them, and was away for so long that they were given to somebody else."""
     run_id = await site.begin(planned("a"), planned("b"), planned("c", "a", "b"))
     await site.finish(run_id, sweep=False)

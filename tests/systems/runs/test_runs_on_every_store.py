@@ -138,7 +138,9 @@ async def test_runs_end_alike_on_every_store(sites: Sites) -> None:
     assert await here.all_faults() == []
 
 
-async def test_of_many_who_approve_at_once_one_is_accepted_and_the_run_continues_once(sites: Sites) -> None:
+async def test_exactly_one_of_many_concurrent_approvals_and_declines_of_a_run_is_accepted(
+    sites: Sites,
+) -> None:
     fork = Source(ref="refs/pull/7/head", sha="5f" * 20, from_fork=True)
     run = await sites[0].runs.submit(RunSpec(plan=plan(planned("a", task=SHELL)), source=fork))
 

@@ -25,7 +25,7 @@ async def test_a_cancel_before_the_plan_is_final_at_once_and_a_late_plan_creates
     assert await site.all_faults() == []
 
 
-async def test_a_cancel_waits_until_what_is_active_has_stopped(site: Site) -> None:
+async def test_a_canceled_run_ends_only_after_its_active_jobs_have_stopped(site: Site) -> None:
     run_id = await site.begin(planned("a"), planned("b"), planned("c", "a"))
     given = await site.offered(run_id)
     for grant in given.values():
@@ -114,7 +114,9 @@ async def test_tags_and_branches_never_supersede_each_other(site: Site) -> None:
     assert (await site.look(branch)).superseded_by == again
 
 
-async def test_of_many_that_are_submitted_at_once_exactly_the_newest_goes_on(site: Site) -> None:
+async def test_of_many_concurrently_submitted_runs_of_a_group_only_the_newest_is_not_superseded(
+    site: Site,
+) -> None:
     neighbour = await Site(site.settings, store=lambda: site.store, clock=site.clock).open()
     spec = RunSpec(plan=plan(planned("a")), workflow="ci", source=MAIN)
     views = await asyncio.gather(*(house.runs.submit(spec) for house in (site, neighbour) for _ in range(10)))
@@ -127,7 +129,7 @@ async def test_of_many_that_are_submitted_at_once_exactly_the_newest_goes_on(sit
     assert await site.all_faults() == []
 
 
-async def test_a_run_that_sees_a_newer_one_gives_way_by_itself(site: Site) -> None:
+async def test_a_run_that_finds_a_newer_run_of_its_group_cancels_itself_as_superseded(site: Site) -> None:
     """The newer one may have looked around before this one was to be seen."""
     spec = RunSpec(plan=plan(planned("a")), workflow="ci", source=MAIN)
     old, new = [await site.runs.submit(spec) for _ in range(2)]

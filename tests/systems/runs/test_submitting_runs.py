@@ -71,7 +71,7 @@ async def test_a_plan_of_too_many_jobs_is_refused(site: Site) -> None:
         await site.runs.submit(RunSpec(plan=plan(*jobs)))
 
 
-async def test_what_is_wrong_with_a_run_is_reported_at_once(site: Site) -> None:
+async def test_an_invalid_run_spec_is_refused_with_all_its_faults_in_one_error(site: Site) -> None:
     with pytest.raises(InvalidRun, match=r"no planner 'magic'.*the priority is 101.*9 labels"):
         await site.runs.submit(RunSpec(planner="magic", priority=101, labels=tuple(str(n) for n in range(9))))
     with pytest.raises(InvalidRun, match="it has no plan"):
@@ -108,7 +108,7 @@ async def test_a_run_left_unplanned_by_a_crash_is_planned_by_the_next_process(
     assert (await site.look(view.id)).state == "QUEUED"
 
 
-async def test_a_run_whose_call_for_a_plan_was_dropped_calls_again(site: Site) -> None:
+async def test_a_run_whose_plan_message_was_dropped_is_planned_after_the_planner_timeout(site: Site) -> None:
     """An operator may drop a message; a run must not wait in silence for it."""
     view = await site.runs.submit(RunSpec(plan=plan(planned("a"))))
     taken = await site.claim_messages("run.plan")
@@ -120,7 +120,9 @@ async def test_a_run_whose_call_for_a_plan_was_dropped_calls_again(site: Site) -
     assert (await site.look(view.id)).state == "QUEUED"
 
 
-async def test_a_run_whose_plan_is_stored_does_not_fail_for_a_planner_that_is_late(site: Site) -> None:
+async def test_a_run_with_a_stored_plan_is_queued_and_does_not_fail_at_the_planner_timeout(
+    site: Site,
+) -> None:
     """Whoever was about to accept it is gone; a store that hardly answers for a minute must not fail it."""
     view = await site.runs.submit(RunSpec(plan=plan(planned("a"))))
     taken = await site.claim_messages("run.plan")
@@ -132,7 +134,7 @@ async def test_a_run_whose_plan_is_stored_does_not_fail_for_a_planner_that_is_la
     assert (await site.look(view.id)).state == "QUEUED"
 
 
-async def test_a_planner_that_refuses_fails_the_run_with_its_words(site: Site) -> None:
+async def test_a_run_that_its_planner_refuses_fails_with_the_error_of_the_planner(site: Site) -> None:
     site.runs.preparation.planners["flow"] = Planning(PlanRefused("Line 3: no such job.", todo="Mend it."))
     view = await site.runs.submit(RunSpec(planner="flow"))
     await site.recover()
@@ -182,7 +184,7 @@ async def test_a_plan_of_a_planner_that_crashed_is_made_by_the_next_one(site: Si
     assert (await site.look(view.id)).state == "QUEUED"
 
 
-async def test_who_looks_at_a_run_before_its_plan_is_there_sees_the_plan_later(site: Site) -> None:
+async def test_a_process_that_reads_a_run_before_it_is_planned_reads_the_plan_afterwards(site: Site) -> None:
     site.runs.preparation.planners["flow"] = Planning(plan(planned("a"), planned("b", "a")))
     neighbour = await Site(site.settings, store=lambda: site.store, clock=site.clock).open()
     view = await site.runs.submit(RunSpec(planner="flow"))
@@ -193,7 +195,7 @@ async def test_who_looks_at_a_run_before_its_plan_is_there_sees_the_plan_later(s
     assert (await neighbour.look(view.id)).outcome == "SUCCESS"
 
 
-async def test_a_plan_of_several_pieces_is_made_looked_at_and_stopped_as_one(site: Site) -> None:
+async def test_a_plan_stored_in_several_pieces_is_created_listed_and_canceled_as_one_run(site: Site) -> None:
     jobs = [planned(str(n), *([str(n - 300)] if n >= 300 else [])) for n in range(600)]
     run_id = await site.begin(*jobs)
     assert (await site.look(run_id)).tally == {"PENDING": 300, "WAITING": 300}
@@ -209,7 +211,7 @@ async def test_a_plan_of_several_pieces_is_made_looked_at_and_stopped_as_one(sit
     assert (view.outcome, view.tally) == ("CANCELED", {"COMPLETED": 300, "CANCELED": 300})
 
 
-async def test_runs_are_found_by_what_they_are_about(site: Site) -> None:
+async def test_runs_are_found_by_workflow_ref_commit_label_repository_and_state(site: Site) -> None:
     long = "refs/heads/" + "x" * 100
     first = await site.begin(
         planned("a"), workflow="ci", source=Source(ref=long, sha="1" * 40), labels=("nightly",)

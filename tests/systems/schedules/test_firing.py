@@ -58,7 +58,7 @@ async def finish(house: House) -> None:
         await house.heard(done(grant))
 
 
-async def test_a_fire_submits_one_job_that_knows_its_fire_time(
+async def test_a_fire_submits_one_job_that_carries_its_fire_time(
     house: House, schedules: ScheduleService
 ) -> None:
     made = await schedules.create("nightly", hourly())
@@ -179,7 +179,9 @@ async def test_cancel_stops_the_old_job_in_the_commit_of_the_new_one(
     assert old.updated_at == new.created_at == (await schedules.get("nightly")).updated_at
 
 
-async def test_allow_submits_whatever_runs(house: House, schedules: ScheduleService) -> None:
+async def test_overlap_allow_submits_a_job_although_earlier_jobs_have_not_ended(
+    house: House, schedules: ScheduleService
+) -> None:
     await schedules.create("nightly", hourly(overlap="allow"))
     for _ in range(3):
         await house.later(HOUR)
@@ -220,7 +222,9 @@ async def test_run_now_submits_a_job_at_once_and_once_under_a_request_id(
     assert len(await jobs(house)) == 1, "it counts as the job before"
 
 
-async def test_backfill_submits_what_has_no_job_yet(house: House, schedules: ScheduleService) -> None:
+async def test_backfill_submits_jobs_only_for_fire_times_that_have_none(
+    house: House, schedules: ScheduleService
+) -> None:
     await schedules.create("nightly", hourly(overlap="allow"))
     await house.later(2 * HOUR)
     await house.later(3 * HOUR)
@@ -260,7 +264,7 @@ async def test_a_fire_that_was_backfilled_before_it_was_seen_is_not_submitted_ag
     assert (await schedules.get("nightly")).last_at == MIDNIGHT + timedelta(hours=1)
 
 
-async def test_a_queued_backfill_goes_one_by_one_whatever_the_policy(
+async def test_a_queued_backfill_submits_one_job_at_a_time_even_with_overlap_skip(
     house: House, schedules: ScheduleService
 ) -> None:
     await schedules.create("nightly", hourly(overlap="skip", start="2026-01-03"))

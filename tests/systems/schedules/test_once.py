@@ -141,7 +141,9 @@ class ForgetsToAnswer:
         raise StoreUnavailable("The connection broke.")
 
 
-async def test_a_fire_whose_answer_never_came_is_done_and_stays_done(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fire_whose_commit_answer_was_lost_is_not_repeated_by_the_next_scheduler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(recovery, "FIRST_PAUSE_S", 0.0)
     clock = JumpingClock()
     memory = MemoryStore(CATALOGUE, clock=clock)

@@ -46,7 +46,7 @@ async def paused(house: House) -> str:
     return view.run_id
 
 
-async def test_it_continues_after_the_last_saved_step_on_another_worker(house: House) -> None:
+async def test_a_resumed_simulation_continues_after_its_saved_step_on_another_worker(house: House) -> None:
     run_id = await paused(house)
     view = await simulations(house).resume(run_id)
     assert (view.status, view.resuming, view.execution) == ("paused", True, 2)
@@ -117,7 +117,9 @@ async def test_an_old_worker_that_is_only_silent_is_refused_after_a_resume_elsew
     assert job.attempts[-1].state == "CANCEL_REQUESTED", "its job is told to stop"
 
 
-async def test_work_that_is_given_back_goes_on_by_itself(house: House) -> None:
+async def test_a_simulation_continues_without_a_resume_after_its_worker_releases_the_job(
+    house: House,
+) -> None:
     view, old = await running(house)
     await old.beat(3)
     await house.heard(release(old.grant))
@@ -131,7 +133,9 @@ async def test_work_that_is_given_back_goes_on_by_itself(house: House) -> None:
     assert (await simulations(house).get(view.run_id)).execution == 1
 
 
-async def test_the_next_attempt_need_not_wait_for_word_of_the_last(house: House) -> None:
+async def test_a_new_attempt_may_begin_before_the_loss_message_of_the_last_attempt_is_processed(
+    house: House,
+) -> None:
     view, old = await running(house)
     await old.beat(3)
     await house.heard(release(old.grant))
@@ -182,7 +186,7 @@ async def test_a_job_that_fails_before_it_begins_leaves_it_pending_and_resumable
     assert (await (await begun(house)).beat(1)).go_on
 
 
-async def test_a_job_that_is_cancelled_interrupts_what_it_executed(house: House) -> None:
+async def test_cancelling_the_job_of_a_running_simulation_interrupts_the_simulation(house: House) -> None:
     view, player = await running(house)
     await house.jobs.cancel(view.job_id)
     await house.later(31)  # its worker does not say that it has stopped
@@ -359,7 +363,7 @@ class _household:  # noqa: N801 - read as a function
         await self._here.close()
 
 
-async def test_late_word_of_an_earlier_attempt_does_not_keep_it_from_being_resumed(house: House) -> None:
+async def test_a_late_loss_message_of_an_earlier_attempt_does_not_prevent_a_resume(house: House) -> None:
     """A world found it: the second attempt was lost before it had begun, and word of the first came last."""
     view, player = await running(house)
     await player.beat(3)

@@ -38,7 +38,7 @@ def write(folder: Path, runs: Mapping[str, object]) -> None:
         (folder / name / "state.json").write_text(json.dumps(content))
 
 
-async def test_old_runs_come_in_as_they_were_and_those_that_ran_are_interrupted(
+async def test_imported_runs_keep_their_status_except_running_ones_which_become_interrupted(
     house: House, tmp_path: Path
 ) -> None:
     write(tmp_path, OLD)
@@ -60,7 +60,9 @@ async def test_old_runs_come_in_as_they_were_and_those_that_ran_are_interrupted(
     assert await faults(house) == []
 
 
-async def test_an_import_can_be_repeated_and_what_was_lost_resumed(house: House, tmp_path: Path) -> None:
+async def test_a_repeated_import_adds_nothing_and_an_interrupted_run_can_be_resumed(
+    house: House, tmp_path: Path
+) -> None:
     write(tmp_path, {"lost": OLD["lost"]})
     await simulations(house).import_directory(tmp_path, task="flu")
     again = await simulations(house).import_directory(tmp_path, task="flu")
@@ -69,7 +71,9 @@ async def test_an_import_can_be_repeated_and_what_was_lost_resumed(house: House,
     assert (await (await begun(house)).beat(5)).go_on
 
 
-async def test_what_cannot_be_read_is_reported_and_holds_up_nothing(house: House, tmp_path: Path) -> None:
+async def test_an_import_reports_invalid_runs_and_still_imports_the_valid_ones(
+    house: House, tmp_path: Path
+) -> None:
     write(tmp_path, {"bad": {"status": "sleeping"}, "worse": [1]})
     write(tmp_path, {"good": {"status": "pending"}, "b d": OLD["broke"]})
     imported = await simulations(house).import_directory(tmp_path)

@@ -58,7 +58,9 @@ async def test_an_accepted_pause_survives_a_worker_that_gives_it_back(open_house
     assert await faults(house) == []
 
 
-async def test_an_accepted_pause_survives_word_of_the_loss_that_comes_first(house: House) -> None:
+async def test_an_accepted_pause_survives_a_loss_message_processed_before_the_next_attempt(
+    house: House,
+) -> None:
     view, old = await running(house)
     await simulations(house).pause(view.run_id)
     await house.heard(release(old.grant))
@@ -78,7 +80,9 @@ async def test_an_accepted_pause_survives_a_silence(house: House) -> None:
     assert await how(house, view.run_id) == STANDS
 
 
-async def test_after_a_silence_it_does_not_go_on_by_itself_unless_losses_allow_it(house: House) -> None:
+async def test_a_simulation_without_heartbeats_continues_without_a_resume_only_if_losses_are_allowed(
+    house: House,
+) -> None:
     view, old = await running(house)
     await old.beat(3)
     await house.later(60)

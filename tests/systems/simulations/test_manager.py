@@ -36,7 +36,9 @@ async def test_a_simulation_and_the_job_that_executes_it_are_made_together(house
     assert await faults(house) == []
 
 
-async def test_one_that_is_unknown_is_none_or_an_error(house: House) -> None:
+async def test_get_state_returns_none_and_pause_raises_an_error_for_an_unknown_simulation(
+    house: House,
+) -> None:
     assert await simulations(house).get_state("s_nothing") is None
     with pytest.raises(UnknownSimulation, match="There is no simulation s_nothing"):
         await simulations(house).pause("s_nothing")
@@ -93,7 +95,9 @@ async def test_a_transition_by_hand_follows_the_table_and_the_version(house: Hou
     assert await faults(house) == []
 
 
-async def test_a_heartbeat_moves_no_version_and_is_believed_from_its_own_worker_only(house: House) -> None:
+async def test_a_heartbeat_changes_no_version_and_is_accepted_only_from_the_worker_of_the_simulation(
+    house: House,
+) -> None:
     manager = simulations(house)
     made = await manager.create_run(BY_HAND)
     with pytest.raises(TransitionRefused):
@@ -169,7 +173,9 @@ async def test_a_pause_is_a_request_which_its_worker_honours(house: House) -> No
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume"])
-async def test_what_cannot_be_done_names_the_status(house: House, verb: str) -> None:
+async def test_pause_and_resume_of_a_cancelled_simulation_are_refused_with_its_status(
+    house: House, verb: str
+) -> None:
     made = await simulations(house).create_run(BY_HAND)
     await simulations(house).cancel(made.run_id)
     with pytest.raises(TransitionRefused, match="cancelled"):
@@ -184,14 +190,14 @@ async def test_a_worker_cannot_pause_a_simulation_without_a_pause_request(house:
     assert (await simulations(house).get(view.run_id)).status == "running"
 
 
-async def test_what_stands_is_cancelled_at_once_with_the_job_that_waits(house: House) -> None:
+async def test_a_pending_simulation_and_its_job_are_cancelled_at_once(house: House) -> None:
     made = await simulations(house).create_run(SPEC)
     ended = await simulations(house).cancel(made.run_id, reason="not needed")
     assert (ended.status, ended.completed_at is not None) == ("cancelled", True)
     assert (await house.view(made.job_id)).state == "CANCELED"
 
 
-async def test_what_runs_is_cancelled_after_the_present_step(house: House) -> None:
+async def test_a_running_simulation_is_cancelled_after_its_current_step(house: House) -> None:
     view, player = await running(house)
     asked = await simulations(house).cancel(view.run_id)
     assert (asked.status, asked.cancel_requested) == ("running", True)
@@ -246,7 +252,7 @@ async def test_lists_filter_before_they_page_newest_first(house: House) -> None:
     assert (await manager.count(SimulationFilter(statuses=("pending",)))).number == 6
 
 
-async def test_only_what_has_ended_long_ago_is_pruned(house: House) -> None:
+async def test_prune_removes_only_simulations_that_ended_longer_ago_than_the_given_age(house: House) -> None:
     view, player = await running(house, run_id="old")
     await player.complete()
     made = await simulations(house).create_run(BY_HAND)

@@ -36,7 +36,7 @@ async def test_samples_that_are_sent_again_are_stored_once(house: House) -> None
     assert await curve(house, view.run_id) == [(1, 1.0), (2, 2.0), (3, 3.0)]
 
 
-async def test_what_was_measured_after_the_saved_step_is_measured_again_by_the_next_worker(
+async def test_metrics_after_the_saved_step_are_dropped_and_recorded_again_by_the_next_worker(
     house: House,
 ) -> None:
     view, player = await running(house, losses=1)

@@ -49,7 +49,7 @@ def test_arguments_are_checked_before_anything_is_stored() -> None:
     assert "sim" not in island.takes
 
 
-def test_what_cannot_be_stepped_is_refused_when_it_is_decorated() -> None:
+def test_the_simulation_decorator_refuses_an_invalid_function_and_an_unknown_priority() -> None:
     def stepless(people: int) -> int:
         return people
 

@@ -16,7 +16,9 @@ async def taken_from(house: House, queue: str) -> Player:
     return Player(house, await house.grant("runner#9", queues=(queue,)), "runner#9")
 
 
-async def test_what_waits_in_a_private_queue_is_resumed_in_its_own(open_house: OpenHouse) -> None:
+async def test_a_resume_moves_a_simulation_from_a_private_queue_to_the_queue_of_its_spec(
+    open_house: OpenHouse,
+) -> None:
     house = await open_house(DEFAULT_SETTINGS)
     manager = simulations(house)
     made = await manager.create_run(SPEC, queue="here-1")
@@ -37,7 +39,7 @@ async def test_what_waits_in_a_private_queue_is_resumed_in_its_own(open_house: O
     assert await faults(house) == []
 
 
-async def test_a_resume_may_name_the_queue_and_moves_what_waits(house: House) -> None:
+async def test_a_resume_with_a_queue_moves_a_waiting_simulation_to_that_queue(house: House) -> None:
     manager = simulations(house)
     made = await manager.create_run(SPEC)
     moved = await manager.resume(made.run_id, queue="gpu")

@@ -96,7 +96,9 @@ async def test_the_state_object_follows_every_heartbeat(on_redis: House, redis: 
     assert (await (await begun(house)).beat(8)).go_on
 
 
-async def test_what_is_done_by_hand_is_shown_with_its_step(on_redis: House, redis: RedisServer) -> None:
+async def test_a_manually_driven_simulation_is_shown_in_redis_with_its_last_step(
+    on_redis: House, redis: RedisServer
+) -> None:
     house = on_redis
     manager = simulations(house)
     await manager.create_run(SimulationSpec(run_id="hand"))

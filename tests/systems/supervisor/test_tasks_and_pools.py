@@ -25,7 +25,7 @@ async def registered(house: House, **spec: Any) -> WorkerView:
     return await workers(house).register(WorkerSpec(**{"name": "runner", "incarnation": "1", **spec}))
 
 
-async def test_a_worker_shows_what_it_does_now_and_what_it_did_lately_and_nothing_of_others(
+async def test_the_task_list_of_a_worker_shows_only_its_own_current_and_recent_tasks(
     house: House,
 ) -> None:
     made = await registered(house, capacity=4)

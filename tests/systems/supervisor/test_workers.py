@@ -82,7 +82,7 @@ async def test_a_worker_that_falls_silent_is_terminated_and_its_work_counts_as_l
     assert (await house.stale(done(grant))).code is StaleCode.LEASE_EXPIRED
 
 
-async def test_a_worker_whose_process_was_seen_to_die_is_not_waited_for_and_its_work_counts_as_lost(
+async def test_a_worker_reported_dead_is_terminated_at_once_and_its_job_counts_as_lost(
     house: House,
 ) -> None:
     made = await running(house)
@@ -122,7 +122,7 @@ async def test_a_death_report_from_another_actor_or_for_another_incarnation_is_r
     assert (await workers(house).get(made.id)).state == "IDLE"
 
 
-async def test_a_worker_learns_of_others_under_its_name_that_live_and_are_of_its_own_house(
+async def test_the_namesakes_of_a_worker_are_other_live_workers_of_its_name_and_actor(
     house: House,
 ) -> None:
     older = await workers(house).register(SPEC, actor="ann")
@@ -155,7 +155,9 @@ async def test_a_terminated_worker_gives_its_work_back_at_the_cost_of_no_try(hou
     assert (entry.note.actor, entry.note.reason) == ("ann", "on fire")
 
 
-async def test_what_a_terminated_worker_was_stopping_ends_when_its_time_to_stop_is_over(house: House) -> None:
+async def test_an_attempt_that_a_terminated_worker_was_stopping_is_canceled_at_its_cancel_deadline(
+    house: House,
+) -> None:
     """Its job has ended by another shard: nothing of it returns to the queue."""
     made = await running(house)
     job_id = await house.submit(worker_count=2, retries=0)
@@ -212,7 +214,7 @@ async def test_a_paused_worker_that_stays_silent_is_terminated_as_well(house: Ho
     assert (await workers(house).get(made.id)).state == "TERMINATED"
 
 
-async def test_a_drained_worker_completes_when_it_goes(house: House) -> None:
+async def test_a_drained_worker_is_completed_when_it_leaves(house: House) -> None:
     made = await running(house)
     view = await workers(house).drain(made.id, reason="new code")
     assert (view.state, view.draining) == ("RUNNING", True)
@@ -226,7 +228,7 @@ async def test_a_drained_worker_completes_when_it_goes(house: House) -> None:
     assert (refused.value.status, refused.value.facts["state"]) == (409, "COMPLETED")
 
 
-async def test_a_worker_that_goes_without_ever_having_had_a_task_has_completed(house: House) -> None:
+async def test_a_worker_that_leaves_without_ever_having_had_a_task_is_completed(house: House) -> None:
     made = await workers(house).register(SPEC)
     assert (await workers(house).leave(made.id)).state == "COMPLETED"
     assert [move[1:] for move in await moves(house, made.id)] == [
@@ -236,13 +238,13 @@ async def test_a_worker_that_goes_without_ever_having_had_a_task_has_completed(h
     assert (await workers(house).leave(made.id)).version == (await workers(house).get(made.id)).version
 
 
-async def test_a_worker_that_goes_while_it_is_held_is_terminated(house: House) -> None:
+async def test_a_worker_that_leaves_while_it_is_paused_is_terminated(house: House) -> None:
     made = await running(house)
     await workers(house).pause(made.id)
     assert (await workers(house).leave(made.id, reason="SIGTERM")).state == "TERMINATED"
 
 
-async def test_terminating_one_that_has_completed_keeps_what_it_achieved(house: House) -> None:
+async def test_terminating_a_completed_worker_keeps_its_outcome_and_completion_time(house: House) -> None:
     made = await running(house)
     completed = await workers(house).leave(made.id)
     house.clock.jump(60)
@@ -254,7 +256,7 @@ async def test_terminating_one_that_has_completed_keeps_what_it_achieved(house: 
         await workers(house).terminate(made.id)
 
 
-async def test_an_exhausted_worker_is_paused_and_lets_go_of_what_it_holds(house: House) -> None:
+async def test_an_exhausted_worker_is_paused_and_its_job_is_requeued(house: House) -> None:
     made = await running(house)
     grant = await house.started()
     orders = await workers(house).beat(
@@ -291,7 +293,7 @@ async def test_a_transient_error_is_tried_again_three_times(house: House) -> Non
         ("TERMINATED", "start", False),
     ],
 )
-async def test_what_the_table_forbids_names_the_state_and_what_is_allowed(
+async def test_a_command_that_the_worker_table_forbids_is_refused_with_the_state_and_allowed_commands(
     house: House, state: str, verb: str, allowed: bool
 ) -> None:
     made = await workers(house).register(SPEC)
@@ -441,7 +443,7 @@ async def test_a_paused_terminated_or_unknown_worker_is_granted_no_jobs(house: H
     assert await house.claim(worker_id="w_nobody") == []
 
 
-async def test_what_a_terminated_worker_claims_at_the_last_moment_returns_as_well(house: House) -> None:
+async def test_a_job_granted_to_a_worker_after_its_termination_is_requeued(house: House) -> None:
     made = await running(house)
     await workers(house).terminate(made.id)
     grant = await house.started()
@@ -449,7 +451,7 @@ async def test_what_a_terminated_worker_claims_at_the_last_moment_returns_as_wel
     assert (await house.states(grant.job_id))[1] == ["STALE", "QUEUED"]
 
 
-async def test_a_worker_that_was_written_off_keeps_what_its_next_life_has_claimed(house: House) -> None:
+async def test_a_worker_that_registers_again_after_its_termination_keeps_its_new_job(house: House) -> None:
     made = await running(house)
     house.clock.jump(SILENCE_S + 1)
     await workers(house).sweep()

@@ -54,7 +54,7 @@ def finding(of: FailureView, history: HistoryBody | None = None, **said: Any) ->
         (failure("took too long", taken_for="timeout"), "timeout", "record", "classified like that"),
     ],
 )
-def test_what_a_failure_shows_decides_its_class(
+def test_a_failure_is_classified_by_its_exit_code_signal_output_or_exception(
     of: FailureView, failure_class: str, kind: str, words: str
 ) -> None:
     found = finding(of)
@@ -84,7 +84,7 @@ def test_the_line_that_shows_a_sign_is_quoted_and_a_long_one_cut() -> None:
     assert found.found == "No space left on device"
 
 
-def test_rules_of_the_project_go_before_the_table() -> None:
+def test_failure_rules_of_the_project_take_precedence_over_the_built_in_rules() -> None:
     own = FailureRule(failure_class=FailureClass.TOOLING, patterns=("license server",), exit_codes=(42,))
     signs = signs_of([own])
     for of in (failure("the license server is away"), failure("x", exit_code=42)):

@@ -45,12 +45,12 @@ def test_passing_and_failing_on_one_commit_is_flaky_in_either_order() -> None:
     assert state(("a", True, True)) == FLAKY
 
 
-def test_passing_on_one_commit_and_failing_on_another_is_what_commits_are_for() -> None:
+def test_a_job_that_passes_on_one_commit_and_fails_on_another_is_not_flaky() -> None:
     assert state(("a", True, False), ("b", False, True), ("c", True, False)) == STEADY
     assert state(("a", False, True), ("a", False, True)) == STEADY
 
 
-def test_it_is_steady_again_once_the_contradiction_is_old() -> None:
+def test_a_flaky_job_is_steady_again_after_20_newer_commits_that_passed() -> None:
     record = after(("a", True, True))
     for number in range(COMMITS - 1):
         record = after((f"b{number}", True, False), record=record)
@@ -70,7 +70,7 @@ def test_an_outcome_is_learnt_once_and_only_so_many_are_kept() -> None:
     assert len(record.body) < 8_000
 
 
-def test_what_changes_nothing_is_not_journalled() -> None:
+def test_an_outcome_that_does_not_change_the_state_of_a_job_history_is_not_journalled() -> None:
     record = after(("a", True, False))
     quiet = with_outcome(record, HERE, JobOutcome("b", "j_x", True, False), NOW)
     loud = with_outcome(record, HERE, JobOutcome("a", "j_y", False, True), NOW)
@@ -80,7 +80,7 @@ def test_what_changes_nothing_is_not_journalled() -> None:
     assert loud.note is not None
 
 
-def test_what_was_forgotten_is_let_be() -> None:
+def test_a_forgotten_job_history_records_no_new_outcome() -> None:
     record = after(("a", True, True))
     assert record is not None
     gone = record_after(forget_history(record, NOW), record, NOW)

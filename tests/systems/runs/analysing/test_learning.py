@@ -41,7 +41,7 @@ async def test_a_job_that_fails_in_one_run_and_passes_in_another_of_the_same_com
     assert await site.all_faults() == []
 
 
-async def test_what_is_learnt_is_learnt_once_however_often_the_message_comes(site: Site) -> None:
+async def test_a_repeated_message_about_an_ended_run_does_not_change_the_job_histories(site: Site) -> None:
     run_id = await begin(site, "test")
     await site.finish(run_id)
     payload = f'{{"run_id": "{run_id}"}}'.encode()
@@ -52,7 +52,7 @@ async def test_what_is_learnt_is_learnt_once_however_often_the_message_comes(sit
     await site.runs.analyser.learn(b'{"run_id": "r_000000000000"}')
 
 
-async def test_a_try_that_failed_before_one_that_passed_is_a_contradiction_too(site: Site) -> None:
+async def test_a_job_that_fails_and_then_passes_on_a_retry_is_flaky(site: Site) -> None:
     view = await site.runs.submit(
         RunSpec(workflow="ci", source=SOURCE, plan=plan(planned("test", retries=1)))
     )
@@ -65,7 +65,7 @@ async def test_a_try_that_failed_before_one_that_passed_is_a_contradiction_too(s
     assert found.latest == f"failed first and passed then in {given.job_id}"
 
 
-async def test_what_was_not_the_fault_of_the_job_teaches_nothing(site: Site) -> None:
+async def test_a_failure_classified_as_infra_is_not_added_to_the_history_of_the_job(site: Site) -> None:
     run_id = await begin(site, "test")
     (given,) = await site.claim()
     await site.heard(failed(given, "", error="no space left on device"))

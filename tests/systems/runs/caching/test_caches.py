@@ -64,7 +64,7 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
 
 
-async def test_what_one_run_saves_the_next_one_of_the_repository_finds(site: Site) -> None:
+async def test_a_cache_is_shared_by_the_runs_of_one_repository_and_by_no_other_repository(site: Site) -> None:
     first, later = await job_of(site), await job_of(site, Source(repository="shop/web"))
     assert await fetch(site, first, "pip-1") is None
     assert await save(site, first, "pip-1") == "pip-1"
@@ -91,14 +91,14 @@ async def test_without_the_key_the_newest_that_begins_like_it_is_found(site: Sit
     assert await fetch(site, asking, "go-a", "go-") is None
 
 
-async def test_what_is_saved_under_a_key_stays(site: Site) -> None:
+async def test_a_second_save_under_a_cache_key_does_not_replace_the_first(site: Site) -> None:
     first, second = await job_of(site), await job_of(site)
     await save(site, first, "k", b"one")
     await save(site, second, "k", b"two")
     assert await fetch(site, second, "k") == ("k", b"one")
 
 
-async def test_a_job_whose_secrets_are_withheld_uses_what_there_is_and_saves_nothing(
+async def test_a_job_with_withheld_secrets_can_restore_a_cache_but_not_save_one(
     site: Site, folder: Path
 ) -> None:
     await save(site, await site.started(), "k")
@@ -143,7 +143,9 @@ async def test_a_runner_that_is_given_up_while_it_uploads_saves_nothing(site: Si
     assert await fetch(site, await job_of(site), "k") is None
 
 
-async def test_what_breaks_off_is_not_saved(site: Site) -> None:
+async def test_a_cache_upload_that_fails_midway_saves_nothing_and_its_key_can_be_saved_again(
+    site: Site,
+) -> None:
     grant = await job_of(site)
 
     async def breaking() -> AsyncIterator[bytes]:
@@ -157,7 +159,9 @@ async def test_what_breaks_off_is_not_saved(site: Site) -> None:
     assert await fetch(site, grant, "k") == ("k", b"libraries")
 
 
-async def test_those_that_were_unused_the_longest_make_room(site: Site, folder: Path) -> None:
+async def test_the_least_recently_used_caches_are_evicted_when_the_cache_limit_is_exceeded(
+    site: Site, folder: Path
+) -> None:
     for key in ("old", "used", "new"):
         await save(site, await job_of(site), key, key.encode() * 8)
         site.clock.jump(7_200)
@@ -187,7 +191,9 @@ async def test_an_unused_cache_expires_and_its_key_can_be_saved_again(site: Site
     assert await site.all_faults() == []
 
 
-async def test_one_whose_content_is_gone_is_saved_again(site: Site, folder: Path) -> None:
+async def test_a_cache_key_whose_stored_content_is_missing_can_be_saved_again(
+    site: Site, folder: Path
+) -> None:
     await save(site, await job_of(site), "k")
     for path in files(folder):
         path.unlink()

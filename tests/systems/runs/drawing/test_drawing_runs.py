@@ -49,7 +49,7 @@ def test_layers_stand_side_by_side_and_lines_join_them() -> None:
     ]
 
 
-def test_what_could_be_misread_is_spread_out() -> None:
+def test_a_text_graph_uses_extra_rows_and_columns_where_its_lines_would_be_ambiguous() -> None:
     run = a_run(
         ("lint", "COMPLETED", ""),
         ("types", "COMPLETED", ""),
@@ -64,7 +64,7 @@ def test_what_could_be_misread_is_spread_out() -> None:
     ]
 
 
-def test_what_cannot_be_drawn_without_being_misread_is_a_list() -> None:
+def test_a_run_whose_text_graph_would_be_ambiguous_is_drawn_as_a_list() -> None:
     run = a_run(
         ("a", "COMPLETED", ""),
         ("b", "COMPLETED", ""),
@@ -75,7 +75,7 @@ def test_what_cannot_be_drawn_without_being_misread_is_a_list() -> None:
     assert text_of(run_graph(run)) == ["✓ a", "✓ b", "✓ c", "○ x  ← a, b", "○ y  ← b, c"]
 
 
-def test_what_does_not_fit_is_a_list() -> None:
+def test_a_run_whose_text_graph_exceeds_the_width_is_drawn_as_a_list() -> None:
     assert text_of(run_graph(CI), 20) == [
         "✓ lint",
         "✓ types",
@@ -168,14 +168,14 @@ def test_of_many_jobs_those_of_a_matrix_are_one() -> None:
     assert text_of(graph) == ["✓ lint ─── ✗ t \N{MULTIPLICATION SIGN}99  ✗3 ●96"]
 
 
-def test_of_far_too_many_those_that_matter_are_drawn_and_the_others_are_counted() -> None:
+def test_a_graph_of_too_many_jobs_shows_the_failed_job_and_counts_the_jobs_left_out() -> None:
     jobs = [(f"j{n}", "FAILED" if n == 9_000 else "COMPLETED", "") for n in range(10_000)]
     graph = run_graph(a_run(*jobs), most=10)
     assert (len(graph.nodes), graph.left_out) == (10, 9_990)
     assert "j9000" in {node.name for node in graph.nodes}
 
 
-def test_a_picture_is_well_formed_and_safe_whatever_the_names_are() -> None:
+def test_the_svg_of_a_run_is_well_formed_xml_and_escapes_job_names() -> None:
     evil = "<script>\"&'</script>"
     graph = run_graph(a_run((evil, "FAILED", ""), ("b", "WAITING", evil)))
     picture = ET.fromstring(draw_svg(graph, evil, lambda _: evil))

@@ -36,7 +36,9 @@ def reporter(receiver: Receiver, *, check: bool = False, timeout_s: float = PATI
         (RunStatus.TIMEOUT, "failure"),
     ],
 )
-async def test_every_word_is_a_commit_status(receiver: Receiver, word: RunStatus, state: str) -> None:
+async def test_every_run_status_is_sent_to_github_as_a_commit_status(
+    receiver: Receiver, word: RunStatus, state: str
+) -> None:
     github = reporter(receiver)
     await github.deliver(report(word), "")
     await github.close()
@@ -83,7 +85,9 @@ async def test_a_check_is_made_once_and_then_changed(receiver: Receiver) -> None
     assert "and 10 more" in done.said["output"]["summary"]
 
 
-async def test_a_check_whose_number_was_lost_is_found_by_the_id_of_the_run(receiver: Receiver) -> None:
+async def test_a_check_run_whose_id_was_lost_is_found_by_the_id_of_the_run_and_updated(
+    receiver: Receiver,
+) -> None:
     others = [{"id": 1, "external_id": "r_other"}, {"id": 7, "external_id": "r_0123456789ab"}, "odd"]
     receiver.otherwise = lambda _: Says(200, {"check_runs": others})
     github = reporter(receiver, check=True)

@@ -104,7 +104,7 @@ async def test_pauses_grow_and_a_receiver_is_given_up_on_in_the_end(site: Told, 
     assert await site.state(run_id) == "REPORTED"
 
 
-async def test_what_will_never_be_taken_is_given_up_on_at_once_and_stays_to_be_seen(
+async def test_a_report_that_github_refuses_with_422_is_given_up_without_a_retry_and_keeps_its_error(
     site: Told, receiver: Receiver
 ) -> None:
     gone = Says(422, {"message": "No commit found for SHA"})
@@ -226,7 +226,7 @@ async def test_a_report_claimed_by_a_crashed_process_is_sent_after_the_claim_exp
     assert await site.state(run_id) == "REPORTED"
 
 
-async def test_what_a_slow_sender_notes_after_another_has_taken_over_changes_nothing(
+async def test_a_sender_whose_claim_expired_does_not_change_a_report_that_was_claimed_again(
     site: Told, receiver: Receiver
 ) -> None:
     receiver.otherwise = lambda heard: Says(500 if b"success" in heard.body else 200)
@@ -248,7 +248,9 @@ async def test_what_a_slow_sender_notes_after_another_has_taken_over_changes_not
     assert await site.state(run_id) == "REPORTED"
 
 
-async def test_a_process_without_the_token_leaves_github_to_one_that_has_it(receiver: Receiver) -> None:
+async def test_a_process_without_the_github_token_leaves_its_reports_to_a_process_with_the_token(
+    receiver: Receiver,
+) -> None:
     without = Told(reporting(receiver, token=False))
     await without.open()
     run_id = await without.one_job()
@@ -303,7 +305,7 @@ async def test_the_outcome_of_a_run_is_logged_if_no_reporter_is_configured(
         (("test",), "Failed: test", True),
     ],
 )
-async def test_without_reporters_the_jobs_of_a_run_are_read_only_to_name_those_that_failed(
+async def test_without_reporters_the_jobs_of_a_run_are_loaded_only_if_the_run_failed(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     failing: tuple[str, ...],

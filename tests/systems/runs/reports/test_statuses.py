@@ -230,7 +230,9 @@ async def test_a_status_has_one_line(receiver: Receiver) -> None:
     assert described == "Failed: ci.yml:1:1: there is no key 'x' ci.yml:2:1: the job y has no steps"
 
 
-async def test_a_status_that_is_refused_is_reported_as_what_it_is(receiver: Receiver) -> None:
+async def test_a_429_response_to_a_commit_status_delays_all_reports_by_its_retry_after_header(
+    receiver: Receiver,
+) -> None:
     receiver.answers = [Says(429, {}, {"Retry-After": "30"})]
     github = reporter(receiver)
     with pytest.raises(DeliveryFailed) as refused:

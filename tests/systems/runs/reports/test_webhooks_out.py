@@ -140,7 +140,7 @@ async def test_a_receiver_that_does_not_finish_is_left(receiver: Receiver, says:
         "ff0e::1",
     ],
 )
-def test_what_is_not_public_is_known(address: str) -> None:
+def test_a_private_loopback_or_reserved_address_is_not_public(address: str) -> None:
     assert not is_public(ip_address(address))
 
 
@@ -158,7 +158,7 @@ def test_what_is_not_public_is_known(address: str) -> None:
         "100.128.0.1",
     ],
 )
-def test_what_is_public_is_known(address: str) -> None:
+def test_a_globally_routable_address_is_public(address: str) -> None:
     assert is_public(ip_address(address))
 
 
@@ -192,7 +192,9 @@ async def test_a_name_that_leads_elsewhere_the_second_time_leads_nowhere(receive
     assert receiver.heard == []
 
 
-async def test_the_receiver_sees_its_name_though_the_address_is_pinned(receiver: Receiver) -> None:
+async def test_a_webhook_request_to_a_pinned_address_sends_the_host_name_of_its_url(
+    receiver: Receiver,
+) -> None:
     async def resolve(host: str, port: int) -> Sequence[str]:
         return ["10.0.0.1", "127.0.0.1"]
 
@@ -223,7 +225,7 @@ def test_the_retry_after_header_of_a_receiver_sets_the_retry_delay_up_to_one_day
     assert after_s("") is None
 
 
-def test_only_what_the_settings_name_is_reported() -> None:
+def test_a_webhook_reports_only_the_statuses_in_its_settings_and_needs_a_signing_key() -> None:
     team = reporter("http://127.0.0.1")
     assert team.wants(run_view(), RunStatus.FAILED)
     assert not team.wants(run_view(), RunStatus.RUNNING)

@@ -77,14 +77,14 @@ def test_a_pull_request_is_evaluated_at_its_head_against_its_base() -> None:
         ({**HERE, "id": 5}, True),
     ],
 )
-def test_whatever_is_not_surely_of_this_repository_is_from_a_fork(
+def test_a_pull_request_counts_as_from_a_fork_unless_its_head_is_in_the_same_repository(
     head: dict[str, Any] | None, foreign: bool
 ) -> None:
     assert change("pull_request", pull_request(head=head)).source.from_fork is foreign
 
 
 @pytest.mark.parametrize("action", ["opened", "synchronize", "reopened"])
-def test_what_changes_a_pull_request_is_evaluated(action: str) -> None:
+def test_an_opened_synchronized_or_reopened_pull_request_is_evaluated(action: str) -> None:
     assert change("pull_request", pull_request(action)).source.event == "pull_request"
 
 
@@ -153,7 +153,9 @@ def test_a_payload_that_is_not_as_documented_is_refused_with_the_reason(event: s
 
 
 @given(st.sampled_from(["push", "pull_request", "issues", "ping", ""]), st.binary(max_size=60))
-def test_no_bytes_whatever_are_more_than_refused(event: str, body: bytes) -> None:
+def test_reading_an_event_from_arbitrary_bytes_raises_no_error_except_bad_payload(
+    event: str, body: bytes
+) -> None:
     with suppress(BadPayload):
         read_event(event, body)
 
@@ -251,7 +253,7 @@ def test_a_hook_may_take_a_whole_run() -> None:
         spec_of(hook(takes="run"), b'{"workflw": "x"}')
 
 
-def test_a_mapping_to_what_is_no_part_of_a_run_is_known_beforehand() -> None:
+def test_the_targets_of_a_hook_mapping_that_are_not_fields_of_a_run_are_listed() -> None:
     assert unknown_targets({"source.sha": "a", "inputs.x": "a"}) == []
     assert unknown_targets({"sha": "a", "inputs.": "b", "source.shaa": "c"}) == [
         "sha",

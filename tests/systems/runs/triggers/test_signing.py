@@ -62,7 +62,7 @@ def test_while_a_secret_is_replaced_both_are_taken_on_either_side() -> None:
 
 
 @given(st.binary(max_size=200), st.integers(-300, 300))
-def test_what_is_signed_is_taken_within_five_minutes(body: bytes, seconds: int) -> None:
+def test_a_signed_webhook_is_accepted_within_five_minutes_of_its_timestamp(body: bytes, seconds: int) -> None:
     sent = standard_headers([KEY], "msg_1", NOW, body)
     assert check_standard([KEY], sent, body, NOW + timedelta(seconds=seconds)) == "msg_1"
 

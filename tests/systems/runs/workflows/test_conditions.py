@@ -45,7 +45,7 @@ KNOWN = ChangeFacts(PUSH, {"target": "staging", "quick": ""}, {"python": "3.12"}
         "pull_request == ''",
     ],
 )
-def test_what_holds(text: str) -> None:
+def test_a_true_condition_holds_and_its_negation_does_not(text: str) -> None:
     assert read_condition(text).holds(KNOWN)
     assert not read_condition(f"not ({text})").holds(KNOWN)
 
@@ -87,7 +87,9 @@ def test_a_condition_reports_the_values_that_it_was_evaluated_on() -> None:
         ("x" * 3_000, 0, "a condition has at most 2,000 characters"),
     ],
 )
-def test_what_is_not_understood_is_reported_with_its_place(text: str, offset: int, said: str) -> None:
+def test_an_invalid_condition_is_refused_with_the_position_of_the_error(
+    text: str, offset: int, said: str
+) -> None:
     with pytest.raises(ConditionError) as bad:
         read_condition(text)
     assert said in bad.value.sentence
@@ -138,7 +140,7 @@ def test_a_pattern_with_many_stars_takes_no_longer() -> None:
     assert fault_of("/".join("*" * 30)) is not None
 
 
-def test_steps_find_what_is_known_in_variables() -> None:
+def test_steps_receive_the_event_branch_commit_and_inputs_as_environment_variables() -> None:
     assert environment(KNOWN) == {
         "INTERLOCK_EVENT": "push",
         "INTERLOCK_BRANCH": "main",

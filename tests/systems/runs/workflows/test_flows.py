@@ -71,7 +71,7 @@ def test_a_flow_can_be_a_part_of_another() -> None:
     assert [job.name for job in both.plan().jobs] == ["test (3.11)", "pack", "docs", "lint"]
 
 
-def test_inputs_come_as_text_and_become_what_the_function_takes() -> None:
+def test_inputs_are_converted_from_text_to_the_parameter_types_of_the_flow() -> None:
     plan = ci.plan(Source(), quick="true", most="1")
     assert msgspec.json.decode(plan.jobs[0].input) == {"python": "3.11", "quick": True}
 
@@ -136,7 +136,7 @@ async def test_the_planner_imports_nothing() -> None:
         await FlowPlanner().plan(asked("os:system"))
 
 
-async def test_what_a_flow_raises_is_reported() -> None:
+async def test_an_exception_in_a_flow_is_reported_with_its_type_and_message() -> None:
     @flow
     def broken(plan: Flow) -> None:
         raise ValueError("no such version")

@@ -154,7 +154,7 @@ def test_an_event_that_starts_it_does(on: str, source: dict[str, Any]) -> None:
     assert names(plan) == ["a"]
 
 
-def test_what_comes_with_the_change_reaches_the_steps_as_variables_only() -> None:
+def test_values_from_the_change_reach_the_steps_only_as_environment_variables() -> None:
     evil = Source(event="push", ref="refs/heads/$(rm -rf ~)", sha="f" * 40, repository="shop/web")
     plan = planned('env: {WHERE: "on ${{ branch }}"}\njobs: {a: {steps: [{run: "echo $WHERE"}]}}', evil)
     given = input_of(plan, "a")
@@ -163,7 +163,7 @@ def test_what_comes_with_the_change_reaches_the_steps_as_variables_only() -> Non
     assert given["env"]["INTERLOCK_BRANCH"] == "$(rm -rf ~)"
 
 
-def test_the_input_of_steps_is_what_the_shell_task_takes() -> None:
+def test_a_workflow_job_with_steps_becomes_a_planned_job_with_input_for_the_shell_task() -> None:
     plan = planned(
         """
 env: {A: 1, B: 1}

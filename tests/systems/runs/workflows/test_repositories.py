@@ -90,7 +90,7 @@ async def test_the_files_are_read_as_they_are_at_the_commit(
     assert second.encode() in bytes(by_ref.jobs[0].input), "the runner is told the commit, not only the ref"
 
 
-async def test_what_has_changed_is_what_the_branch_has_changed(
+async def test_only_paths_changed_on_the_branch_since_its_merge_base_count_as_changed(
     repository: Repository, repositories: Repositories
 ) -> None:
     repository.commit(**{CI_FILE: CI})

@@ -101,7 +101,7 @@ def test_a_workflow_without_a_name_is_called_like_its_file() -> None:
     assert name_of(read_workflow(a_job("")), ".interlock/nightly.yml") == "nightly"
 
 
-def test_on_is_the_word_on_and_no_is_the_word_no() -> None:
+def test_a_workflow_file_reads_on_and_no_as_text_and_not_as_booleans() -> None:
     workflow = read_workflow("on: push\nenv: {ANSWER: no, MAYBE: on}\n" + a_job(""))
     assert workflow.on is not None
     assert workflow.on.push is not None
@@ -187,7 +187,7 @@ def test_the_facts_have_the_place_for_programs() -> None:
         ("? [a]\n: 1", "4:7: a key has to be text"),
     ],
 )
-def test_what_is_wrong_with_a_job_is_reported_with_its_place(line: str, said: str) -> None:
+def test_a_fault_in_a_job_of_a_workflow_file_is_reported_with_line_and_column(line: str, said: str) -> None:
     assert said in "\n".join(faults(a_job(line)))
 
 
@@ -248,7 +248,7 @@ def test_no_text_does_anything_but_be_read_or_be_refused(text: str) -> None:
 # The schema for editors
 
 
-def test_the_schema_is_one_and_takes_what_the_reader_takes() -> None:
+def test_the_workflow_schema_is_a_valid_json_schema_and_accepts_a_valid_workflow_file() -> None:
     schema = workflow_schema()
     jsonschema_rs.meta.validate(schema)
     assert jsonschema_rs.is_valid(schema, _for_editors(FINE))
@@ -267,7 +267,7 @@ def test_the_schema_is_one_and_takes_what_the_reader_takes() -> None:
         a_job("retry: {lost: {retries: 1}}"),
     ],
 )
-def test_the_schema_refuses_what_the_reader_refuses_for_its_shape(text: str) -> None:
+def test_the_workflow_schema_refuses_a_file_whose_structure_the_reader_refuses(text: str) -> None:
     with pytest.raises(PlanRefused):
         read_workflow(text)
     assert not jsonschema_rs.is_valid(workflow_schema(), _for_editors(text))
