@@ -90,3 +90,34 @@ def test_a_vague_name_would_be_noticed(tmp_path: Path) -> None:
     example = tmp_path / "example.py"
     example.write_text("def f(said):\n    told = said\n    self._asked = told\n    return told.heard\n")
     assert vague_names([example]) == ["example.py:1", "example.py:2", "example.py:3"]
+
+
+NO_SUBJECT = frozenset({"what", "it", "they", "who", "whoever"})
+RIDDLES = frozenset({"nobody", "somebody", "whoever", "told", "heard"})
+
+
+def riddles_in(files: Iterable[Path]) -> list[str]:
+    """Return the names of tests that do not begin with a thing, or leave open who does what."""
+    found = []
+    for path in files:
+        for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                words = node.name.split("_")[1:]
+                if words[0] in NO_SUBJECT or RIDDLES.intersection(words):
+                    found.append(f"{path.name}: {node.name}")
+    return found
+
+
+def test_the_name_of_a_test_is_a_sentence_about_a_thing() -> None:
+    assert riddles_in((ROOT / "tests").rglob("test_*.py")) == []
+
+
+def test_a_test_named_by_a_riddle_would_be_noticed(tmp_path: Path) -> None:
+    example = tmp_path / "example.py"
+    names = ("what_is_done_counts", "a_job_counts", "a_worker_is_told", "it_ends", "a_store_opens")
+    example.write_text("\n".join(f"def test_{name}() -> None: ..." for name in names))
+    assert riddles_in([example]) == [
+        "example.py: test_what_is_done_counts",
+        "example.py: test_a_worker_is_told",
+        "example.py: test_it_ends",
+    ]
