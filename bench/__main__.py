@@ -41,18 +41,20 @@ SUITES = {
 
 def main() -> int:
     """Return the exit code: 1 when a suite missed an aim, 2 when it could not be trusted to run."""
-    asked = _arguments()
+    arguments = _arguments()
     console = Console()
     try:
         with console.status("Measuring; the machine should be otherwise idle."):
-            suites = [suite for part in ([asked.only] if asked.only else SUITES) for suite in SUITES[part]]
-            run = report(tuple(suite.run(_pace(asked)) for suite in suites))
+            suites = [
+                suite for part in ([arguments.only] if arguments.only else SUITES) for suite in SUITES[part]
+            ]
+            run = report(tuple(suite.run(_pace(arguments)) for suite in suites))
     except (kernel.NotComparable, Unexpected) as error:
         print(f"The bench refuses to run: {error}", file=sys.stderr)
         return 2
     show(run, console)
-    if asked.json is not None:
-        asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n")
+    if arguments.json is not None:
+        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n")
     return 1 if any(section.missed for section in run.sections) else 0
 
 

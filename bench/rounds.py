@@ -107,8 +107,8 @@ class Figure(msgspec.Struct, frozen=True):
         A short round may take less than the processors' clock can tell; it says nothing.
         """
         pairs = zip(self.rounds, base.rounds, strict=True)
-        told = [ours / theirs for ours, theirs in pairs if theirs]
-        return median(told) if told else float("nan")
+        ratios = [ours / theirs for ours, theirs in pairs if theirs]
+        return median(ratios) if ratios else float("nan")
 
 
 class Raced(msgspec.Struct, frozen=True):

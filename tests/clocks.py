@@ -61,7 +61,7 @@ def move_sqlite(store: Store, seconds: float) -> None:
 
 def _redis_s(server: RedisServer) -> float:
     """Return the time that the scripts of a server see."""
-    told = server.run("EVAL", "return redis.call('TIME')", "0")
-    assert isinstance(told, list)
-    seconds, microseconds = map(int, map(str, told))
+    reply = server.run("EVAL", "return redis.call('TIME')", "0")
+    assert isinstance(reply, list)
+    seconds, microseconds = map(int, map(str, reply))
     return seconds + microseconds / 1_000_000

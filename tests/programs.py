@@ -75,10 +75,10 @@ class Program:
         """Its exit code, negative for a signal; None while it runs."""
         with self._reading:
             if self._exit_code is None and _is_readable(self._ended, 0):
-                said = os.read(self._ended, 16)
-                if not said:
+                data = os.read(self._ended, 16)
+                if not data:
                     raise RuntimeError("The fork server has ended, and every process that came from it.")
-                self._exit_code = int(said)
+                self._exit_code = int(data)
             return self._exit_code
 
     def wait(self, timeout: float = PROGRAM_S) -> int:

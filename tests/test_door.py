@@ -95,8 +95,8 @@ async def test_a_result_that_is_late_is_a_timeout() -> None:
 def test_the_traceback_of_an_interlock_error_includes_its_hint() -> None:
     with pytest.raises(BadStoreUrl) as refused:
         asyncio.run(Interlock("mysql://host/name").open())
-    told = "".join(traceback.format_exception(refused.value))
-    assert refused.value.todo in told
+    text = "".join(traceback.format_exception(refused.value))
+    assert refused.value.todo in text
 
 
 async def test_a_view_becomes_plain_values(il: Interlock) -> None:

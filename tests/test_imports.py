@@ -21,9 +21,9 @@ HEAVY = {
 
 
 def test_a_client_and_its_tasks_load_neither_http_nor_logging_nor_drivers_of_other_stores() -> None:
-    asked = f"import sys; from interlock import Interlock, task; print(*(sys.modules.keys() & {HEAVY!r}))"
+    script = f"import sys; from interlock import Interlock, task; print(*(sys.modules.keys() & {HEAVY!r}))"
     answer = subprocess.run(
-        [sys.executable, "-c", asked],
+        [sys.executable, "-c", script],
         capture_output=True,
         text=True,
         timeout=PROGRAM_S,

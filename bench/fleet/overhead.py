@@ -83,7 +83,7 @@ def _section(working: list[Turns], empty: list[Turns]) -> Section:
     agent = median(one.agent_s / one.wall_s for one in working)
     shares = [added[0].quick * RATE / 1e6, gather_us * RATE / 1e6, max(0.0, beside), agent]
     where = ("where they are done", "gathering", "sampling", "in the agent")
-    told = ", ".join(f"{share:.2%} {place}" for share, place in zip(shares, where, strict=True))
+    breakdown = ", ".join(f"{share:.2%} {place}" for share, place in zip(shares, where, strict=True))
     busy = sum(shares) + (added[0].all - added[0].quick) * RATE / 1e6
     missed = f"An agent adds {sum(shares):.1%} of a processor at {RATE:,}/s, and should add {AIM:.0%}."
     return Section(
@@ -95,7 +95,7 @@ def _section(working: list[Turns], empty: list[Turns]) -> Section:
                 f"{one.quick:.2f} µs more for {line.measure} in the quickest quarter, {one.all:.2f} µs in all"
                 for line, one in zip(lines, added, strict=True)
             ),
-            f"At {RATE:,}/s it adds {sum(shares):.2%} of a processor: {told}.",
+            f"At {RATE:,}/s it adds {sum(shares):.2%} of a processor: {breakdown}.",
             f"With the caches of this machine as busy as they were it adds {busy:.2%}.",
         ),
         missed=() if sum(shares) < AIM else (missed,),
@@ -117,12 +117,12 @@ def _added_us(line: Line) -> Added:
 async def _in_turns(agent: AgentProcess, note: Path, steps: int, block: int, turns: int) -> Turns:
     arguments = {"note": str(note), "steps": steps, "block": block}
     agent_s, wall_s = await _under(agent, arguments, turns * (block + 1))
-    said = json.loads(note.read_text())
-    under, bare = ([each * 1e6 for each in said[name]] for name in ("under", "bare"))
+    measurements = json.loads(note.read_text())
+    under, bare = ([each * 1e6 for each in measurements[name]] for name in ("under", "bare"))
     return Turns(
         under=under,
         bare=bare,
-        beside_s=said["beside_s"],
+        beside_s=measurements["beside_s"],
         agent_s=agent_s,
         wall_s=wall_s,
         operations=len(under) * block,

@@ -34,8 +34,8 @@ class InTurns:
             total += step * step
 
     def close(self) -> None:
-        said = {"under": self._under, "bare": self._bare, "beside_s": self._beside_s}
-        self._note.write_text(json.dumps(said))
+        measurements = {"under": self._under, "bare": self._bare, "beside_s": self._beside_s}
+        self._note.write_text(json.dumps(measurements))
 
     def _take_turns(self) -> None:
         """A turn of the agent's has ended: note it, and take a bare one. The first only starts the clocks."""

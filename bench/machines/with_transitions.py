@@ -53,10 +53,10 @@ def _audited_machine(journal: list[Entry]) -> Machine:
     """A machine whose one callback makes the same change and the same entry as the other libraries."""
 
     def record(happened: Any) -> None:
-        model, step, said = happened.model, happened.transition, happened.kwargs
+        model, step, details = happened.model, happened.transition, happened.kwargs
         event = happened.event.name
         model.steps += 1
-        at, reason = said["at"], said["reason"]
+        at, reason = details["at"], details["reason"]
         journal.append(Entry(at, NAME, model.entity, event, step.source, step.dest, OWNERS[event], reason))
 
     return _machine(send_event=True, after_state_change=record)

@@ -71,20 +71,20 @@ class Left:
 
 
 async def _single(line: Line, name: str, left: Left) -> None:
-    asked = {"runner_id": name, "acknowledge": False}
+    request = {"runner_id": name, "acknowledge": False}
     while left.number > 0:
-        granted = await line.post(b"/api/runner/lease", asked)
+        granted = await line.post(b"/api/runner/lease", request)
         for grant in granted["grants"]:
             left.number -= 1
-            said = {"token": grant["token"], "runner_id": name}
-            await line.post(b"/api/runner/ack", {**said, "sequence": 1})
-            await line.post(b"/api/runner/complete", {**said, "sequence": 2, **DONE})
+            message = {"token": grant["token"], "runner_id": name}
+            await line.post(b"/api/runner/ack", {**message, "sequence": 1})
+            await line.post(b"/api/runner/complete", {**message, "sequence": 2, **DONE})
 
 
 async def _batches(line: Line, name: str, left: Left) -> None:
-    asked = {"runner_id": name, "limit": BATCH}
+    request = {"runner_id": name, "limit": BATCH}
     while left.number > 0:
-        granted = await line.post(b"/api/runner/lease", asked)
+        granted = await line.post(b"/api/runner/lease", request)
         left.number -= len(granted["grants"])
         messages = [
             {"token": grant["token"], "runner_id": name, "sequence": 1, **DONE} for grant in granted["grants"]

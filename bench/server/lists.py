@@ -44,16 +44,16 @@ def run(pace: Pace) -> Section:
     stored = pace.job_crowd or STORED
     with house() as place, asyncio.Runner() as runner:
         runner.run(_fill(place, stored))
-        asked = {text or "(everything)": runner.run(_ask(place, text)) for text in FILTERS}
+        timings = {text or "(everything)": runner.run(_ask(place, text)) for text in FILTERS}
     return Section(
         f"Server: GET /api/jobs?q=… with {stored:,} jobs stored, {ASKED} times each",
         NAME,
         lines=(
-            *(Row(f"{text}, p50", "ms", {NAME: each.late_ms(0.5)}) for text, each in asked.items()),
-            *(Row(f"{text}, p99", "ms", {NAME: each.late_ms(0.99)}) for text, each in asked.items()),
+            *(Row(f"{text}, p50", "ms", {NAME: each.late_ms(0.5)}) for text, each in timings.items()),
+            *(Row(f"{text}, p99", "ms", {NAME: each.late_ms(0.99)}) for text, each in timings.items()),
             *(
                 Row(f"{text}, processors", "ms", {NAME: Figure((each.cpu_ms,))})
-                for text, each in asked.items()
+                for text, each in timings.items()
             ),
         ),
         notes=(
@@ -61,7 +61,7 @@ def run(pace: Pace) -> Section:
         ),
         missed=tuple(
             f"{text}: {each.late_ms(0.99).median:,.0f} ms, and should be {AIM_MS:g}."
-            for text, each in asked.items()
+            for text, each in timings.items()
             if each.late_ms(0.99).median > AIM_MS and stored >= HELD_FROM
         ),
     )

@@ -22,8 +22,8 @@ def run(pace: Pace) -> Section:
     """Open the streams, submit jobs at a steady pace, and see when each reader has read each of them."""
     readers = READERS if pace.job_rounds > 1 else READERS // 10
     with house() as place, asyncio.Runner() as runner:
-        heard, before_mb, open_mb, after_mb, used = runner.run(_listen(place, readers))
-    late = sorted(heard)
+        latencies, before_mb, open_mb, after_mb, used = runner.run(_listen(place, readers))
+    late = sorted(latencies)
     return Section(
         f"Server: {readers:,} readers of live events, {EVENTS_EACH_S} events/s for {SECONDS} s",
         NAME,

@@ -17,9 +17,9 @@ NOW = 1_800_000_000 * 10**9
 
 
 def look(kind: str = "sleep", spec: Any = None, **more: Any) -> Checked:
-    said = {"workload_id": "w", **more}
-    asked = RequestedWorkload(kind=kind, spec=msgspec.json.encode(spec or {}), **said)
-    return look_at(asked, KINDS, DEFAULTS, NOW)
+    fields = {"workload_id": "w", **more}
+    request = RequestedWorkload(kind=kind, spec=msgspec.json.encode(spec or {}), **fields)
+    return look_at(request, KINDS, DEFAULTS, NOW)
 
 
 def test_a_request_without_durations_gets_the_defaults() -> None:

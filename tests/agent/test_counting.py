@@ -51,10 +51,10 @@ def test_encoded_counts_have_the_same_percentiles_as_an_hdr_histogram_of_the_sam
     raw = encoded(sample.counts)
     assert bool(raw) == bool(values)
     if raw:
-        told = HdrHistogram.decode(base64.b64encode(raw))
-        assert told.get_total_count() == len(values)
+        decoded = HdrHistogram.decode(base64.b64encode(raw))
+        assert decoded.get_total_count() == len(values)
         percentiles = [0.0, 50.0, 90.0, 99.0, 100.0]
-        seen, right = (one.get_percentile_to_value_dict(percentiles) for one in (told, expected))
+        seen, right = (one.get_percentile_to_value_dict(percentiles) for one in (decoded, expected))
         assert seen == right
 
 

@@ -48,13 +48,13 @@ async def test_samples_that_a_slow_reader_misses_are_merged_without_losing_any_c
 async def test_a_reader_that_keeps_up_receives_every_sample() -> None:
     outbox = Outbox(quiet_s=1.5)
     outbox.run()
-    heard = [await outbox.next()]
+    messages = [await outbox.next()]
     for number in (1, 2, 3):
         outbox.add_message(sample(number))
-        heard.append(await outbox.next())
-    assert [one.sequence for one in heard if one] == [1, 2, 3, 4]
-    assert [one.since.operations for one in heard if one] == [0, 3, 3, 3]
-    assert [one.totals.operations for one in heard if one] == [0, 3, 6, 9]
+        messages.append(await outbox.next())
+    assert [one.sequence for one in messages if one] == [1, 2, 3, 4]
+    assert [one.since.operations for one in messages if one] == [0, 3, 3, 3]
+    assert [one.totals.operations for one in messages if one] == [0, 3, 6, 9]
 
 
 async def test_the_outbox_reports_running_periodically_while_a_workload_sends_no_samples() -> None:
@@ -62,8 +62,8 @@ async def test_the_outbox_reports_running_periodically_while_a_workload_sends_no
     with VirtualTime(loop).in_place():
         outbox, began = Outbox(quiet_s=1.5), loop.time()
         outbox.run()
-        heard = [await outbox.next() for _ in range(4)]
-        assert [one.report.status for one in heard if one] == [Status.RUNNING] * 4
+        messages = [await outbox.next() for _ in range(4)]
+        assert [one.report.status for one in messages if one] == [Status.RUNNING] * 4
         assert 4.4 < loop.time() - began < 4.6
 
 

@@ -64,15 +64,15 @@ root = pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another
 
 
 def asked_as(uid: int, address: str) -> dict[str, str]:
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", ASK, address, str(uid)],
         capture_output=True,
         text=True,
         timeout=PROGRAM_S,
         check=False,
     )
-    assert said.returncode == 0, said.stderr
-    return dict(line.split(" ", 1) for line in said.stdout.splitlines())
+    assert result.returncode == 0, result.stderr
+    return dict(line.split(" ", 1) for line in result.stdout.splitlines())
 
 
 @root

@@ -41,9 +41,9 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 
 
 def test_an_open_agent_does_not_start(refused: Refused) -> None:
-    told = refused("--host", "0.0.0.0")
-    assert "no token" in told
-    assert "--token-file" in told
+    stderr = refused("--host", "0.0.0.0")
+    assert "no token" in stderr
+    assert "--token-file" in stderr
 
 
 def test_a_port_that_is_taken_is_reported(refused: Refused) -> None:
@@ -62,9 +62,9 @@ def test_a_file_that_is_no_certificate_is_reported_and_not_taken_for_a_port(
     refused: Refused, tmp_path: Path
 ) -> None:
     (tmp_path / "junk.pem").write_text("no certificate")
-    told = refused("--port", "0", "--tls-cert", "junk.pem", "--tls-key", "junk.pem")
-    assert "The certificate junk.pem and its key junk.pem cannot be used" in told
-    assert "port" not in told
+    stderr = refused("--port", "0", "--tls-cert", "junk.pem", "--tls-key", "junk.pem")
+    assert "The certificate junk.pem and its key junk.pem cannot be used" in stderr
+    assert "port" not in stderr
     cert, key = certify(tmp_path)
     tls = ("--tls-cert", str(cert), "--tls-key", str(key), "--tls-client-ca", "junk.pem")
     assert "The certificates in junk.pem cannot be used" in refused("--port", "0", *tls)
@@ -85,9 +85,9 @@ def test_an_agent_without_its_libraries_names_them_and_the_install_command(
     refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_process, "NEEDED", ("grpc", "not_there_at_all", "google.not_there"))
-    told = refused()
-    assert "not_there_at_all, google.not_there" in told
-    assert "pip install 'interlock[fleet]'" in told
+    stderr = refused()
+    assert "not_there_at_all, google.not_there" in stderr
+    assert "pip install 'interlock[fleet]'" in stderr
 
 
 def test_its_help_needs_nothing_of_a_fleet() -> None:

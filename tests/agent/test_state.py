@@ -49,9 +49,9 @@ async def test_a_workload_runs_from_ready_to_completed_and_the_agent_is_idle_aga
     await until(house, RUNNING)
     house.family.work(3)
     house.family.end()
-    said = await everything(outbox)
-    assert [one.report.status for one in said][:1] == [Status.READY]
-    assert (said[-1].report.status, said[-1].totals.operations) == (Status.COMPLETED, 3)
+    messages = await everything(outbox)
+    assert [one.report.status for one in messages][:1] == [Status.READY]
+    assert (messages[-1].report.status, messages[-1].totals.operations) == (Status.COMPLETED, 3)
     assert house.agent_state.state is IDLE
 
 
@@ -133,8 +133,8 @@ async def test_an_agent_is_ready_until_the_instant_also_while_its_process_prepar
     assert len(house.families) == 1
     house.family.work(1)
     house.family.end()
-    said = [one.report.status for one in await everything(outbox)]
-    assert (said[0], said[-1]) == (Status.READY, Status.COMPLETED)
+    statuses = [one.report.status for one in await everything(outbox)]
+    assert (statuses[0], statuses[-1]) == (Status.READY, Status.COMPLETED)
 
 
 async def test_the_agent_is_running_when_its_process_starts_work_before_the_start_timer_fires(
@@ -184,9 +184,9 @@ async def test_a_process_that_fails_to_prepare_is_reported_at_once_and_not_at_th
 ) -> None:
     outbox = await preparing(house)
     house.family.end("no such host")
-    said = await everything(outbox)
-    assert [one.report.status for one in said] == [Status.READY, Status.ERROR]
-    assert (said[-1].report.error, house.agent_state.state) == ("no such host", IDLE)
+    messages = await everything(outbox)
+    assert [one.report.status for one in messages] == [Status.READY, Status.ERROR]
+    assert (messages[-1].report.error, house.agent_state.state) == ("no such host", IDLE)
     assert moves(house) == ["IDLE READY", "READY RUNNING", "RUNNING FAILED", "FAILED IDLE"]
 
 
@@ -246,9 +246,9 @@ async def test_a_workload_that_is_not_started_is_given_up_after_the_wait(house: 
     loop = asyncio.get_running_loop()
     began = loop.time()
     outbox = house.agent_state.request(house.asked("w"))
-    said = await everything(outbox)
-    assert [one.report.status for one in said] == [Status.READY, Status.ABORTED]
-    assert said[-1].report.error == "no start was announced"
+    messages = await everything(outbox)
+    assert [one.report.status for one in messages] == [Status.READY, Status.ABORTED]
+    assert messages[-1].report.error == "no start was announced"
     assert 59.9 < loop.time() - began < 60.1
     assert house.families == []
 
@@ -310,19 +310,19 @@ async def test_a_workload_that_fails_while_it_is_aborted_was_aborted(house: Hous
     house.family.deaf_to = {"ask"}
     house.agent_state.abort("w")
     house.family.end("boom")
-    said = await everything(outbox)
-    assert said[-1].report.status is Status.ABORTED
+    messages = await everything(outbox)
+    assert messages[-1].report.status is Status.ABORTED
 
 
 async def test_a_workload_that_does_not_end_when_its_time_is_over_has_failed(house: Household) -> None:
-    asked = house.asked("w", duration_s=10.0, start_at_unix_ns=house.wall_ns())
-    outbox = house.agent_state.request(asked)
+    workload = house.asked("w", duration_s=10.0, start_at_unix_ns=house.wall_ns())
+    outbox = house.agent_state.request(workload)
     await until(house, RUNNING)
     house.family.deaf_to = {"terminate"}
-    said = await everything(outbox)
+    messages = await everything(outbox)
     assert house.family.heard == ["terminate", "kill"]
-    assert (said[-1].report.status, house.agent_state.state) == (Status.ERROR, IDLE)
-    assert "its duration was over" in (said[-1].report.error or "")
+    assert (messages[-1].report.status, house.agent_state.state) == (Status.ERROR, IDLE)
+    assert "its duration was over" in (messages[-1].report.error or "")
 
 
 async def test_an_agent_that_is_stopped_stops_its_workload_first(house: Household) -> None:
@@ -345,10 +345,10 @@ async def test_an_abort_within_a_millisecond_of_the_start_takes_one_of_two_ways(
         ahead_ns = 1_500_000
         loop.call_later((ahead_ns + (trial - trials / 2) * 2_000) / 1e9, house.agent_state.abort, f"w{trial}")
         house.agent_state.start(f"w{trial}", house.wall_ns() + ahead_ns)
-        said = [one.report.status for one in await everything(outbox)]
+        statuses = [one.report.status for one in await everything(outbox)]
         assert house.agent_state.state is IDLE
-        assert (said[0], said[-1]) == (Status.READY, Status.ABORTED)
-        assert set(said[1:-1]) <= {Status.RUNNING}
+        assert (statuses[0], statuses[-1]) == (Status.READY, Status.ABORTED)
+        assert set(statuses[1:-1]) <= {Status.RUNNING}
         if len(house.families) == spawned:
             ways["before"] += 1
         else:

@@ -217,11 +217,11 @@ async def test_a_reader_that_stands_still_slows_nothing_and_misses_nothing(
         await controller.start("slow")
         status = await controller.status(wait_idle_s=PATIENCE_S)
         assert (status.state, status.final) == ("IDLE", wire.COMPLETED)
-        heard = [one async for one in messages]
-    assert heard[-1].completed
-    assert [one.sequence for one in heard] == list(range(2, len(heard) + 2))
-    assert max(one.coalesced for one in heard) > 1, "what could not be sent was merged"
-    assert heard[-1].operations == sum(one.interval_operations for one in heard) == 2_000
+        samples = [one async for one in messages]
+    assert samples[-1].completed
+    assert [one.sequence for one in samples] == list(range(2, len(samples) + 2))
+    assert max(one.coalesced for one in samples) > 1, "what could not be sent was merged"
+    assert samples[-1].operations == sum(one.interval_operations for one in samples) == 2_000
     assert len(note.read_bytes()) == 2_000
 
 

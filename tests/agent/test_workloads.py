@@ -78,8 +78,8 @@ async def test_a_failed_operation_is_counted_as_an_error_and_its_message_is_repo
     call = await controller.started("w4", "python", python("fail"), max_operations=3)
     last = await call.last()
     assert (last.status, last.operations, last.errors) == (wire.COMPLETED, 3, 3)
-    told = {text for one in call.heard for text in one.error_samples}
-    assert told == {"ValueError: this never works"}
+    error_messages = {text for one in call.heard for text in one.error_samples}
+    assert error_messages == {"ValueError: this never works"}
 
 
 async def test_a_failure_before_the_start_ends_the_workload_with_an_error_that_names_the_cause(
@@ -121,8 +121,8 @@ async def test_a_program_that_is_repeated_is_an_operation_each_time(controller: 
     call = await controller.started("w9", "command", spec, max_operations=4, concurrency=2)
     last = await call.last()
     assert (last.operations, last.errors) == (4, 4)
-    told = {text for one in call.heard for text in one.error_samples}
-    assert told == {"CommandFailed: ended with code 3: no"}
+    error_messages = {text for one in call.heard for text in one.error_samples}
+    assert error_messages == {"CommandFailed: ended with code 3: no"}
 
 
 async def test_requests_are_answered_counted_and_measured(controller: Controller) -> None:
@@ -132,9 +132,9 @@ async def test_requests_are_answered_counted_and_measured(controller: Controller
         last = await call.last()
     assert (last.status, last.operations, last.errors, last.bytes) == (wire.COMPLETED, 50, 0, 250)
     assert server.connections <= 3, "a connection is used again"
-    (asked,) = set(server.requests)
-    assert asked.startswith(b"POST /path?x=1 HTTP/1.1\r\n")
-    assert b"X-One: 1\r\nContent-Length: 2\r\n\r\nhi" in asked
+    (request,) = set(server.requests)
+    assert request.startswith(b"POST /path?x=1 HTTP/1.1\r\n")
+    assert b"X-One: 1\r\nContent-Length: 2\r\n\r\nhi" in request
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,6 @@ def test_the_comparison_includes_only_the_selected_stores_and_peers() -> None:
 def test_every_package_that_a_peer_requires_is_pinned_to_a_version_without_a_url(peer: str) -> None:
     pins = (REQUIREMENTS / f"{peer}.txt").read_text(encoding="utf-8").splitlines()
     assert [pin for pin in pins if not re.fullmatch(r"[a-z0-9-]+==[\w.]+( ; [^@]+)?", pin)] == []
-    asked = (REQUIREMENTS / f"{peer}.in").read_text(encoding="utf-8").split()
-    wanted = {re.split(r"[\[=<>]", word)[0] for word in asked}
+    requirements = (REQUIREMENTS / f"{peer}.in").read_text(encoding="utf-8").split()
+    wanted = {re.split(r"[\[=<>]", word)[0] for word in requirements}
     assert wanted <= {pin.partition("==")[0] for pin in pins}

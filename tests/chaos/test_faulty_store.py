@@ -40,13 +40,13 @@ async def test_a_lost_reply_is_lost_after_the_store_has_done_it() -> None:
 
 
 async def test_the_two_losses_cannot_be_distinguished() -> None:
-    said = []
+    errors = []
     for what in ("request lost", "reply lost"):
         _, spoilt = faulty(Fault(what, at=(1,)))
         with pytest.raises(StoreUnavailable) as caught:
             await spoilt.commit([FIRST])
-        said.append(caught.value.as_dict())
-    assert said[0] == said[1]
+        errors.append(caught.value.as_dict())
+    assert errors[0] == errors[1]
 
 
 async def test_a_late_call_waits_and_is_then_answered() -> None:

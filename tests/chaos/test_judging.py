@@ -39,8 +39,8 @@ def ledger(
 ) -> Ledger:
     disturbances = [(after(disturbed[0]), after(disturbed[1]))] if disturbed else []
     lag = Lag()
-    for name, told in (waited or {}).items():
-        lag.readings[name] += [Reading(after(at), pid, waited_s) for at, pid, waited_s in told]
+    for name, waits in (waited or {}).items():
+        lag.readings[name] += [Reading(after(at), pid, waited_s) for at, pid, waited_s in waits]
     return Ledger(deaths=list(deaths), disturbances=disturbances, over_at=after(60), lag=lag)
 
 
@@ -88,8 +88,8 @@ def test_an_attempt_that_ended_before_its_worker_died_needs_no_recovery() -> Non
 def test_recovery_from_a_server_death_ends_when_a_worker_without_another_server_reports_again(
     heard_s: float, broken: int
 ) -> None:
-    heard = {"left": [after(-1), after(heard_s + 1)], "carl": [after(-2), after(heard_s)]}
-    _, servers = recoveries(chronicle(heard=heard), ledger(death("left", serves=True)), PEOPLE)
+    report_times = {"left": [after(-1), after(heard_s + 1)], "carl": [after(-2), after(heard_s)]}
+    _, servers = recoveries(chronicle(heard=report_times), ledger(death("left", serves=True)), PEOPLE)
     assert seconds_of(servers) == [heard_s]
     assert len(list(servers.sentences())) == broken
 
@@ -121,8 +121,8 @@ def test_the_cpu_wait_of_a_restarted_server_is_subtracted_from_its_recovery_time
 def test_too_late_is_too_late_when_the_machine_withheld_less_than_that() -> None:
     found = ledger(death("left", serves=True), waited={"left": [(0.2, 2, 0.1), (6.9, 2, 1.9)]})
     _, servers = recoveries(chronicle(heard={"carl": [after(7)]}), found, PEOPLE)
-    [said] = servers.sentences()
-    assert said.startswith(
+    [sentence] = servers.sentences()
+    assert sentence.startswith(
         "it took 7.00 s to recover from the death of a server, of which the machine withheld 1.80"
     )
 

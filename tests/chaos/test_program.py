@@ -26,22 +26,22 @@ def test_the_program_prints_the_command_that_repeats_the_round_and_the_counts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["--only", "random_faults", "--rounds", "5", "--seed", "11"]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
         "python -m interlock_verification.chaos --only random_faults --store memory --rounds 5 --seed 11\n"
-        in said
+        in output
     )
-    assert "5 plans" in said
-    assert "300 acknowledged, 0 lost, 0 doubled" in said
-    assert "| random_faults | memory | 5 plans, " in said
-    assert "All promises were kept." in said
+    assert "5 plans" in output
+    assert "300 acknowledged, 0 lost, 0 doubled" in output
+    assert "| random_faults | memory | 5 plans, " in output
+    assert "All promises were kept." in output
 
 
 def test_a_broken_promise_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([], {"fixed": Fixed("one was lost")}) == 1
-    said = capsys.readouterr().out
-    assert "broken promise: one was lost" in said
-    assert "1 harnesses failed." in said
+    output = capsys.readouterr().out
+    assert "broken promise: one was lost" in output
+    assert "1 harnesses failed." in output
 
 
 def test_in_broken_mode_it_is_well_when_everything_is_noticed() -> None:

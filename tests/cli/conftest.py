@@ -86,8 +86,8 @@ def cli(folder: Path, capsys: pytest.CaptureFixture[str]) -> RunCli:
 
     def run(*arguments: str) -> CompletedProcess[str]:
         code = main(arguments)
-        said = capsys.readouterr()
-        return CompletedProcess(arguments, code, said.out, said.err)
+        captured = capsys.readouterr()
+        return CompletedProcess(arguments, code, captured.out, captured.err)
 
     return run
 

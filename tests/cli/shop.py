@@ -146,8 +146,10 @@ class Shop:
     def say(self, job_id: str, message: type[Message], **facts: Any) -> None:
         """Say something about a job under its lease."""
         self.sequence += 1
-        said = message(token=self.grants[job_id].token, runner_id=RUNNER, sequence=self.sequence, **facts)
-        (answer,) = self.do(lambda port: port.report([said]))
+        runner_message = message(
+            token=self.grants[job_id].token, runner_id=RUNNER, sequence=self.sequence, **facts
+        )
+        (answer,) = self.do(lambda port: port.report([runner_message]))
         assert isinstance(answer, Heard), answer
 
     def report_progress(self, job_id: str, done: float, total: float, message: str = "") -> None:

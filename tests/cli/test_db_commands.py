@@ -91,8 +91,8 @@ def test_an_audit_does_not_look_for_the_journal_of_figures_which_have_none(
     asyncio.run(count())
     assert cli("audit", "--store", url) == 0
     assert cli("audit", "--store", url, "--kind", "figures", "--json") == 0
-    said = capsys.readouterr().out
-    assert json.loads(said[said.index("{") :])["faults"] == []
+    output = capsys.readouterr().out
+    assert json.loads(output[output.index("{") :])["faults"] == []
 
 
 def test_an_audit_finds_a_record_whose_state_was_changed_with_sql(
@@ -165,10 +165,10 @@ def test_db_commands_exit_with_code_2_and_the_reason_for_invalid_arguments(
     words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli(*words) == 2
-    told = capsys.readouterr()
-    assert says in told.err + told.out
-    assert "secret" not in told.err + told.out
-    assert "Traceback" not in told.err
+    captured = capsys.readouterr()
+    assert says in captured.err + captured.out
+    assert "secret" not in captured.err + captured.out
+    assert "Traceback" not in captured.err
 
 
 def test_durations_are_read_as_people_write_them() -> None:

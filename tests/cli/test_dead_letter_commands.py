@@ -29,9 +29,9 @@ def test_dead_letters_are_listed_until_they_are_dealt_with(cli: RunCli, shop: Sh
 
 def test_discarding_dead_letters_by_filter_requires_confirmation(cli: RunCli, shop: Shop) -> None:
     jobs = [shop.failed(retries=0) for _ in range(2)]
-    asked = cli("dead-letter", "discard", "task:shop_tasks.add")
-    assert asked.returncode == 2
-    assert "Refusing to discard 2 dead letters without confirmation" in asked.stderr
+    refusal = cli("dead-letter", "discard", "task:shop_tasks.add")
+    assert refusal.returncode == 2
+    assert "Refusing to discard 2 dead letters without confirmation" in refusal.stderr
     done = cli("dead-letter", "discard", "task:shop_tasks.add", "--yes")
     assert sorted(done.stdout.split()) == sorted([*jobs, "discarded", "discarded"])
 

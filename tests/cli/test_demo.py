@@ -25,14 +25,14 @@ def test_the_demo_succeeds_and_prints_how_the_job_of_a_killed_worker_recovers(tm
         env={**os.environ, "INTERLOCK_URL": "redis://nobody.invalid:1/0"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    said = done.stdout
-    assert "kill -9" in said
-    assert "lease_expired" in said
-    assert "RUNNING → STALE" in said
-    assert "studio.archive  CANCELED" in said
-    assert "studio.retouch  FAILED TIMED_OUT" in said
-    assert "It ended COMPLETED" in said
-    assert "0 of them wrong" in said
+    output = done.stdout
+    assert "kill -9" in output
+    assert "lease_expired" in output
+    assert "RUNNING → STALE" in output
+    assert "studio.archive  CANCELED" in output
+    assert "studio.retouch  FAILED TIMED_OUT" in output
+    assert "It ended COMPLETED" in output
+    assert "0 of them wrong" in output
     assert list(tmp_path.iterdir()) == []
 
 

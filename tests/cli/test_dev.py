@@ -54,15 +54,15 @@ class Dev:
 
     def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
         self.folder = folder
-        output, said = os.pipe()
+        output, write_end = os.pipe()
         self.process = Program(
             *("dev", "--port", "0", *arguments),
             folder=folder,
             environment={**os.environ, "INTERLOCK_URL": "", "NO_COLOR": "1", **environment},
-            stdout=said,
-            stderr=said,
+            stdout=write_end,
+            stderr=write_end,
         )
-        os.close(said)
+        os.close(write_end)
         self._output = os.fdopen(output, encoding="utf-8")
         self._lines: queue.Queue[str] = queue.Queue()
         self.said: list[str] = []
@@ -152,11 +152,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def test_one_command_serves_works_follows_the_code_and_ends_with_ctrl_c(start: Start) -> None:
     dev = start("shop_tasks")
     dev.until("first ")
-    said = "".join(dev.said)
-    assert f"data    {dev.folder}/interlock.db" in said
-    assert "it is kept when this ends" in said
-    assert f"shop_tasks, restarted when a .py file in {dev.folder} changes" in said
-    assert f"interlock submit shop_tasks:add x=... y=... --server {dev.url}" in said
+    output = "".join(dev.said)
+    assert f"data    {dev.folder}/interlock.db" in output
+    assert "it is kept when this ends" in output
+    assert f"shop_tasks, restarted when a .py file in {dev.folder} changes" in output
+    assert f"interlock submit shop_tasks:add x=... y=... --server {dev.url}" in output
     assert dev.result_of("shop_tasks.add", x=1, y=2) == 4
 
     dev.write(TASKS.replace("x + y + z", "x + y + z + 100"))

@@ -90,14 +90,14 @@ async def test_doctor_checks_the_version_of_the_server_and_the_roles_of_the_toke
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(f"sqlite:///{tmp_path}/jobs.db", any_port(tokens_required=True)) as server:
-        for role, said in (
+        for role, expected in (
             (Role.ADMIN, "has the same version"),
             (Role.VIEWER, "only admins see its version"),
         ):
             token = await server.token(role, f"ask-{role}")
             monkeypatch.setitem(credentials._held, credentials.TOKEN, token)
             found = await _by_check(server.url)
-            assert said in found["server"].sentence
+            assert expected in found["server"].sentence
             assert f"The token ask-{role} has the roles" in found["permissions"].sentence
             assert {each.status for each in found.values()} <= {OK, WARNING}
         monkeypatch.setitem(credentials._held, credentials.TOKEN, "il_0000000000000000_" + "0" * 64)

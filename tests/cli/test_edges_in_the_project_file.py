@@ -134,10 +134,10 @@ def test_hooks_and_reporters_without_their_secret_are_reported_and_the_settings_
 def test_invalid_webhook_reporter_and_secret_settings_are_refused_with_the_reason(
     tmp_path: Path, text: str, says: str
 ) -> None:
-    with pytest.raises(InvalidSettings) as told:
+    with pytest.raises(InvalidSettings) as caught:
         load(tmp_path, text)
-    assert says in told.value.sentence
-    assert "hush" not in str(told.value)
+    assert says in caught.value.sentence
+    assert "hush" not in str(caught.value)
 
 
 FORKS = """

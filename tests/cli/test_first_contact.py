@@ -19,10 +19,10 @@ def test_submit_and_wait_prints_the_id_first_and_the_result_last(shop: Shop) -> 
         job_id = output.readline().strip()
         shop.take(job_id)
         shop.complete(job_id, {"sum": 4})
-        rest, said = process.communicate(timeout=PROGRAM_S)
+        rest, stderr = process.communicate(timeout=PROGRAM_S)
         assert process.returncode == COMPLETED
     assert json.loads(rest) == {"sum": 4}, "nothing but the result"
-    stages = [line.split()[1] for line in said.splitlines() if line.startswith(job_id)]
+    stages = [line.split()[1] for line in stderr.splitlines() if line.startswith(job_id)]
     assert stages[-1] == "COMPLETED"
     assert set(stages) <= {"PENDING", "RUNNING", "COMPLETED"}
 
@@ -43,10 +43,10 @@ def test_submit_and_wait_prints_the_error_of_a_failed_job(shop: Shop) -> None:
         job_id = output.readline().strip()
         shop.take(job_id)
         shop.fail(job_id)
-        rest, said = process.communicate(timeout=PROGRAM_S)
+        rest, stderr = process.communicate(timeout=PROGRAM_S)
         assert process.returncode == FAILED
     assert rest == ""
-    assert f"{job_id} FAILED user: ValueError: out of stock" in said
+    assert f"{job_id} FAILED user: ValueError: out of stock" in stderr
 
 
 # Servers and stores
@@ -140,8 +140,8 @@ def test_facts_for_programs_are_not_between_the_sentence_and_the_advice(
     cli: RunCli, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = shop.completed()
-    told = cli("job", "cancel", done)
-    assert "refusal" not in told.stderr
+    result = cli("job", "cancel", done)
+    assert "refusal" not in result.stderr
     assert json.loads(cli("job", "cancel", done, "--json").stdout)["error"]["facts"]["refusal"] == "terminal"
     monkeypatch.setenv("INTERLOCK_DEBUG", "1")
     assert "refusal: terminal" in cli("job", "cancel", done).stderr

@@ -79,9 +79,9 @@ def test_ctrl_c_stops_watching_and_reports_that_the_job_continues(shop: Shop) ->
     with running(shop.start("job", "watch", job_id)) as (process, output):
         line_with(output, "acknowledged")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=PROGRAM_S)
+        _, stderr = process.communicate(timeout=PROGRAM_S)
         assert process.returncode == 130
-        assert said == "Stopped watching; the jobs continue.\n"
+        assert stderr == "Stopped watching; the jobs continue.\n"
     assert shop.job(job_id).state == "RUNNING"
 
 

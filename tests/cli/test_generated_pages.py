@@ -140,9 +140,9 @@ def test_the_pages_come_out_the_same_each_time(script: Any, made: dict[str, str]
 
 def test_every_coupling_stands_once_in_the_index_and_on_the_page_of_its_cause(made: dict[str, str]) -> None:
     for coupling in COUPLINGS:
-        told = coupling.sentence.replace("|", "\\|").replace("<", "&lt;")
-        assert made["docs/lifecycles/README.md"].count(f"| {told} |") == 1
-        assert f"- {told}. " in made[f"docs/lifecycles/{coupling.cause.name}.md"]
+        escaped = coupling.sentence.replace("|", "\\|").replace("<", "&lt;")
+        assert made["docs/lifecycles/README.md"].count(f"| {escaped} |") == 1
+        assert f"- {escaped}. " in made[f"docs/lifecycles/{coupling.cause.name}.md"]
 
 
 def test_the_causes_stand_in_the_order_of_the_machines(made: dict[str, str]) -> None:

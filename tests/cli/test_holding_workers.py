@@ -56,9 +56,9 @@ def test_a_worker_is_shown_by_its_name_or_its_id_with_all_that_happened_to_it(
         f"{worker_id}\tanna\tPAUSED\tlook at it\n"
     )
     assert "has not received the order yet: look at it" in cli("worker", "show", "anna").stdout
-    told = cli("worker", "history", "anna").stdout
-    assert "pause\tRUNNING\tPAUSED\tsupervisor" in told
-    assert "look at it" in told
+    output = cli("worker", "history", "anna").stdout
+    assert "pause\tRUNNING\tPAUSED\tsupervisor" in output
+    assert "look at it" in output
     assert cli("worker", "resume", worker_id).stdout.split("\t")[2] == "RUNNING"
 
 
@@ -84,8 +84,11 @@ def test_a_filter_can_be_previewed_and_changes_no_worker_without_confirmation(
     registered(shop, "carla")
     preview = cli("worker", "pause", "label:gpu", "--dry-run")
     assert all(worker_id in preview.stdout for worker_id in ids)
-    asked = cli("worker", "pause", "label:gpu")
-    assert (asked.returncode, "Refusing to pause 2 workers without confirmation" in asked.stderr) == (2, True)
+    refusal = cli("worker", "pause", "label:gpu")
+    assert (refusal.returncode, "Refusing to pause 2 workers without confirmation" in refusal.stderr) == (
+        2,
+        True,
+    )
     assert "PAUSED" not in cli("worker", "list").stdout
     done = cli("worker", "pause", "label:gpu", "--give-back", "--yes")
     assert [line.split("\t")[:3] for line in sorted(done.stdout.splitlines())] == [

@@ -47,8 +47,8 @@ def test_job_artifacts_lists_and_downloads_the_artifacts_of_a_job(
     digest = hashlib.sha256(b"all well").hexdigest()
     name, attempt, size, _, sha256 = listed.stdout.rstrip("\n").split("\t")
     assert (name, attempt, size, sha256) == ("report.txt", "1.1", "8", digest)
-    (told,) = json.loads(cli("job", "artifacts", job_id, "--json").stdout)["artifacts"]
-    assert (told["name"], told["sha256"], told["size"]) == ("report.txt", digest, 8)
+    (artifact,) = json.loads(cli("job", "artifacts", job_id, "--json").stdout)["artifacts"]
+    assert (artifact["name"], artifact["sha256"], artifact["size"]) == ("report.txt", digest, 8)
 
     (shop.folder / "out").mkdir()
     fetched = cli("job", "artifacts", job_id, "--get", "report.txt", "--to", "out")

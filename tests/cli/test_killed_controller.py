@@ -69,7 +69,7 @@ def shop(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 
 def run(shop: Shop, spec: WorkloadSpec) -> Program:
     """`interlock workload run`, as a process."""
-    said: dict[str, Any] = {
+    document: dict[str, Any] = {
         "kind": spec.kind,
         "with": spec.spec,
         "duration": spec.duration_s,
@@ -79,14 +79,14 @@ def run(shop: Shop, spec: WorkloadSpec) -> Program:
         "ready-within": spec.ready_within_s,
         "agents": list(spec.agents),
     }
-    (shop.folder / "load.yml").write_text(json.dumps(said))
+    (shop.folder / "load.yml").write_text(json.dumps(document))
     return shop.start("workload", "run", "load.yml", new_session=True)
 
 
 def work(shop: Shop, spec: WorkloadSpec) -> Program:
     """The same by way of a worker that drives fleets."""
-    said = msgspec.Raw(msgspec.json.encode({"workload": spec}))
-    job = JobSpec(task=TASK, queue=QUEUE, input=said, losses=0)
+    payload = msgspec.Raw(msgspec.json.encode({"workload": spec}))
+    job = JobSpec(task=TASK, queue=QUEUE, input=payload, losses=0)
     shop.do(lambda port: port.here.jobs.submit(job))
     return shop.start("worker", "start", "interlock.workloads", "--queue", QUEUE, new_session=True)
 

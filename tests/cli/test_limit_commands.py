@@ -15,9 +15,9 @@ def test_a_limit_is_set_listed_shown_explained_and_deleted(cli: RunCli, shop: Sh
     (listed,) = json.loads(cli("limit", "list", "--json").stdout)
     assert (listed["name"], listed["keys"][0]["used"], listed["keys"][0]["waiting"]) == ("vendor-x", 1, 1)
     assert cli("limit", "list").stdout.split("\t")[:6] == ["vendor-x", "1", "", "1", "1", "1"]
-    told = cli("limit", "show", "vendor-x").stdout
-    assert "1 of 1 in use, 1 waiting" in told
-    assert first in told
+    output = cli("limit", "show", "vendor-x").stdout
+    assert "1 of 1 in use, 1 waiting" in output
+    assert first in output
     waits = cli("job", "explain", second).stdout
     assert f"It waits for the limit vendor-x: 1 of 1 in use by {first}." in waits
     assert "→ interlock limit show vendor-x" in waits

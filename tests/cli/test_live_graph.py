@@ -166,6 +166,6 @@ async def test_nothing_that_a_job_has_written_moves_the_table() -> None:
 def test_changes_between_two_views_are_the_state_changes_of_the_jobs_and_the_run() -> None:
     before = run(job("lint", "RUNNING"), job("test", "WAITING", "lint"), state="QUEUED")
     after = run(job("lint", "COMPLETED"), job("test", "WAITING", "lint"))
-    told = [(change.what, change.before, change.after) for change in changes_between(before, after)]
-    assert told == [("lint", "RUNNING", "COMPLETED"), ("", "QUEUED", "RUNNING")]
+    changes = [(change.what, change.before, change.after) for change in changes_between(before, after)]
+    assert changes == [("lint", "RUNNING", "COMPLETED"), ("", "QUEUED", "RUNNING")]
     assert not list(changes_between(after, msgspec.structs.replace(after, version=2)))

@@ -292,8 +292,8 @@ def test_explain_shows_what_a_job_waits_for_and_which_role_acts_next(cli: RunCli
     )
     assert rows[-1] == "→ interlock worker start MODULE --queue ci --label gpu"
     assert rows[0].split("\t")[:2] == [f"job {job_id}", "PENDING"]
-    told = json.loads(cli("job", "explain", job_id, "--json").stdout)
-    assert told["lines"][0]["turn"] == "orchestrator"
+    explanation = json.loads(cli("job", "explain", job_id, "--json").stdout)
+    assert explanation["lines"][0]["turn"] == "orchestrator"
 
 
 def test_a_list_warns_about_a_pending_job_that_no_live_worker_takes(cli: RunCli, shop: Shop) -> None:
@@ -406,7 +406,7 @@ def test_a_terminal_gets_tables_and_humane_times(shop: Shop) -> None:
 
 
 def test_no_command_about_jobs_makes_help_slow(shop: Shop) -> None:
-    asked = """
+    script = """
 import sys
 from interlock.cli.main import main
 for words in (["--help"], ["submit", "--help"], ["job", "list", "--help"], ["worker", "start", "--help"]):
@@ -415,7 +415,7 @@ heavy = {"rich", "msgspec", "httpx2", "asyncio", "interlock.lifecycles", "interl
 print(sorted(heavy & set(sys.modules)))
 """
     answer = subprocess.run(
-        [sys.executable, "-c", asked],
+        [sys.executable, "-c", script],
         capture_output=True,
         check=True,
         encoding="utf-8",

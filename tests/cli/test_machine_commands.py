@@ -204,14 +204,14 @@ def test_diff_exits_with_code_0_when_no_existing_record_would_be_stranded(cli: R
 
 
 def test_couplings_are_reported_with_their_reason(cli: RunCli) -> None:
-    told = cli("machine", "couplings").stdout.splitlines()
-    assert told == [f"{coupling.sentence}\t{coupling.why}" for coupling in COUPLINGS]
+    lines = cli("machine", "couplings").stdout.splitlines()
+    assert lines == [f"{coupling.sentence}\t{coupling.why}" for coupling in COUPLINGS]
 
 
 def test_couplings_as_json_name_both_machines(cli: RunCli) -> None:
-    told = json.loads(cli("machine", "couplings", "--json").stdout)
-    assert len(told) == len(list(COUPLINGS))
-    assert {entry["cause"] for entry in told} | {entry["effect"] for entry in told} <= set(MACHINES)
+    entries = json.loads(cli("machine", "couplings", "--json").stdout)
+    assert len(entries) == len(list(COUPLINGS))
+    assert {entry["cause"] for entry in entries} | {entry["effect"] for entry in entries} <= set(MACHINES)
 
 
 def test_an_exported_blueprint_can_be_shown_and_drawn_again(cli: RunCli, folder: Path) -> None:

@@ -23,9 +23,9 @@ def test_a_queue_is_paused_listed_explained_and_resumed(cli: RunCli, shop: Shop)
     (listed,) = json.loads(cli("queue", "list", "--json").stdout)
     assert (listed["state"], listed["reason"], listed["pending"]) == ("paused", "the mail server is away", 1)
     assert cli("queue", "list").stdout.split("\t")[-1].strip() == "paused"
-    told = cli("job", "explain", job_id).stdout
-    assert "the mail server is away" in told
-    assert "→ interlock queue resume mail" in told
+    explanation = cli("job", "explain", job_id).stdout
+    assert "the mail server is away" in explanation
+    assert "→ interlock queue resume mail" in explanation
     assert cli("queue", "resume", "mail").stdout == "The queue mail is active: its jobs are started.\n"
     assert json.loads(cli("queue", "resume", "mail", "--json").stdout)["state"] == "open"
 

@@ -169,20 +169,20 @@ def test_the_version_is_the_installed_one(program: RunCli) -> None:
 
 
 def test_help_needs_neither_rich_nor_the_lifecycles() -> None:
-    asked = """
+    script = """
 import sys
 from interlock.cli.main import main
 main(["machine", "--help"])
 print(sorted({"rich", "msgspec", "interlock.lifecycles", "interlock.machine"} & set(sys.modules)))
 """
     answer = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, check=True, encoding="utf-8", timeout=PROGRAM_S
+        [sys.executable, "-c", script], capture_output=True, check=True, encoding="utf-8", timeout=PROGRAM_S
     )
     assert answer.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_fault_in_a_built_in_machine_is_a_finding_and_not_an_accident(folder: Path) -> None:
-    asked = """
+    script = """
 import importlib.util, sys
 from interlock.cli.main import main
 
@@ -195,7 +195,7 @@ sys.meta_path.insert(0, FaultyLifecycles())
 sys.exit(main(["machine", "check"]))
 """
     answer = subprocess.run(
-        [sys.executable, "-c", asked],
+        [sys.executable, "-c", script],
         cwd=folder,
         capture_output=True,
         check=False,

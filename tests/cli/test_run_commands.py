@@ -217,8 +217,8 @@ def test_watching_a_run_prints_its_changes_and_exits_with_the_code_of_its_outcom
     assert rows["lint"][3] == "COMPLETED"
     assert rows["test (3.12)"][3] == ("FAILED" if failing else "COMPLETED")
     assert rows[run_id][3] == "REPORTED"
-    told = [json.loads(line) for line in cli("run", "watch", run_id, "--json").stdout.splitlines()]
-    assert told[-1]["run"]["outcome"] == ("FAILED" if failing else "SUCCESS")
+    updates = [json.loads(line) for line in cli("run", "watch", run_id, "--json").stdout.splitlines()]
+    assert updates[-1]["run"]["outcome"] == ("FAILED" if failing else "SUCCESS")
     if failing:
         assert "it does not compile" in rows["test (3.12)"][4]
         assert cli("run", "show", run_id).stdout.count("it does not compile") == 1

@@ -68,9 +68,9 @@ def test_flaky_jobs_and_reports_are_shown(shop: Shop, cli: RunCli) -> None:
     assert (flaky["job"], flaky["contradicted"], flaky["latest_sha"]) == ("test (1)", 1, SHA)
     assert "shop/web\tci\ttest (1)\t1 of 1 commits" in cli("run", "flaky").stdout
     for more in ((), ("--again",)):
-        told = cli("run", "report", run_id, *more)
-        assert (told.returncode, told.stdout) == (0, "")
-        assert "No reporter is notified" in told.stderr
+        result = cli("run", "report", run_id, *more)
+        assert (result.returncode, result.stdout) == (0, "")
+        assert "No reporter is notified" in result.stderr
 
 
 def test_run_compare_compares_a_run_with_the_last_green_run_or_with_a_given_run(
@@ -82,9 +82,11 @@ def test_run_compare_compares_a_run_with_the_last_green_run_or_with_a_given_run(
     assert "None of the 0 earlier runs that were searched is green" in alone.stderr
     green = run_of(shop, fails=False)
     red = run_of(shop, fails=True)
-    told = cli("run", "compare", red)
-    assert (told.returncode, told.stdout.split("\t")[:2]) == (0, ["test (1)", "failed"]), told.stderr
-    assert f"Compared with {green}, the last green run" in told.stderr
+    comparison = cli("run", "compare", red)
+    assert (comparison.returncode, comparison.stdout.split("\t")[:2]) == (0, ["test (1)", "failed"]), (
+        comparison.stderr
+    )
+    assert f"Compared with {green}, the last green run" in comparison.stderr
     answer = json.loads(cli("run", "compare", red, "--json").stdout)
     assert (answer["green"]["id"], answer["changes"][0]["change"]) == (green, "failed")
     beside = json.loads(cli("run", "compare", red, "--with", green[:-1], "--json").stdout)
@@ -98,8 +100,8 @@ def test_run_compare_compares_a_run_with_the_last_green_run_or_with_a_given_run(
 
 def test_rerun_preview_prints_the_jobs_to_execute_and_creates_no_run(shop: Shop, cli: RunCli) -> None:
     red = run_of(shop, fails=True)
-    told = cli("run", "rerun", red, "--failed", "--preview")
-    assert (told.returncode, told.stdout) == (0, "test (1)\tagain\n"), told.stderr
+    result = cli("run", "rerun", red, "--failed", "--preview")
+    assert (result.returncode, result.stdout) == (0, "test (1)\tagain\n"), result.stderr
     answer = json.loads(cli("run", "rerun", red, "--from", "test (1)", "--preview", "--json").stdout)
     assert (answer["run_id"], answer["again"], answer.get("kept", [])) == (red, ["test (1)"], [])
     wrong = cli("run", "rerun", red, "--from", "nope", "--preview")

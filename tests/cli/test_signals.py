@@ -55,8 +55,8 @@ def test_a_program_that_receives_a_signal_while_it_imports_exits_at_once_without
 ) -> None:
     with importing(tmp_path, *words.split()) as process:
         process.send_signal(number)
-        told = process.communicate(timeout=PROGRAM_S)
-    assert (process.returncode, told) == (code, ("", ""))
+        output = process.communicate(timeout=PROGRAM_S)
+    assert (process.returncode, output) == (code, ("", ""))
 
 
 def test_the_first_process_of_a_container_handles_a_signal_while_it_imports(tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ class Simulator:
         """Run one command in this process; return what it has answered."""
         forget()
         found = main(["simulation", *words])
-        said = self._capsys.readouterr()
-        assert found == code, said.out + said.err
-        return said.out if not code else said.err
+        captured = self._capsys.readouterr()
+        assert found == code, captured.out + captured.err
+        return captured.out if not code else captured.err
 
     def run(self, *words: str) -> str:
         """Run one command as a process of its own."""
@@ -111,8 +111,8 @@ def test_the_metrics_of_a_simulation_are_printed_step_by_step(simulator: Simulat
 def test_simulation_run_executes_the_negotiation_example_with_the_settings_of_its_file(
     simulator: Simulator,
 ) -> None:
-    told = simulator.run("run", "examples/negotiation.yml", "turns=80")
-    assert '"agreed": true' in told
+    output = simulator.run("run", "examples/negotiation.yml", "turns=80")
+    assert '"agreed": true' in output
     (listed,) = simulator.json("list")["simulations"]
     assert (listed["scenario_name"], listed["priority"]) == ("A used boat", "high")
     assert listed["danger_count"] > 0
@@ -140,8 +140,8 @@ def test_started_simulations_are_listed_filtered_and_cancelled(simulator: Simula
 def test_a_number_of_a_scenario_that_json_cannot_hold_is_refused(simulator: Simulator) -> None:
     scenario = simulator.folder / "endless.yml"
     scenario.write_text("simulation: models.other\narguments: {x: .inf}\n")
-    told = simulator.cli("start", str(scenario), "--unchecked", code=2)
-    assert "x is inf, which JSON cannot hold" in told
+    stderr = simulator.cli("start", str(scenario), "--unchecked", code=2)
+    assert "x is inf, which JSON cannot hold" in stderr
     assert simulator.json("list")["simulations"] == []
 
 
@@ -149,8 +149,8 @@ def test_old_runs_are_brought_in(simulator: Simulator) -> None:
     folder = simulator.folder / "results" / "old-1"
     folder.mkdir(parents=True)
     (folder / "state.json").write_text('{"status": "running", "current_step": 4}')
-    told = ["old-1", "imported", "it has no state: a resume starts with step 1"]
-    assert simulator.cli("import", str(folder.parent)).strip().split("\t") == told
+    expected = ["old-1", "imported", "it has no state: a resume starts with step 1"]
+    assert simulator.cli("import", str(folder.parent)).strip().split("\t") == expected
     assert simulator.json("show", "old-1")["simulation"]["status"] == "interrupted"
 
 

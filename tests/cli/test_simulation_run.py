@@ -108,10 +108,10 @@ def test_a_stopped_or_killed_simulation_run_can_be_resumed_and_leaves_no_process
     with simulator.start(f"gate={simulator.gate}", "--id", "flu") as stopped:
         until_so(lambda: simulator.is_at(2, 1), "the third step has begun")
         stopped.send_signal(signal.SIGINT)
-        _, told = stopped.communicate()
-    assert stopped.returncode == 130, told
-    assert "`interlock simulation resume flu`" in told
-    assert f"`interlock simulation run {simulator.model} --resume flu`" in told
+        _, stderr = stopped.communicate()
+    assert stopped.returncode == 130, stderr
+    assert "`interlock simulation resume flu`" in stderr
+    assert f"`interlock simulation run {simulator.model} --resume flu`" in stderr
     view = simulator.view()
     assert (view["status"], view.get("resuming", False), view["saved_step"]) == ("interrupted", False, 2)
     assert view["error"] == "`interlock simulation run` was stopped"
@@ -137,15 +137,15 @@ def test_a_second_ctrl_c_kills_a_step_that_does_not_end(simulator: Simulator) ->
         until_so(lambda: simulator.is_at(2, 1), "the third step has begun")
         stopped.send_signal(signal.SIGINT)
         assert stopped.stderr is not None
-        said = ""
-        while "press Ctrl-C again" not in said:
+        output = ""
+        while "press Ctrl-C again" not in output:
             line = stopped.stderr.readline()
-            assert line, said
-            said += line
+            assert line, output
+            output += line
         stopped.send_signal(signal.SIGINT)
-        _, told = stopped.communicate()
-    assert stopped.returncode == 130, told
-    assert "`interlock simulation resume flu`" in told
+        _, rest = stopped.communicate()
+    assert stopped.returncode == 130, rest
+    assert "`interlock simulation resume flu`" in rest
     assert simulator.workers() == []
     view = simulator.view()
     assert (view["status"], view["saved_step"]) == ("interrupted", 2)
@@ -156,18 +156,18 @@ def test_a_simulation_that_cannot_start_is_reported_with_a_readable_error(simula
     other.write_text(MODEL.replace("def slow", "def other"))
     simulator.cli("simulation", "start", str(other), f"gate={simulator.gate}", "--id", "flu")
     with simulator.start("--resume", "flu") as refused:
-        _, told = refused.communicate()
+        _, stderr = refused.communicate()
     assert refused.returncode == 2
-    assert "flu executes other.other, and" in told
+    assert "flu executes other.other, and" in stderr
     with simulator.start("people=5", "--resume", "flu") as refused:
-        _, told = refused.communicate()
-    assert "has its arguments already" in told
+        _, stderr = refused.communicate()
+    assert "has its arguments already" in stderr
     # Its worker imports the model anew, and finds that it is broken by then.
     once = "import os\nif os.path.exists(__file__ + '.seen'): raise SystemExit('the model is broken')\n"
     simulator.model.write_text(f"{once}open(__file__ + '.seen', 'w').close()\n{MODEL}")
     with simulator.start(f"gate={simulator.gate}", "--id", "broken") as ended:
-        _, told = ended.communicate()
-    assert ended.returncode == 2, told
-    assert "The worker of broken has ended by itself" in told
-    assert "the model is broken" in told
-    assert '{"' not in told, "no raw line of a log"
+        _, stderr = ended.communicate()
+    assert ended.returncode == 2, stderr
+    assert "The worker of broken has ended by itself" in stderr
+    assert "the model is broken" in stderr
+    assert '{"' not in stderr, "no raw line of a log"

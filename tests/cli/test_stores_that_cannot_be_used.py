@@ -79,12 +79,12 @@ async def test_a_job_follower_receives_each_transition_exactly_once_despite_stor
     await watcher.connect()
     troubles: list[StoreUnavailable] = []
     steps: list[JournalStep] = []
-    told = asyncio.Event()
+    notified = asyncio.Event()
 
     async def follow() -> None:
         async for news in JobFollower(watcher, ids, on_outage=troubles.append).news():
             steps.extend(news.steps)
-            told.set()
+            notified.set()
 
     followed = asyncio.create_task(follow())
     for _ in ids:
@@ -92,8 +92,8 @@ async def test_a_job_follower_receives_each_transition_exactly_once_despite_stor
         done = Complete(token=grant.token, runner_id="till#1", sequence=1, outcome=Succeeded())
         await worker.report([done])
         while (grant.job_id, "COMPLETED") not in {(step.job_id, step.target) for step in steps}:
-            told.clear()
-            await asyncio.wait_for(told.wait(), 60)
+            notified.clear()
+            await asyncio.wait_for(notified.wait(), 60)
     await asyncio.wait_for(followed, 60)
 
     assert troubles

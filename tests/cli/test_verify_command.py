@@ -28,9 +28,9 @@ def test_verify_exits_with_code_2_and_the_install_command_if_its_package_is_miss
 ) -> None:
     declare(monkeypatch)
     assert main(["verify", *words]) == 2
-    said = capsys.readouterr()
-    assert "is not installed: interlock-verification" in said.out + said.err
-    assert "pip install ./verification" in said.out + said.err
+    captured = capsys.readouterr()
+    assert "is not installed: interlock-verification" in captured.out + captured.err
+    assert "pip install ./verification" in captured.out + captured.err
 
 
 @pytest.mark.parametrize(

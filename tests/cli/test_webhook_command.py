@@ -18,12 +18,12 @@ from interlock.systems.runs.webhook_security import check_standard, signing_keys
 @contextmanager
 def listening(status: int) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
     """Somebody who answers every request so, and what they have heard."""
-    heard: list[tuple[dict[str, str], bytes]] = []
+    deliveries: list[tuple[dict[str, str], bytes]] = []
 
     class Answers(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            heard.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            deliveries.append(({name.lower(): value for name, value in self.headers.items()}, body))
             self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -34,7 +34,7 @@ def listening(status: int) -> Iterator[tuple[str, list[tuple[dict[str, str], byt
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/ci", heard
+        yield f"http://127.0.0.1:{server.server_address[1]}/ci", deliveries
         server.shutdown()
         thread.join()
 
@@ -49,11 +49,11 @@ def key(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_sample_arrives_signed(key: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with listening(200) as (url, heard):
+    with listening(200) as (url, deliveries):
         code = main(["webhook", "test", url, "--secret-env", "TEAM", "--allow", "127.0.0.1", "--json"])
     assert code == 0
     assert json.loads(capsys.readouterr().out)["taken"] is True
-    ((headers, body),) = heard
+    ((headers, body),) = deliveries
     keys = signing_keys("x", variable="K", environment={"K": key})
     assert check_standard(keys, headers, body, datetime.now(UTC)) == "r_000000000000.success"
     assert json.loads(body)["type"] == "run.success"
@@ -68,10 +68,10 @@ def test_a_receiver_that_refuses_ends_it_with_code_1(key: str, capsys: pytest.Ca
 def test_webhook_test_sends_nothing_to_a_local_address_unless_allowed(
     key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with listening(200) as (url, heard):
+    with listening(200) as (url, deliveries):
         assert main(["webhook", "test", url, "--secret-env", "TEAM"]) == 1
     assert "not public" in capsys.readouterr().out
-    assert heard == []
+    assert deliveries == []
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,8 @@ def test_a_worker_executes_jobs_until_sigterm_and_exits_with_code_0(cli: RunCli,
         job_id = shop.submit("shop_tasks.send", queue="mail", input=msgspec.Raw(b'{"address":"a"}'))
         assert cli("job", "wait", job_id).stdout.startswith(f"{job_id}\tCOMPLETED")
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=PROGRAM_S)
-        assert process.returncode == 0, said
+        _, stderr = process.communicate(timeout=PROGRAM_S)
+        assert process.returncode == 0, stderr
     finally:
         process.kill()
         process.communicate(timeout=PROGRAM_S)
@@ -148,8 +148,8 @@ def test_the_module_and_the_queues_may_come_from_the_project_file(
 
 
 def test_the_command_line_takes_precedence_over_the_project_file() -> None:
-    said = WorkerSection(name="till", queues=("mail",), slots=3, log_level="debug", executor="process")
-    here = Project(url="memory:", settings=DEFAULT_SETTINGS, worker=said)
+    section = WorkerSection(name="till", queues=("mail",), slots=3, log_level="debug", executor="process")
+    here = Project(url="memory:", settings=DEFAULT_SETTINGS, worker=section)
     settings = settings_for(here, WorkerOptions(queues=("ci",), prefetch=0, executor="thread"))
     assert (settings.name, settings.queues, settings.concurrency) == ("till", ("ci",), 3)
     assert (settings.log_level, settings.prefetch) == ("debug", 0)

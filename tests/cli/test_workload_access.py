@@ -161,7 +161,7 @@ def test_unusable_tls_files_are_reported_before_a_workload_is_created(
     junk.write_text("no certificate")
     (cert, key), (_, other_key) = certificates.controller, certificates.agent
     ca = ("--tls-ca", str(certificates.ca))
-    for words, told in (
+    for words, expected in (
         (("--tls-ca", str(junk)), f"The certificates in {junk} cannot be used"),
         (("--tls-ca", "nowhere.pem"), "The certificates in nowhere.pem cannot be used"),
         ((*ca, "--tls-cert", str(junk), "--tls-key", str(key)), f"The certificate {junk} and its key"),
@@ -171,5 +171,5 @@ def test_unusable_tls_files_are_reported_before_a_workload_is_created(
     ):
         refused = cli("workload", "run", load, "--agents", plain.address, *words)
         assert refused.returncode == 2
-        assert told in refused.stderr
+        assert expected in refused.stderr
     assert json.loads(cli("workload", "list", "--json").stdout) == {"workloads": []}

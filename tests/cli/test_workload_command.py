@@ -83,9 +83,9 @@ def test_ctrl_c_aborts_the_workload_leaves_every_agent_idle_and_saves_the_partia
     running = shop.start("workload", "run", load(shop, agents), "--out", "results")
     until_busy(running)
     running.send_signal(signal.SIGINT)
-    told, said = running.communicate(timeout=PROGRAM_S)
-    assert running.returncode == 130, said
-    assert "ABORTED" in told
+    output, stderr = running.communicate(timeout=PROGRAM_S)
+    assert running.returncode == 130, stderr
+    assert "ABORTED" in output
     assert asyncio.run(states(agents)) == ["IDLE", "IDLE"]
     saved = json.loads((shop.folder / "results" / "result.json").read_text())
     assert (saved["verdict"], saved["operations"] > 0) == ("ABORTED", True)
@@ -157,9 +157,9 @@ def test_a_clock_step_on_the_controller_does_not_change_the_start_time_of_its_re
     )
     skewed_clock.set_clock(clock, step_s)
     gate.touch()
-    told, said = running.communicate(timeout=PROGRAM_S)
-    assert running.returncode == 0, said
-    answer = json.loads(told)
+    stdout, stderr = running.communicate(timeout=PROGRAM_S)
+    assert running.returncode == 0, stderr
+    answer = json.loads(stdout)
     result = answer["result"]
     assert (result["verdict"], result["operations"]) == ("COMPLETE", 200)
     for each in result["agents"]:

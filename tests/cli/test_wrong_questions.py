@@ -127,7 +127,7 @@ def test_an_error_as_json_has_the_same_message_and_remedy_and_is_printed_on_stdo
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_error(CannotLoad("Cannot load x.", todo="Try y."), as_json=True)
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert '"error": "Cannot load x."' in said.out
-    assert '"todo": "Try y."' in said.out
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert '"error": "Cannot load x."' in captured.out
+    assert '"todo": "Try y."' in captured.out

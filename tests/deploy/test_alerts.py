@@ -27,13 +27,13 @@ def unknown_values(query: str) -> list[str]:
     """Machines, states and loops of a query that the tables do not know."""
     found = []
     for selector in promql.selectors(query):
-        said = {one.name: one.value.split("|") for one in selector.matchers.matchers}
-        machines = said.get("machine", [])
+        labels = {one.name: one.value.split("|") for one in selector.matchers.matchers}
+        machines = labels.get("machine", [])
         found += [f"no machine {name}" for name in machines if name not in STATES]
         states = {state for name in machines for state in STATES.get(name, ())}
-        named = [state for label in ("state", "from_state", "to_state") for state in said.get(label, ())]
+        named = [state for label in ("state", "from_state", "to_state") for state in labels.get(label, ())]
         found += [f"no state {state} of {', '.join(machines)}" for state in named if state not in states]
-        found += [f"no loop {name}" for name in said.get("loop", ()) if name not in LOOPS]
+        found += [f"no loop {name}" for name in labels.get("loop", ()) if name not in LOOPS]
     return found
 
 

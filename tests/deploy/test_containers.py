@@ -155,5 +155,5 @@ def test_the_mounted_settings_are_found_where_the_programs_start() -> None:
     for service in OURS.values():
         mounted = dict(volume.split(":")[:2] for volume in service["volumes"])
         assert mounted["./interlock.toml"] == f"{place}/{project.FILE}"
-        said = project.read_file(DEPLOY / "interlock.toml")
-        assert mounted["blobs"] == f"{place}/{said.blobs.directory}"
+        settings = project.read_file(DEPLOY / "interlock.toml")
+        assert mounted["blobs"] == f"{place}/{settings.blobs.directory}"

@@ -103,8 +103,8 @@ def test_the_environment_file_sets_variables_that_there_are() -> None:
 
 
 def test_the_settings_are_read_and_their_module_is_there() -> None:
-    said = project.read_file(DEPLOY / "interlock.toml")
-    assert said.worker.module == "interlock.demo.tasks"
+    settings = project.read_file(DEPLOY / "interlock.toml")
+    assert settings.worker.module == "interlock.demo.tasks"
 
 
 def test_systemd_understands_every_setting_of_the_units(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def verify(folder: Path, more: str) -> list[str]:
         (folder / unit.name).write_text(text, encoding="utf-8")
     names = [str(folder / unit.name.replace("@.", "@01.")) for unit in UNITS]
     program, environment = systemd_analyze()
-    said = subprocess.run(
+    result = subprocess.run(
         [program, "verify", "--man=no", *names],
         env=environment,
         capture_output=True,
@@ -144,4 +144,4 @@ def verify(folder: Path, more: str) -> list[str]:
         timeout=PROGRAM_S,
         check=False,
     )
-    return [line for line in said.stderr.splitlines() if "interlock" in line]
+    return [line for line in result.stderr.splitlines() if "interlock" in line]

@@ -31,12 +31,12 @@ def started(folder: Path, environment: dict[str, str]) -> Iterator[tuple[subproc
     )
     try:
         assert process.stdout is not None
-        said = ""
-        while "  first " not in said and (line := process.stdout.readline()):
-            said += line
-        found = re.search(r"http://\S+", said)
-        assert found, said
-        yield process, found[0], said
+        output = ""
+        while "  first " not in output and (line := process.stdout.readline()):
+            output += line
+        found = re.search(r"http://\S+", output)
+        assert found, output
+        yield process, found[0], output
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)  # so that its worker goes as well
@@ -48,9 +48,9 @@ def test_the_commands_on_the_page_succeed_while_interlock_dev_is_running(tmp_pat
     (tmp_path / "kitchen.py").write_text(blocks(r"^```python\n(.*?)^```$")[0], encoding="utf-8")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "INTERLOCK_URL": "", "NO_COLOR": "1"}
-    with started(tmp_path, environment) as (process, url, said):
+    with started(tmp_path, environment) as (process, url, output):
         (promised,) = blocks(r"^```text\n(.*?)^```$")
-        assert names_in(said) == names_in(promised)
+        assert names_in(output) == names_in(promised)
         for block in blocks(r"^<!-- while it runs -->\n```sh\n(.*?)^```$"):
             typed = block.replace(ADDRESS, url)
             done = subprocess.run(

@@ -50,8 +50,8 @@ def test_the_workload_of_the_page_runs_on_two_agents(tmp_path: Path) -> None:
 
 
 def test_the_page_has_every_key_of_a_workload_file_and_no_other() -> None:
-    told = re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.M)
-    assert sorted(told) == sorted(field.name for field in WORKLOAD_FILE.fields)
+    keys = re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.M)
+    assert sorted(keys) == sorted(field.name for field in WORKLOAD_FILE.fields)
 
 
 @pytest.mark.parametrize("page", ["tutorials/first-load-test.md", "coming-from/locust-and-k6.md"])

@@ -41,5 +41,5 @@ SENTENCES = {
 def test_each_guide_states_the_default_durations_of_the_code(page: str) -> None:
     text = " ".join((GUIDES / page).read_text("utf-8").split())
     defaults = {name: f"{value:g}" for name, value in msgspec.structs.asdict(DEFAULTS).items()}
-    missing = [told for each in SENTENCES[page] if (told := each.format_map(defaults)) not in text]
+    missing = [sentence for each in SENTENCES[page] if (sentence := each.format_map(defaults)) not in text]
     assert not missing, f"{page} does not say: {missing}"

@@ -180,6 +180,6 @@ async def test_the_example_runner_stops_a_cancelled_job_without_a_forced_cancel(
 async def test_the_example_ends_with_a_sentence_when_it_is_not_let_in(start: Any) -> None:
     async with running() as server:
         process = start(server, await server.token(Role.VIEWER))
-        _, told = await asyncio.to_thread(process.communicate, timeout=PATIENCE_S)
+        _, stderr = await asyncio.to_thread(process.communicate, timeout=PATIENCE_S)
         assert process.returncode == 1
-        assert "this needs runner" in told
+        assert "this needs runner" in stderr

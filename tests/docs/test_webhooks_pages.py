@@ -54,9 +54,9 @@ def test_the_sample_of_an_outgoing_webhook_equals_the_body_that_is_sent() -> Non
 
 
 def test_the_settings_of_the_guide_can_be_read_as_one_file(tmp_path: Path) -> None:
-    said = blocks("guides/webhooks-and-statuses.md", "toml")
+    snippets = blocks("guides/webhooks-and-statuses.md", "toml")
     file = tmp_path / "interlock.toml"
-    file.write_text("\n".join(said), encoding="utf-8")
+    file.write_text("\n".join(snippets), encoding="utf-8")
     read: ProjectFile = read_file(file)
     assert (len(read.triggers), len(read.hooks), len(read.reporters)) == (3, 1, 2)
     assert read.triggers[2].trusted == ("octocat", "dependabot[bot]")

@@ -209,14 +209,14 @@ async def test_an_answer_on_a_loaded_record_needs_no_second_look(
     engine: Engine, store: Any, make_commit: MakeCommit
 ) -> None:
     await apply_all(engine, [sending(make_commit, "p")])
-    asked = []
+    records = []
 
     def look(record: Record | None, now: datetime, mark: str) -> Decision[str]:
-        asked.append(record)
+        records.append(record)
         return Decision("seen")
 
     await apply_all(engine, [Item(key("p"), look)])
-    assert len(asked) == 1
+    assert len(records) == 1
 
 
 async def test_an_item_for_a_new_record_that_exists_already_is_decided_on_the_existing_record(

@@ -18,12 +18,12 @@ class Slept(msgspec.Struct, frozen=True):
 
 
 def test_every_handler_of_a_type_is_called_with_the_event_in_the_order_of_subscription() -> None:
-    bus, heard = Bus(), list[str]()
-    bus.subscribe(Rang, lambda event: heard.append(f"first {event.times}"))
-    bus.subscribe(Rang, lambda event: heard.append(f"second {event.times}"))
-    bus.subscribe(Slept, lambda _: heard.append("slept"))
+    bus, calls = Bus(), list[str]()
+    bus.subscribe(Rang, lambda event: calls.append(f"first {event.times}"))
+    bus.subscribe(Rang, lambda event: calls.append(f"second {event.times}"))
+    bus.subscribe(Slept, lambda _: calls.append("slept"))
     bus.publish(Rang(2))
-    assert heard == ["first 2", "second 2"]
+    assert calls == ["first 2", "second 2"]
 
 
 def test_an_event_without_subscribers_does_nothing() -> None:

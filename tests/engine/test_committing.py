@@ -199,8 +199,8 @@ async def test_callers_waiting_for_space_receive_an_error_when_the_flusher_is_ca
         await asyncio.sleep(0)
     assert group._flusher is not None
     group._flusher.cancel()
-    told = await asyncio.gather(*callers, return_exceptions=True)
-    assert all(isinstance(answer, asyncio.CancelledError | StoreUnavailable) for answer in told)
+    results = await asyncio.gather(*callers, return_exceptions=True)
+    assert all(isinstance(answer, asyncio.CancelledError | StoreUnavailable) for answer in results)
 
 
 class Noting(SlowStore):

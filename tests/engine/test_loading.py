@@ -36,14 +36,14 @@ def key(number: int) -> Key:
 
 @pytest.fixture
 async def store() -> Asked:
-    asked = Asked()
+    counting_store = Asked()
     state = str(PARCEL.initial)
     changes = [
         Change(kind=PARCEL.name, id=key(number).id, expected=0, state=state, body=b"{}")
         for number in range(10)
     ]
-    await asked.commit([Commit(changes=(change,)) for change in changes])
-    return asked
+    await counting_store.commit([Commit(changes=(change,)) for change in changes])
+    return counting_store
 
 
 async def test_callers_of_one_moment_are_one_question_and_each_has_its_own_answer(store: Asked) -> None:
@@ -70,8 +70,8 @@ async def test_an_unavailable_store_fails_all_waiting_loads_and_the_next_one_is_
     store: Asked,
 ) -> None:
     loads, store.away = GroupLoad(lambda: store), True
-    told = await asyncio.gather(*(loads.load([key(n)]) for n in range(3)), return_exceptions=True)
-    assert [type(each) for each in told] == [StoreUnavailable] * 3
+    errors = await asyncio.gather(*(loads.load([key(n)]) for n in range(3)), return_exceptions=True)
+    assert [type(each) for each in errors] == [StoreUnavailable] * 3
     store.away = False
     assert (await loads.load([key(1)]))[0] is not None
 

@@ -41,14 +41,14 @@ async def run(post: MemoryStore, handler: Handler) -> int:
 
 async def test_a_message_is_delivered_with_its_payload_and_only_once(post: MemoryStore) -> None:
     await write(post)
-    heard: list[bytes] = []
+    payloads: list[bytes] = []
 
     async def ring(payload: bytes) -> None:
-        heard.append(payload)
+        payloads.append(payload)
 
     assert await run(post, ring) == 1
     assert await run(post, ring) == 0
-    assert heard == [b'{"ring": 3}']
+    assert payloads == [b'{"ring": 3}']
     assert (await message(post)).state == "sent"
 
 
@@ -91,13 +91,13 @@ async def test_a_message_whose_delivery_was_interrupted_is_delivered_again_after
     assert await recover(post) == 0
     clock.jump(POSTAGE.delivery_s)
     assert await recover(post) == 1
-    heard: list[bytes] = []
+    payloads: list[bytes] = []
 
     async def ring(payload: bytes) -> None:
-        heard.append(payload)
+        payloads.append(payload)
 
     assert await run(post, ring) == 1
-    assert len(heard) == 1
+    assert len(payloads) == 1
     assert (await message(post)).state == "sent"
 
 

@@ -175,8 +175,8 @@ def test_a_file_that_was_not_begun_as_a_store_serves_django_and_is_refused_for_j
 
 
 def test_tests_of_the_project_submit_jobs_to_a_database_in_a_file(project: Path) -> None:
-    told = manage(project, "test", code=1)
-    assert "which no worker could open: it is in memory" in told
+    stderr = manage(project, "test", code=1)
+    assert "which no worker could open: it is in memory" in stderr
     with (project / "site_settings.py").open("a") as file:
         file.write("DATABASES['default']['TEST'] = {'NAME': 'test.sqlite3'}\n")
     manage(project, "test")
@@ -195,9 +195,9 @@ def test_invalid_django_settings_print_a_clear_error_without_a_traceback(
 ) -> None:
     with (project / "site_settings.py").open("a") as file:
         file.write(f"INTERLOCK = {said!r}\n")
-    told = manage(project, "interlock", "job", "list", code=2)
-    assert sentence in told
-    assert "Traceback" not in told
+    stderr = manage(project, "interlock", "job", "list", code=2)
+    assert sentence in stderr
+    assert "Traceback" not in stderr
 
 
 @pytest.mark.parametrize(

@@ -119,8 +119,8 @@ def run(folder: Path, *words: str) -> str:
 
 def test_sentry_gets_the_error_of_each_attempt_with_its_job(tmp_path: Path) -> None:
     written(tmp_path, "program.py", "import sentry_sdk", SENTRY)
-    job_id, told = json.loads(run(tmp_path, "program.py"))
-    assert [(task.rpartition(".")[2], job, error) for task, job, error in told] == [
+    job_id, events = json.loads(run(tmp_path, "program.py"))
+    assert [(task.rpartition(".")[2], job, error) for task, job, error in events] == [
         ("pay", {"id": job_id, "attempt": attempt}, "no money for order 17") for attempt in (1, 2)
     ]
 

@@ -204,9 +204,9 @@ class Worker:
         async for line in await self._process.reader(self._process.stderr):
             self.words.append(line.decode(errors="replace").rstrip())
             with contextlib.suppress(msgspec.DecodeError):
-                said = msgspec.json.decode(line)
-                if isinstance(said, dict) and "message" in said:
-                    self.log.append(said)
+                entry = msgspec.json.decode(line)
+                if isinstance(entry, dict) and "message" in entry:
+                    self.log.append(entry)
             self._crew.stir()
         await self._process.ended()
         self._crew.stir()
@@ -429,13 +429,13 @@ def briefly(view: JobView) -> str:
 def _essence(line: str) -> str:
     """A line of a log without what each of them says."""
     try:
-        said = msgspec.json.decode(line, type=dict[str, Any])
+        entry = msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.DecodeError:
         return line
-    time, message = str(said.pop("timestamp", ""))[11:23], said.pop("message", "")
+    time, message = str(entry.pop("timestamp", ""))[11:23], entry.pop("message", "")
     for name in ("level", "logger", "worker_id"):
-        said.pop(name, None)
-    return f"{time} {message} " + " ".join(f"{name}={value}" for name, value in said.items())
+        entry.pop(name, None)
+    return f"{time} {message} " + " ".join(f"{name}={value}" for name, value in entry.items())
 
 
 def alive(pid: int) -> bool:

@@ -35,8 +35,8 @@ async def test_a_handler_that_cooperates_with_a_cancel_stops_without_being_force
     await crew.noted("polite began")
     await crew.noted("polite_thread began")
     for handle in made:
-        asked = await handle.cancel(reason="nobody needs it")
-        assert asked.state == "RUNNING", "it is asked first"
+        response = await handle.cancel(reason="nobody needs it")
+        assert response.state == "RUNNING", "it is asked first"
         view = await crew.ended(handle.id)
         assert view.state == "CANCELED"
         (attempt,) = view.attempts

@@ -130,12 +130,12 @@ async def test_a_simulation_sends_heartbeats_during_one_long_step(crew: Crew) ->
     await ready(crew)
     await crew.il.simulations.start(courses.counting, run_id="flu", seed=3, hold_at=2)
     await crew.noted("held flu")
-    heard: set[object] = set()
+    heartbeats: set[object] = set()
 
     def heard_often(view: SimulationView) -> bool:
         assert view.status == "running"
-        heard.add(view.last_heartbeat)
-        return len(heard) >= BEATS
+        heartbeats.add(view.last_heartbeat)
+        return len(heartbeats) >= BEATS
 
     view = await sees(crew, "flu", heard_often, "it was heard again and again")
     assert view.current_step == 1, "all of it within one step"

@@ -99,9 +99,9 @@ async def test_cancelling_a_job_stops_its_handler_and_journals_the_actor_and_the
     made = await client.submit(errands.polite)
     await crew.noted("polite began 1")
 
-    asked = await made.cancel(reason="nobody needs it")
+    response = await made.cancel(reason="nobody needs it")
 
-    assert asked.state == "RUNNING", "it is asked first"
+    assert response.state == "RUNNING", "it is asked first"
     view = await client.wait(made.id, timeout_s=PROGRAM_S)
     (attempt,) = view.attempts
     assert (view.state, attempt.state, attempt.forced) == ("CANCELED", "CANCELED", False)

@@ -104,8 +104,8 @@ async def test_real_workers_are_previewed_held_and_ended_by_a_filter_through_a_s
     ended = await person.says("worker", "drain", "label:gpu", "--reason", "new code", "--yes")
     assert ended.count("new code") == 2
     assert [await worker.gone() for worker in workers] == [0, 0]
-    told = await person.says("worker", "list", "label:gpu", "--all", "--json")
-    assert {(view["state"], view["draining"]) for view in json.loads(told)} == {("COMPLETED", True)}
+    output = await person.says("worker", "list", "label:gpu", "--all", "--json")
+    assert {(view["state"], view["draining"]) for view in json.loads(output)} == {("COMPLETED", True)}
     assert "In COMPLETED the worker accepts: terminate" in await person.says(
         "worker", "pause", "anna", code=2
     )
@@ -122,8 +122,8 @@ async def _preview(person: Person) -> str:
 async def test_errors_of_a_server_are_printed_with_their_reason_and_exit_code_2(
     served: Served, person: Person
 ) -> None:
-    told = await person.says("job", "show", "j_0123456789ab", code=2)
-    assert told.startswith("Error: There is no job j_0123456789ab.")
+    stderr = await person.says("job", "show", "j_0123456789ab", code=2)
+    assert stderr.startswith("Error: There is no job j_0123456789ab.")
     assert "did you mean" in (await person.says("job", "list", "state:fialed", code=2)).lower()
     runner = Person(served.server.url, served.tokens["runners"])
     assert "needs viewer" in await runner.says("job", "list", code=2)
@@ -132,8 +132,8 @@ async def test_errors_of_a_server_are_printed_with_their_reason_and_exit_code_2(
 
 
 async def test_a_command_that_needs_the_database_refuses_the_url_of_a_server() -> None:
-    told = await Person(NOWHERE, "").tells("db", "status", "--store", NOWHERE, code=2)
-    assert "is a server, and this command needs the database itself" in told
+    stderr = await Person(NOWHERE, "").tells("db", "status", "--store", NOWHERE, code=2)
+    assert "is a server, and this command needs the database itself" in stderr
 
 
 async def test_tokens_are_managed_through_a_server_as_in_its_database(served: Served) -> None:
@@ -157,11 +157,11 @@ async def test_tokens_are_managed_through_a_server_as_in_its_database(served: Se
 
 
 async def test_a_server_that_is_not_there_is_reported_in_a_sentence() -> None:
-    told = await Person(NOWHERE, "il_somebody").says("job", "list", code=2)
-    assert told.startswith(
+    stderr = await Person(NOWHERE, "il_somebody").says("job", "list", code=2)
+    assert stderr.startswith(
         f"Error: Cannot connect to the server at {NOWHERE}: Connection refused. Nothing was done."
     )
-    assert "Traceback" not in told
+    assert "Traceback" not in stderr
 
 
 async def test_a_worker_without_a_token_prints_the_error_and_exits_with_code_2(served: Served) -> None:

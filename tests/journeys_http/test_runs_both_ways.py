@@ -87,14 +87,14 @@ async def test_the_synchronous_face_does_the_same(crew: Crew, tmp_path: Path) ->
 async def test_a_change_from_a_fork_is_approved_or_declined(crew: Crew, client: Interlock) -> None:
     plan = Plan(jobs=(PlannedJob(name="a", task="interlock.shell"),))
     fork = Source(repository="acme/shop", ref="refs/pull/7/head", sha="5f" * 20, from_fork=True)
-    for said, outcome in (("decline", "CANCELED"), ("approve", None)):
-        run = await client.runs.submit(plan, source=fork, workflow=said)
+    for decision, outcome in (("decline", "CANCELED"), ("approve", None)):
+        run = await client.runs.submit(plan, source=fork, workflow=decision)
 
         async def waits(run: RunHandle = run) -> bool:
             return (await run.view()).state == "AWAITING_APPROVAL"
 
         await until(waits, "the run waits for an approval")
-        doing = client.runs.approve if said == "approve" else client.runs.decline
+        doing = client.runs.approve if decision == "approve" else client.runs.decline
         view = await doing(run.id)
         assert view.outcome == outcome
-        assert bool(view.approvals) is (said == "approve")
+        assert bool(view.approvals) is (decision == "approve")

@@ -99,8 +99,8 @@ async def stolen(served: Served, token_file: str = "") -> str:
     job = await served.ended(await served.il.here.jobs.submit(spec))
     assert job.state == "COMPLETED", f"{job.failure}"
     lines = [line async for chunk in served.il.here.jobs.logs(job.id) for line in chunk.lines]
-    told = "\n".join(line.text for line in lines if line.level == "stdout")
-    found = told.translate(str.maketrans(TURNED, PLAIN))
+    output = "\n".join(line.text for line in lines if line.level == "stdout")
+    found = output.translate(str.maketrans(TURNED, PLAIN))
     assert "user: " in found, "the thief has looked everywhere"
     return found
 

@@ -151,7 +151,7 @@ def _workload_bench() -> Bench:
 def _simulation_bench() -> Bench:
     fresh = simulation.SimulationData(created_at=AT)
     running = msgspec.structs.replace(fresh, worker_id="mine", started_at=AT, last_heartbeat=AT)
-    asked = msgspec.structs.replace(running, pause_requested=True)
+    pausing = msgspec.structs.replace(running, pause_requested=True)
     written: dict[str, tuple[Event, ...]] = {
         event.name: tuple(event(at=AT, worker_id=who) for who in ("mine", "other"))
         for event in (simulation.Start, simulation.Resume)
@@ -160,7 +160,7 @@ def _simulation_bench() -> Bench:
         written[event.name] = tuple(event(at=AT, worker_id=who, step=3) for who in ("mine", "other"))
     written["fail"] = tuple(simulation.Fail(at=AT, worker_id=who, error="boom") for who in ("mine", "other"))
     written["heartbeat_lost"] = tuple(simulation.HeartbeatLost(at=when) for when in (AT, MINUTE))
-    return Bench(simulation.SIMULATION, (fresh, running, asked), written)
+    return Bench(simulation.SIMULATION, (fresh, running, pausing), written)
 
 
 def _schedule_bench() -> Bench:

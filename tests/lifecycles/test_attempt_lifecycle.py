@@ -108,9 +108,9 @@ def test_a_cancel_moves_an_attempt_to_cancel_requested_and_arms_the_cancel_deadl
     state: AttemptState, follow: Follow
 ) -> None:
     """S2-32, R23"""
-    asked = follow(ATTEMPT, state, Attempt(), cancel)
-    assert (asked.state, asked.data.cancel_requested) == (CANCEL_REQUESTED, True)
-    assert [deadline.setting for deadline in asked.steps[-1].arms] == ["cancel_deadline_s"]
+    canceling = follow(ATTEMPT, state, Attempt(), cancel)
+    assert (canceling.state, canceling.data.cancel_requested) == (CANCEL_REQUESTED, True)
+    assert [deadline.setting for deadline in canceling.steps[-1].arms] == ["cancel_deadline_s"]
 
 
 @pytest.mark.parametrize("state", UNLEASED)
@@ -173,8 +173,8 @@ def test_a_timeout_under_cancel_leaves_the_end_to_the_cancel(refusal: Refuse) ->
 
 @pytest.mark.parametrize("state", [*UNLEASED, LEASED])
 def test_an_unacknowledged_attempt_accepts_no_report(state: AttemptState, refusal: Refuse) -> None:
-    for said in (heartbeat, upload, Completed(succeeded=True)):
-        assert refusal(ATTEMPT, state, Attempt(), said).kind is Refusal.NOT_ALLOWED
+    for report in (heartbeat, upload, Completed(succeeded=True)):
+        assert refusal(ATTEMPT, state, Attempt(), report).kind is Refusal.NOT_ALLOWED
 
 
 def test_only_a_queued_attempt_can_be_granted(refusal: Refuse) -> None:

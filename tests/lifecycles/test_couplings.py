@@ -188,8 +188,8 @@ def test_the_jobs_of_a_run_that_failed_or_timed_out_are_cancelled(
 
 def test_a_cancel_request_for_a_job_aborts_the_workload_that_the_job_drives() -> None:
     """R22: whatever is still active is cancelled, load included; the jobs of its run are what drives it."""
-    asked = step("lease", "ACTIVE", "request_cancel", "ACTIVE")
-    assert consequences(asked, Circumstances()) == ["workload.ABORT_RECEIVED"]
+    cause = step("lease", "ACTIVE", "request_cancel", "ACTIVE")
+    assert consequences(cause, Circumstances()) == ["workload.ABORT_RECEIVED"]
 
 
 def test_a_plan_that_requires_nothing_succeeds_at_once() -> None:

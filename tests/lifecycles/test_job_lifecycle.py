@@ -81,16 +81,16 @@ def test_a_running_job_is_canceled_only_after_its_active_attempts_have_stopped(
     stop: type[Cancel | Timeout], follow: Follow
 ) -> None:
     """S0-19, S2-32"""
-    asked = follow(JOB, RUNNING, STARTED, stop(at=LATER, still_active=2, reason="because"))
-    assert (asked.state, asked.data.completed_at) == (RUNNING, None)
-    done = follow(JOB, RUNNING, asked.data, Cancel(at=LAST))
+    stopping = follow(JOB, RUNNING, STARTED, stop(at=LATER, still_active=2, reason="because"))
+    assert (stopping.state, stopping.data.completed_at) == (RUNNING, None)
+    done = follow(JOB, RUNNING, stopping.data, Cancel(at=LAST))
     assert (done.state, done.data.completed_at, done.data.stop_reason) == (CANCELED, LAST, "because")
 
 
 def test_a_job_that_timed_out_is_canceled_with_that_reason(follow: Follow) -> None:
     """R6: the first reason stays, however it is finalized."""
-    asked = follow(JOB, RUNNING, STARTED, Timeout(at=LATER, still_active=1, reason="timeout"))
-    assert follow(JOB, RUNNING, asked.data, Cancel(at=LAST)).data.stop_reason == "timeout"
+    stopping = follow(JOB, RUNNING, STARTED, Timeout(at=LATER, still_active=1, reason="timeout"))
+    assert follow(JOB, RUNNING, stopping.data, Cancel(at=LAST)).data.stop_reason == "timeout"
 
 
 def test_a_timeout_sets_the_stop_reason_timeout_by_default(follow: Follow) -> None:

@@ -120,8 +120,8 @@ def test_an_unacknowledged_lease_refuses_heartbeats_completions_and_cancel_ackno
     said: str, refusal: Refuse
 ) -> None:
     """S2-31: Complete and CancelAck only under an ACTIVE lease; a heartbeat extends no window."""
-    asked = msgspec.structs.replace(GRANT, cancel_requested=True)
-    refused = refusal(LEASE, GRANTED, asked, messages()[said])
+    canceling = msgspec.structs.replace(GRANT, cancel_requested=True)
+    refused = refusal(LEASE, GRANTED, canceling, messages()[said])
     assert refused.kind is Refusal.NOT_ALLOWED
     assert "acknowledge it first" in refused.why
 
@@ -145,15 +145,15 @@ def test_a_cancel_is_acknowledged_only_after_it_was_requested(follow: Follow, re
     """S2-30, S2-32: first the request, then the word that it has stopped."""
     refused = refusal(LEASE, ACTIVE, HELD, messages()["cancel_ack"])
     assert refused.guards == ("cancel_was_requested",)
-    asked = follow(LEASE, ACTIVE, HELD, request_cancel)
-    assert (asked.state, asked.data.cancel_requested) == (ACTIVE, True)
-    assert follow(LEASE, ACTIVE, asked.data, messages()["cancel_ack"]).state is CANCELED
+    canceling = follow(LEASE, ACTIVE, HELD, request_cancel)
+    assert (canceling.state, canceling.data.cancel_requested) == (ACTIVE, True)
+    assert follow(LEASE, ACTIVE, canceling.data, messages()["cancel_ack"]).state is CANCELED
 
 
 def test_a_request_to_cancel_moves_no_deadline(follow: Follow) -> None:
-    asked = follow(LEASE, ACTIVE, HELD, request_cancel)
-    assert asked.data.expires_at == HELD.expires_at
-    assert asked.steps[0].arms == ()
+    canceling = follow(LEASE, ACTIVE, HELD, request_cancel)
+    assert canceling.data.expires_at == HELD.expires_at
+    assert canceling.steps[0].arms == ()
 
 
 def test_a_completion_is_still_taken_while_a_cancel_is_requested(follow: Follow) -> None:

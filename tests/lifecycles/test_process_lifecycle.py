@@ -172,8 +172,8 @@ def test_a_shutdown_has_a_soft_deadline_before_the_hard_one(follow: Follow) -> N
     armed = {deadline.event: deadline.seconds for deadline in leaving.steps[0].arms}
     assert set(armed) == {soft_deadline, shutdown_deadline}
     assert armed[soft_deadline] < armed[shutdown_deadline]
-    told = follow(PROCESS, SHUTTING_DOWN, leaving.data, soft_deadline)
-    assert (told.state, told.steps[0].arms) == (SHUTTING_DOWN, ()), "the hard deadline is not moved"
+    warned = follow(PROCESS, SHUTTING_DOWN, leaving.data, soft_deadline)
+    assert (warned.state, warned.steps[0].arms) == (SHUTTING_DOWN, ()), "the hard deadline is not moved"
 
 
 @pytest.mark.parametrize("state", [RECOVERING, RUNNING])

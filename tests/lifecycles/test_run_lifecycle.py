@@ -109,9 +109,9 @@ def test_a_cancel_is_only_final_when_everything_stopped_or_had_long_enough(
     """S2-11, S2-14"""
     refusal(RUN, state, Run(), all_stopped)
     refusal(RUN, state, Run(), force_cancel)
-    asked = follow(RUN, state, Run(), cancel)
-    assert (asked.state, asked.data.outcome) == (CANCEL_REQUESTED, None)
-    assert [d.setting for d in asked.steps[0].arms] == ["cancel_deadline_s"]
+    canceling = follow(RUN, state, Run(), cancel)
+    assert (canceling.state, canceling.data.outcome) == (CANCEL_REQUESTED, None)
+    assert [d.setting for d in canceling.steps[0].arms] == ["cancel_deadline_s"]
 
 
 @pytest.mark.parametrize("fact", [required_jobs_succeeded, required_job_failed, begin, time_out])

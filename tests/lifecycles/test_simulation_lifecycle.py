@@ -105,17 +105,21 @@ def test_an_idle_simulation_is_cancelled_at_once(state: SimulationState, follow:
 
 def test_a_cancel_while_running_is_honoured_at_the_next_step(follow: Follow) -> None:
     """R45: running, paused, cancelled."""
-    asked = follow(SIMULATION, RUNNING, RUNS, Cancel(at=after(1)))
-    assert (asked.state, asked.data.cancel_requested, asked.data.completed_at) == (RUNNING, True, None)
-    stopped = follow(SIMULATION, RUNNING, asked.data, Pause(at=after(2), worker_id="mine", step=3))
+    cancelling = follow(SIMULATION, RUNNING, RUNS, Cancel(at=after(1)))
+    assert (cancelling.state, cancelling.data.cancel_requested, cancelling.data.completed_at) == (
+        RUNNING,
+        True,
+        None,
+    )
+    stopped = follow(SIMULATION, RUNNING, cancelling.data, Pause(at=after(2), worker_id="mine", step=3))
     assert stopped.state is PAUSED
     assert follow(SIMULATION, PAUSED, stopped.data, Cancel(at=after(2))).state is CANCELLED
 
 
 def test_a_cancel_of_a_dead_worker_leaves_it_interrupted(follow: Follow) -> None:
     """R45"""
-    asked = follow(SIMULATION, RUNNING, RUNS, Cancel(at=after(1)))
-    assert follow(SIMULATION, RUNNING, asked.data, HeartbeatLost(at=after(60))).state is INTERRUPTED
+    cancelling = follow(SIMULATION, RUNNING, RUNS, Cancel(at=after(1)))
+    assert follow(SIMULATION, RUNNING, cancelling.data, HeartbeatLost(at=after(60))).state is INTERRUPTED
 
 
 def test_the_sweep_interrupts_after_sixty_seconds_of_silence_and_not_before(
@@ -154,8 +158,8 @@ def test_a_heartbeat_records_the_current_step_and_keeps_the_state(follow: Follow
 )
 def test_only_its_own_worker_may_report(said: Any, refusal: Refuse) -> None:
     """R47"""
-    asked = msgspec.structs.replace(RUNS, pause_requested=True)
-    assert refusal(SIMULATION, RUNNING, asked, said).guards == ("from_its_worker",)
+    pausing = msgspec.structs.replace(RUNS, pause_requested=True)
+    assert refusal(SIMULATION, RUNNING, pausing, said).guards == ("from_its_worker",)
 
 
 @pytest.mark.parametrize("state", [state for state in SimulationState if state is not RUNNING])
@@ -180,8 +184,8 @@ def test_a_pause_is_only_requested_and_its_worker_makes_the_transition(
     """S4-9, R48"""
     refused = refusal(SIMULATION, RUNNING, RUNS, Pause(at=after(2), worker_id="mine", step=3))
     assert refused.guards == ("asked_for",)
-    asked = follow(SIMULATION, RUNNING, RUNS, RequestPause(at=after(1)))
-    assert (asked.state, asked.data.pause_requested) == (RUNNING, True)
+    pausing = follow(SIMULATION, RUNNING, RUNS, RequestPause(at=after(1)))
+    assert (pausing.state, pausing.data.pause_requested) == (RUNNING, True)
 
 
 @pytest.mark.parametrize(
@@ -201,8 +205,8 @@ def test_any_transition_answers_a_request_to_pause(
     state: SimulationState, event: Any, follow: Follow
 ) -> None:
     """R48"""
-    asked = msgspec.structs.replace(RUNS, pause_requested=True)
-    assert not follow(SIMULATION, state, asked, event).data.pause_requested
+    pausing = msgspec.structs.replace(RUNS, pause_requested=True)
+    assert not follow(SIMULATION, state, pausing, event).data.pause_requested
 
 
 @pytest.mark.parametrize("state", [PAUSED, INTERRUPTED])

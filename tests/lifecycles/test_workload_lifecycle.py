@@ -117,10 +117,10 @@ def test_an_abort_of_a_running_workload_escalates_from_cancel_to_forced_cancel_t
     abort: Any, follow: Follow
 ) -> None:
     """S3-5, R38"""
-    asked = follow(WORKLOAD, RUNNING, ALIVE, abort(workload_id="new"))
-    assert (asked.state, asked.effects) == (ABORTING, (CancelWorkload("new"),))
-    assert {(d.event, d.seconds) for d in asked.steps[0].arms} == {(Timeout5s, 5), (Timeout15s, 15)}
-    warned = follow(WORKLOAD, ABORTING, asked.data, Timeout5s(workload_id="new"))
+    aborting = follow(WORKLOAD, RUNNING, ALIVE, abort(workload_id="new"))
+    assert (aborting.state, aborting.effects) == (ABORTING, (CancelWorkload("new"),))
+    assert {(d.event, d.seconds) for d in aborting.steps[0].arms} == {(Timeout5s, 5), (Timeout15s, 15)}
+    warned = follow(WORKLOAD, ABORTING, aborting.data, Timeout5s(workload_id="new"))
     assert (warned.state, warned.effects) == (ABORTING, (CancelWorkload("new", forced=True),))
     assert warned.steps[0].arms == (), "the fifteen seconds count from the abort"
     killed = follow(WORKLOAD, ABORTING, warned.data, Timeout15s(workload_id="new"))
@@ -204,13 +204,13 @@ def test_a_workload_sends_exactly_one_final_status_whatever_events_arrive_late(
         if not isinstance(occurrence, RpcReceived)
     ]
     state: Any = READY
-    data, said = NEW, []
+    data, statuses = NEW, []
     for event in (*events, *late, *late):
         answer = WORKLOAD.decide(state, data, event)
         if isinstance(answer, Moved):
             state, data = answer.state, answer.data
-            said += [e.status for e in answer.effects if isinstance(e, SendStatus) and e.completed]
-    assert (state, said, data.final) == (IDLE, [final], final)
+            statuses += [e.status for e in answer.effects if isinstance(e, SendStatus) and e.completed]
+    assert (state, statuses, data.final) == (IDLE, [final], final)
 
 
 def _fields(occurrence: Any) -> dict[str, Any]:

@@ -168,9 +168,9 @@ ROUTES: dict[Any, CouplingRoute] = {
 MADE: dict[type[Event], MakeEvent] = {Fill: lambda kitchen, _: Fill(at=kitchen.now)}
 
 
-def wired(routes: dict[Any, CouplingRoute] | None = None, **said: Any) -> Wiring:
-    said = {"events": EventRules(made=MADE), "durations": ("flow_s",), **said}
-    return Wiring((TAP, CUP), COUPLINGS, ROUTES if routes is None else routes, **said)
+def wired(routes: dict[Any, CouplingRoute] | None = None, **options: Any) -> Wiring:
+    options = {"events": EventRules(made=MADE), "durations": ("flow_s",), **options}
+    return Wiring((TAP, CUP), COUPLINGS, ROUTES if routes is None else routes, **options)
 
 
 Kitchen.wiring = wired(events=EventRules(made=MADE, quiet=(drip,)), notes={CUP: (Cup.FULL,)})

@@ -190,16 +190,16 @@ def test_better_sentences_are_no_difference() -> None:
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_compare_reports_the_changes_when(what: str) -> None:
-    new, said = CHANGES[what]
+    new, expected = CHANGES[what]
     difference = compare(OLD, new)
-    assert sorted(difference.changes) == sorted(said)
+    assert sorted(difference.changes) == sorted(expected)
     assert difference.old != difference.new
 
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_compare_reports_as_many_changes_in_reverse_when(what: str) -> None:
-    new, said = CHANGES[what]
-    assert len(compare(new, OLD).changes) == len(said)
+    new, expected = CHANGES[what]
+    assert len(compare(new, OLD).changes) == len(expected)
 
 
 def test_an_event_that_carries_something_else_is_a_difference() -> None:

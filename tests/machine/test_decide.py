@@ -262,16 +262,16 @@ def test_rows_are_tried_in_the_order_in_which_they_are_written() -> None:
         AJAR = "ajar"
         OPEN = "open"
 
-    asked: list[str] = []
+    calls: list[str] = []
 
     def is_unlocked(_: object, __: Event) -> bool:
         """The key was turned."""
-        asked.append("is_unlocked")
+        calls.append("is_unlocked")
         return True
 
     def is_light(_: object, __: Event) -> bool:
         """A child can push it."""
-        asked.append("is_light")
+        calls.append("is_light")
         return True
 
     push = command("push", "Somebody leans on it.", by="anyone")
@@ -295,7 +295,7 @@ def test_rows_are_tried_in_the_order_in_which_they_are_written() -> None:
     first, second = door(to_ajar, to_open), door(to_open, to_ajar)
     assert getattr(first.decide(Door.SHUT, None, push), "state", None) is Door.AJAR
     assert getattr(second.decide(Door.SHUT, None, push), "state", None) is Door.OPEN
-    assert asked == ["is_unlocked", "is_light"], "a guard after the row that was taken is not asked"
+    assert calls == ["is_unlocked", "is_light"], "a guard after the row that was taken is not asked"
 
 
 def test_a_row_that_stays_changes_data_and_is_no_transition() -> None:

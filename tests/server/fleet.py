@@ -53,10 +53,10 @@ class Fleet:
                 await self._work(name, grant)
 
     async def _work(self, name: str, grant: dict[str, Any]) -> None:
-        said = {"token": grant["token"], "runner_id": name}
-        await self._say("heartbeat", {**said, "sequence": 1, "progress": {"done": 1, "total": 2}})
+        message = {"token": grant["token"], "runner_id": name}
+        await self._say("heartbeat", {**message, "sequence": 1, "progress": {"done": 1, "total": 2}})
         outcome = {"outcome": "succeeded", "result": name}
-        if await self._say("complete", {**said, "sequence": 2, "outcome": outcome}):
+        if await self._say("complete", {**message, "sequence": 2, "outcome": outcome}):
             self.done[grant["job_id"]] += 1
             async with self._progress:
                 self._progress.notify_all()

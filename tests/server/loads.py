@@ -33,11 +33,11 @@ async def driving(client: httpx2.AsyncClient) -> tuple[Runner, dict[str, Any]]:
 def facts(runner: Runner, grant: dict[str, Any], *happened: str, job_id: str = "") -> dict[str, Any]:
     job = job_id or grant["job_id"]
     mine = grant["job_id"]
-    said = [
+    entries = [
         {"workload_id": f"{mine}_1_{n}", "job_id": job, "happened": each, "agent": f"a{n}:1"}
         for n, each in enumerate(happened)
     ]
-    return {"token": grant["token"], "runner_id": runner.name, "facts": said}
+    return {"token": grant["token"], "runner_id": runner.name, "facts": entries}
 
 
 def said_of(second: int, rate: float, errors: int = 0) -> list[Any]:
@@ -104,7 +104,7 @@ async def started(client: httpx2.AsyncClient, name: str = "checkout") -> tuple[s
     assert grant["job_id"] == made.json()["id"]
     lines = [said_of(second, 100.0 + 10 * second) for second in range(1, 6)]
     assert (await runner.say("heartbeat", grant["token"], log=lines)).status_code == 200
-    told = facts(runner, grant, "running", "ready")
-    told["facts"][0] |= {"rate": 51.5, "offset_ms": 5_000.25, "uncertainty_ms": 0.5, "began_ms": 0.75}
-    assert (await client.post("/api/runner/workloads", json=told)).status_code == 200
+    body = facts(runner, grant, "running", "ready")
+    body["facts"][0] |= {"rate": 51.5, "offset_ms": 5_000.25, "uncertainty_ms": 0.5, "began_ms": 0.75}
+    assert (await client.post("/api/runner/workloads", json=body)).status_code == 200
     return grant["job_id"], runner, grant["token"]

@@ -162,9 +162,9 @@ def program(*arguments: str, folder: Path) -> Iterator[tuple[Program, str, str]]
     environment = {**os.environ, "INTERLOCK_URL": "", "NO_COLOR": "1"}
     with Program("server", "--port", "0", *arguments, folder=folder, environment=environment) as process:
         assert process.stdout is not None
-        said = ""
-        while "/docs" not in said and (line := process.stdout.readline()):
-            said += line
-        found = re.search(r"https?://\S+", said)
-        assert found, said + process.communicate()[1]
-        yield process, found[0], said
+        output = ""
+        while "/docs" not in output and (line := process.stdout.readline()):
+            output += line
+        found = re.search(r"https?://\S+", output)
+        assert found, output + process.communicate()[1]
+        yield process, found[0], output

@@ -101,11 +101,11 @@ async def test_no_token_and_no_authorization_is_ever_logged_or_answered(guarded:
     client = guarded.client(token)
     answers = [await client.get(path) for path in ("/api/jobs", "/nowhere", f"/api/jobs/{token}")]
     answers.append(await client.get("/api/jobs", params={"q": token}))
-    said = guarded.log.getvalue()
-    assert "ann" in said
-    assert secret.secret not in said
+    log_text = guarded.log.getvalue()
+    assert "ann" in log_text
+    assert secret.secret not in log_text
     assert not [answer.text for answer in answers if secret.secret in answer.text]
-    assert "uthorization" not in said
+    assert "uthorization" not in log_text
     listed = json.dumps([repr(view) for view in await guarded.parts.tokens.list()])
     assert secret.secret not in listed + repr(secret) + str(secret)
 

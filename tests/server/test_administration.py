@@ -25,26 +25,26 @@ async def test_a_server_reports_its_health_with_the_last_error_of_each_loop(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     await server.parts.runtime.figures.round()
-    told = (await client.get("/api/server")).json()
-    assert {"deadlines", "figures", "journal"} <= {loop["name"] for loop in told["loops"]}
-    assert all(loop["last_error"] == "" for loop in told["loops"])
-    assert told["started_at"] <= told["at"]
-    assert told["counted_until"] is not None
-    assert 0 < told["connections"] <= told["max_connections"]
-    assert told["memory_bytes"] is None or told["memory_bytes"] > 1_000_000
-    assert (told["waiting_runners"], told["streams"], told["tokens_required"]) == (0, 0, False)
+    health = (await client.get("/api/server")).json()
+    assert {"deadlines", "figures", "journal"} <= {loop["name"] for loop in health["loops"]}
+    assert all(loop["last_error"] == "" for loop in health["loops"])
+    assert health["started_at"] <= health["at"]
+    assert health["counted_until"] is not None
+    assert 0 < health["connections"] <= health["max_connections"]
+    assert health["memory_bytes"] is None or health["memory_bytes"] > 1_000_000
+    assert (health["waiting_runners"], health["streams"], health["tokens_required"]) == (0, 0, False)
 
 
 async def test_the_store_status_shows_size_record_counts_and_retention_and_is_cached(tmp_path: Path) -> None:
     async with running(f"sqlite:///{tmp_path}/jobs.db") as server:
         await server.submit()
         client = server.client()
-        told = (await client.get("/api/server/store")).json()
-        assert told["server"].startswith("SQLite ")
-        assert told["schema_version"] == told["wanted_version"]
-        assert told["size_bytes"] >= 4_096
-        assert told["records"]["job"] == {"PENDING": 1}
-        kept = {each["kind"]: each for each in told["retention"]}
+        status = (await client.get("/api/server/store")).json()
+        assert status["server"].startswith("SQLite ")
+        assert status["schema_version"] == status["wanted_version"]
+        assert status["size_bytes"] >= 4_096
+        assert status["records"]["job"] == {"PENDING": 1}
+        kept = {each["kind"]: each for each in status["retention"]}
         assert kept["job"]["seconds"] == 30 * 86_400
         assert kept["message"]["seconds"] == 7 * 86_400
         assert "COMPLETED" in kept["job"]["states"]
@@ -55,11 +55,13 @@ async def test_the_store_status_shows_size_record_counts_and_retention_and_is_ca
 
 
 async def test_the_retention_of_a_queue_is_described_beside_the_general_one() -> None:
-    said = RetentionSettings(completed="7d", queues={"mail": QueueRetention(completed="1d", failed="90d")})
-    settings = any_port(retention=said.over(ServerSettings().retention))
+    overrides = RetentionSettings(
+        completed="7d", queues={"mail": QueueRetention(completed="1d", failed="90d")}
+    )
+    settings = any_port(retention=overrides.over(ServerSettings().retention))
     async with running(settings=settings) as server:
-        told = (await server.client().get("/api/server/store")).json()
-        assert [each for each in told["retention"] if each["kind"] == "job" and each["queue"]] == [
+        status = (await server.client().get("/api/server/store")).json()
+        assert [each for each in status["retention"] if each["kind"] == "job" and each["queue"]] == [
             {"kind": "job", "queue": "mail", "seconds": 86_400.0, "states": ["COMPLETED"]},
             {"kind": "job", "queue": "mail", "seconds": 90 * 86_400.0, "states": ["FAILED"]},
         ]

@@ -41,12 +41,12 @@ async def test_failures_that_differ_only_in_numbers_and_ids_are_counted_as_the_s
     await fail(server, "timeout after 30 s at 0x7f3a of j_0123456789ab", task="shop.other")
     waits = await server.submit(queue="idle")
     last = await fail(server, "timeout after 5 s at 0x2 of j_bbbbbbbbbbbb")
-    told = await of(client, last)
-    assert (told["number"], told["looked_at"], told.get("more", False)) == (3, 5, False)
-    assert told["ids"][0] == last
-    assert told["ids"][-1] == first
+    summary = await of(client, last)
+    assert (summary["number"], summary["looked_at"], summary.get("more", False)) == (3, 5, False)
+    assert summary["ids"][0] == last
+    assert summary["ids"][-1] == first
     (one,) = (await client.get("/api/jobs", params={"q": f"id:{first}"})).json()["jobs"]
-    assert told["since"] == one["completed_at"]
+    assert summary["since"] == one["completed_at"]
     assert await of(client, waits) == {"number": 0, "looked_at": 0}
 
 
@@ -56,9 +56,9 @@ async def test_the_number_of_scanned_jobs_is_limited_and_the_response_reports_mo
     failed = [await fail(server, f"boom {number}") for number in range(5)]
     monkeypatch.setattr(jobs, "MOST", 3)
     monkeypatch.setattr(jobs, "PAGE", 2)
-    told = await of(client, failed[0])
-    assert (told["looked_at"], told["more"]) == (3, True)
-    assert told["number"] == 4  # the three, and the job itself, which is older
+    summary = await of(client, failed[0])
+    assert (summary["looked_at"], summary["more"]) == (3, True)
+    assert summary["number"] == 4  # the three, and the job itself, which is older
     monkeypatch.setattr(jobs, "MOST_BYTES", 1)
     assert (await of(client, failed[-1]))["looked_at"] == 2
 
@@ -68,7 +68,7 @@ async def test_a_confined_token_counts_in_its_own_queues_only() -> None:
         mine = await fail(server, "boom 1", queue="mine")
         await fail(server, "boom 2", queue="theirs")
         confined = server.client(await server.token(Role.VIEWER, "ada", queues=("mine",)))
-        told = await of(confined, mine)
-        assert (told["number"], told["looked_at"], told["ids"]) == (1, 1, [mine])
+        summary = await of(confined, mine)
+        assert (summary["number"], summary["looked_at"], summary["ids"]) == (1, 1, [mine])
         everywhere = server.client(await server.token(Role.VIEWER, "bob"))
         assert (await of(everywhere, mine))["number"] == 2

@@ -115,11 +115,11 @@ async def test_an_action_by_a_filter_is_previewed_and_then_done(
 ) -> None:
     ids = [await server.submit(queue="mail") for _ in range(3)]
     other = await server.submit(queue="default")
-    asked = {"filter": "queue:mail", "action": "cancel", "dry_run": True, "limit": 2}
-    preview = (await client.post("/api/jobs/actions", json=asked)).json()
+    request = {"filter": "queue:mail", "action": "cancel", "dry_run": True, "limit": 2}
+    preview = (await client.post("/api/jobs/actions", json=request)).json()
     assert (len(preview["done"]), preview["more"], preview["dry_run"]) == (2, True, True)
     assert {view.state for view in await server.parts.runtime.jobs.get_many(ids) if view} == {"PENDING"}
-    done = (await client.post("/api/jobs/actions", json={**asked, "dry_run": False, "limit": 10})).json()
+    done = (await client.post("/api/jobs/actions", json={**request, "dry_run": False, "limit": 10})).json()
     assert {each["id"]: each["state"] for each in done["done"]} == dict.fromkeys(ids, "CANCELED")
     assert "more" not in done
     assert (await client.get(f"/api/jobs/{other}")).json()["state"] == "PENDING"

@@ -194,8 +194,8 @@ async def test_the_secret_of_a_private_repository_fetches_it_and_is_given_to_no_
         )
         async with running(settings=known) as one:
             source = {"repository": "shop/web", "sha": sha, "event": "push", "ref": "refs/heads/main"}
-            asked = {"planner": "workflow", "source": source, "inputs": {"how": how} if how else {}}
-            run_id = (await one.client().post("/api/runs", json=asked)).json()["id"]
+            request = {"planner": "workflow", "source": source, "inputs": {"how": how} if how else {}}
+            run_id = (await one.client().post("/api/runs", json=request)).json()["id"]
             view = await until(one.client(), run_id, "QUEUED", "REPORTED")
             claimed = await one.parts.runtime.orchestrator.claim(ClaimRequest(runner_id="r"))
     if how:

@@ -95,13 +95,13 @@ async def test_a_lease_leases_nothing_and_ends_nothing(
     server: Running, grant: Grant, job: httpx2.AsyncClient
 ) -> None:
     await server.submit("shop.deploy", queue="ci")
-    asked = await job.post("/api/runner/lease", json={"runner_id": "evil", "queues": ["ci"], "limit": 1})
-    assert asked.status_code == 403
-    assert asked.json()["code"] == "not_allowed"
-    assert "access token" in asked.json()["todo"]
-    said = {"token": grant.token, "runner_id": "box-1", "sequence": 1}
+    response = await job.post("/api/runner/lease", json={"runner_id": "evil", "queues": ["ci"], "limit": 1})
+    assert response.status_code == 403
+    assert response.json()["code"] == "not_allowed"
+    assert "access token" in response.json()["todo"]
+    body = {"token": grant.token, "runner_id": "box-1", "sequence": 1}
     for message in ("ack", "heartbeat", "complete", "release", "cancel-ack", "messages"):
-        refused = await job.post(f"/api/runner/{message}", json=said)
+        refused = await job.post(f"/api/runner/{message}", json=body)
         assert refused.status_code == 403, message
     assert (await server.parts.runtime.jobs.get(grant.job_id)).state == "RUNNING"
 

@@ -165,15 +165,15 @@ async def test_no_route_shows_a_confined_token_anything_of_another_queue(
 ) -> None:
     town = await Town(guarded).build()
     client = guarded.client(await guarded.token(role, "confined", queues=(MINE,)))
-    told: list[str] = []
+    leaks: list[str] = []
     seen = 0
     for route in GETS:
         for path, query in town.asked(route):
             answer = await client.get(path, params=query, headers=town.headers)
             seen += answer.status_code == 200
-            asked = {*path.split("/"), *query.values(), *(part.split(".")[0] for part in path.split("/"))}
-            told += [f"{route.method} {path} {query}: {what}" for what in learnt(answer, town, asked)]
-    assert told == []
+            requested = {*path.split("/"), *query.values(), *(part.split(".")[0] for part in path.split("/"))}
+            leaks += [f"{route.method} {path} {query}: {what}" for what in learnt(answer, town, requested)]
+    assert leaks == []
     assert seen >= (4 if role is Role.RUNNER else 40), "most of what was asked for was answered"
 
 
@@ -222,8 +222,8 @@ async def test_a_job_of_another_queue_returns_the_same_404_to_a_confined_token_a
     ):
         there, not_there = [await client.request(method, path.format(job)) for job in (theirs, missing)]
         assert there.status_code == not_there.status_code == 404, path
-        told = [answer.json() | {"request": ""} for answer in (there, not_there)]
-        assert json.dumps(told[0]).replace(theirs, missing) == json.dumps(told[1]), path
+        bodies = [answer.json() | {"request": ""} for answer in (there, not_there)]
+        assert json.dumps(bodies[0]).replace(theirs, missing) == json.dumps(bodies[1]), path
 
 
 async def test_request_ids_do_not_reveal_the_number_of_requests(guarded: Running) -> None:
@@ -338,10 +338,10 @@ async def test_a_claim_with_the_worker_id_of_another_token_returns_404(guarded: 
     worker_id = (await theirs.post("/api/workers", json={"workspace_id": "ci", "name": "w"})).json()["id"]
     await guarded.parts.runtime.workers.start(worker_id)
     await guarded.submit()
-    asked = {"runner_id": "w", "queues": ["default"], "worker_id": worker_id}
-    refused = await mine.post("/api/runner/lease", json=asked)
+    claim = {"runner_id": "w", "queues": ["default"], "worker_id": worker_id}
+    refused = await mine.post("/api/runner/lease", json=claim)
     assert (refused.status_code, refused.json()["code"]) == (404, "unknown_worker")
-    assert len((await theirs.post("/api/runner/lease", json=asked)).json()["grants"]) == 1
+    assert len((await theirs.post("/api/runner/lease", json=claim)).json()["grants"]) == 1
 
 
 async def test_children_in_other_queues_are_not_listed_to_a_confined_runner(guarded: Running) -> None:

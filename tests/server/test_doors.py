@@ -100,19 +100,19 @@ async def test_a_store_that_does_not_answer_opens_no_door(
 async def test_concurrent_requests_query_the_store_at_most_once_for_an_existing_token(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = 0
+    lookups = 0
     real = server.parts.tokens.any
 
     async def counted() -> bool:
-        nonlocal asked
-        asked += 1
+        nonlocal lookups
+        lookups += 1
         return await real()
 
     monkeypatch.setattr(server.parts.tokens, "any", counted)
     server.parts.door.believed_s = FOR_EVER_S
     client = server.client()
     await asyncio.gather(*(client.get("/api/machines") for _ in range(10)))
-    assert asked <= 1
+    assert lookups <= 1
 
 
 async def test_streams_without_a_token_end_when_the_door_closes(server: Running) -> None:
@@ -227,8 +227,8 @@ async def test_the_startup_message_shows_the_dashboard_url_or_how_to_build_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running() as server:
-        for files, said in (({"/index.html": None}, f"{server.url}/"), ({}, "make dashboard")):
+        for files, expected in (({"/index.html": None}, f"{server.url}/"), ({}, "make dashboard")):
             monkeypatch.setattr(web, "built", lambda files=files: files)
             (line,) = [line for line in announcement(server.url, server.parts) if "dashboard" in line]
             assert line.startswith("  see     ")
-            assert said in line
+            assert expected in line

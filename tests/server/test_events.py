@@ -30,9 +30,9 @@ async def test_the_event_stream_sends_each_transition_of_a_job_in_order(
     async with listening(client) as events:
         job_id = await server.submit()
         await server.work(job_id)
-        told = await events.until(job_id, "COMPLETED")
-    assert [(entry["kind"], entry["id"]) for entry in told] == [("job", job_id)] * 3
-    assert [entry["version"] for entry in told] == [1, 2, 3]
+        entries = await events.until(job_id, "COMPLETED")
+    assert [(entry["kind"], entry["id"]) for entry in entries] == [("job", job_id)] * 3
+    assert [entry["version"] for entry in entries] == [1, 2, 3]
 
 
 async def test_a_stream_sends_its_initial_cursor_at_once(server: Running, client: httpx2.AsyncClient) -> None:
@@ -45,8 +45,8 @@ async def test_a_stream_sends_its_initial_cursor_at_once(server: Running, client
 async def test_a_stream_sends_a_begin_event_only_if_requested(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
-    for asked, event in ((False, []), (True, ["event: begin", "data: {}"])):
-        async with client.stream("GET", "/api/events", params={"begin": asked}) as stream:
+    for requested, event in ((False, []), (True, ["event: begin", "data: {}"])):
+        async with client.stream("GET", "/api/events", params={"begin": requested}) as stream:
             lines = stream.aiter_lines()
             head = [await anext(lines) for _ in range(3 + len(event))]
         assert head == ["retry: 1000", f"id: {server.parts.following.cursor}", *event, ""]
@@ -77,8 +77,8 @@ async def test_a_stream_from_an_older_cursor_sends_missed_and_live_entries_exact
         expected += [await server.submit() for _ in range(7)]
         async with listening(client, after=cursor) as events:
             expected += [await server.submit() for _ in range(3)]
-            told = [entry["id"] for entry in await events.entries(10)]
-            assert told == expected[-10:]
+            ids = [entry["id"] for entry in await events.entries(10)]
+            assert ids == expected[-10:]
             cursor = events.cursor
     assert len(set(expected)) == 100
 
@@ -89,8 +89,8 @@ async def test_one_can_follow_some_kinds_and_some_records_only() -> None:
         async with listening(client, id=f"{mine},j_0123456789ab") as events:
             await server.submit()
             await server.work(mine)
-            told = await events.until(mine, "COMPLETED")
-            assert {entry["id"] for entry in told} == {mine}
+            entries = await events.until(mine, "COMPLETED")
+            assert {entry["id"] for entry in entries} == {mine}
         async with listening(client, kind="token,message") as events:
             await server.submit()
             await server.token(Role.VIEWER, "ann")
@@ -172,8 +172,8 @@ async def test_a_client_that_never_reads_does_not_block_ninety_nine_other_stream
         client = server.client(limits=httpx2.Limits(max_connections=200))
         others = [await stack.enter_async_context(listening(client)) for _ in range(99)]
         ids = [await server.submit(description="x" * 1_000) for _ in range(jobs)]
-        for told in await asyncio.gather(*(each.entries(jobs) for each in others)):
-            assert [entry["id"] for entry in told] == ids
+        for received in await asyncio.gather(*(each.entries(jobs) for each in others)):
+            assert [entry["id"] for entry in received] == ids
         assert server.parts.broadcast.readers == 100
         stuck.transport.abort()
 
@@ -222,11 +222,11 @@ async def test_a_client_that_is_up_to_date_shares_one_read_of_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running(settings=MANY) as server, AsyncExitStack() as stack:
-        asked: list[str] = []
+        cursors: list[str] = []
         read = server.parts.broadcast.read
 
         async def noted(cursor: str, limit: int) -> Feed:
-            asked.append(cursor)
+            cursors.append(cursor)
             return await read(cursor, limit)
 
         monkeypatch.setattr(server.parts.broadcast, "read", noted)
@@ -239,7 +239,7 @@ async def test_a_client_that_is_up_to_date_shares_one_read_of_the_store(
         assert (await between.entry())["kind"] == "token"
         second = await server.submit()
         assert [(await each.entry())["id"] for each in (*before, between)] == [second] * 11
-        assert not asked
+        assert not cursors
 
 
 async def test_a_client_that_has_missed_much_gets_it_in_pages(

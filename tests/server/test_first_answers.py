@@ -246,9 +246,9 @@ async def test_a_repeat_gets_the_first_answer_also_when_the_record_was_pruned(
 async def test_the_same_id_for_another_bulk_is_refused(server: Running) -> None:
     api = Api(server, server.client(), server.client())
     await api.job()
-    asked = {"filter": "state:pending", "action": "cancel", "request_id": "order-17"}
-    assert (await api.client.post("/api/jobs/actions", json=asked)).status_code == 200
-    other = await api.client.post("/api/jobs/actions", json={**asked, "filter": "queue:mail"})
+    body = {"filter": "state:pending", "action": "cancel", "request_id": "order-17"}
+    assert (await api.client.post("/api/jobs/actions", json=body)).status_code == 200
+    other = await api.client.post("/api/jobs/actions", json={**body, "filter": "queue:mail"})
     assert (other.status_code, other.json()["code"]) == (409, "request_id_reused")
     assert other.json()["facts"]["request_id"] == "order-17"
 
@@ -257,10 +257,10 @@ async def test_a_confined_token_gets_the_first_answer_also_when_the_job_was_prun
     client = server.client(await server.token(Role.ADMIN, "confined", queues=("mine",)))
     api = Api(server, client, client)
     job_id = await server.submit(queue="mine")
-    path, asked = f"/api/jobs/{job_id}/cancel", {"request_id": "order-17"}
-    first = await client.post(path, json=asked)
+    path, body = f"/api/jobs/{job_id}/cancel", {"request_id": "order-17"}
+    first = await client.post(path, json=body)
     assert first.status_code == 200, first.text
     await api.prune()
-    again = await client.post(path, json=asked)
+    again = await client.post(path, json=body)
     assert (again.status_code, again.content) == (first.status_code, first.content)
     assert (await client.post(path, json={"request_id": "another"})).status_code == 404

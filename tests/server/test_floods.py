@@ -328,18 +328,18 @@ async def test_a_connection_whose_token_is_being_looked_up_is_not_closed(
     monkeypatch.setattr(limits, "GRACE_S", FOR_EVER_S)
     settings = any_port(tokens_required=True, connections_each=2, max_connections=8)
     async with running(settings=settings) as server:
-        asked, go_on, real = 0, asyncio.Event(), server.parts.check.principal_of
+        lookups, go_on, real = 0, asyncio.Event(), server.parts.check.principal_of
 
         async def slow(*told: Any) -> Principal:
-            nonlocal asked
-            asked += 1
+            nonlocal lookups
+            lookups += 1
             await go_on.wait()
             return await real(*told)
 
         monkeypatch.setattr(server.parts.check, "principal_of", slow)
         token = await server.token(Role.VIEWER)
         looking = [asyncio.create_task(server.client(token).get("/api/jobs")) for _ in range(6)]
-        await until(lambda: asked == 6, "the store is slow to say who they are")
+        await until(lambda: lookups == 6, "the store is slow to say who they are")
         monkeypatch.setattr(limits, "GRACE_S", 0.0)
         async with held(server, [b""] * 12) as clients:
             await until(lambda: sum(c.gone.is_set() for c in clients) >= 10, "others were closed")

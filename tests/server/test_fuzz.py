@@ -142,8 +142,8 @@ async def breaks_at_its_bound(call: Call) -> Alive:
 
 
 async def lies_at_its_bound(call: Call) -> Response:
-    said = b'{"status":"ok"}' if call.query.number < 1_000 else b'{"status":"well"}'
-    return Response(said, media_type="application/json")
+    body = b'{"status":"ok"}' if call.query.number < 1_000 else b'{"status":"well"}'
+    return Response(body, media_type="application/json")
 
 
 async def speaks_another_language(_: Call) -> Response:

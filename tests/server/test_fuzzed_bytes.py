@@ -119,8 +119,8 @@ class Fuzzer:
             route.method, f"{CALLED}{path}?{query if chance.random() < 0.5 else ''}", data=body
         ).prepare()
         request.headers.update(headers)  # as they are, also those that no client would send
-        status, told, said = self.world.run(exchange(self.world.app, request, ""))
-        judge(label, status, told, said, self.world.log)
+        status, response_headers, response_body = self.world.run(exchange(self.world.app, request, ""))
+        judge(label, status, response_headers, response_body, self.world.log)
         self.statuses[status] += 1
 
 

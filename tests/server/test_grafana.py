@@ -39,8 +39,8 @@ WORKERS = tuple(metric.name for metric in table.WORKER)
 
 def queries(data: dict[str, Any]) -> list[str]:
     """What the panels ask, with what Grafana puts in for its variables."""
-    asked = [target["expr"] for panel in data["panels"] for target in panel.get("targets", ())]
-    return [each.replace("$__rate_interval", "1m").replace("$machine", ".*") for each in asked]
+    expressions = [target["expr"] for panel in data["panels"] for target in panel.get("targets", ())]
+    return [each.replace("$__rate_interval", "1m").replace("$machine", ".*") for each in expressions]
 
 
 QUERIES = queries(dashboard())
@@ -120,8 +120,8 @@ async def test_a_server_answers_every_query_about_it(server: Running, client: ht
     assert unanswered(OF_SERVERS, scrapes) == []
     hits = next(query for query in OF_SERVERS if "request_ids" in query)
     assert promql.answer(hits, scrapes) == {frozenset(): pytest.approx(3 / 5)}, "three of five are repeats"
-    told = {dict(labels)["machine"] for labels in scrapes[-1].series["interlock_transitions_total"]}
-    assert told >= {"run", "job", "attempt", "lease", "worker"}
+    machines = {dict(labels)["machine"] for labels in scrapes[-1].series["interlock_transitions_total"]}
+    assert machines >= {"run", "job", "attempt", "lease", "worker"}
     jobs = promql.answer('max by (state) (interlock_records{machine="job"})', scrapes)
     assert jobs[frozenset({("state", "PENDING")})] == len(await pending(client))
     assert exposed(page) == {metric.name for metric in table.SERVER}

@@ -36,11 +36,11 @@ async def answered(server: Running, *parts: bytes) -> bytes:
 
 @pytest.mark.parametrize("large", [LARGE, MANY, LONG], ids=["one header", "many headers", "address"])
 async def test_a_head_over_the_limit_is_refused_in_one_piece(server: Running, large: bytes) -> None:
-    said = await answered(server, large)
-    assert said.startswith(b"HTTP/1.1 400"), said[:200]
-    assert b'"code":"no_http"' in said
-    assert b"16384 bytes" in said
-    assert HEALTHY not in said
+    reply = await answered(server, large)
+    assert reply.startswith(b"HTTP/1.1 400"), reply[:200]
+    assert b'"code":"no_http"' in reply
+    assert b"16384 bytes" in reply
+    assert HEALTHY not in reply
 
 
 async def test_a_head_over_the_limit_is_refused_in_many_pieces(server: Running) -> None:
@@ -61,8 +61,8 @@ async def test_a_head_over_the_limit_is_refused_after_good_ones_on_the_same_conn
 
 
 async def test_a_head_over_the_limit_is_refused_behind_a_good_one_in_the_same_piece(server: Running) -> None:
-    said = await answered(server, GOOD, GOOD, LARGE)
-    assert (said.count(HEALTHY), said.count(b"HTTP/1.1 400")) == (2, 1)
+    reply = await answered(server, GOOD, GOOD, LARGE)
+    assert (reply.count(HEALTHY), reply.count(b"HTTP/1.1 400")) == (2, 1)
 
 
 async def test_a_head_that_arrives_while_another_request_is_answered_is_counted(
@@ -97,12 +97,12 @@ async def test_a_head_just_under_the_limit_is_fine_however_it_arrives(server: Ru
 
 async def test_a_large_body_does_not_count_as_a_head(server: Running) -> None:
     body = b'{"task":"a.b","input":"' + b"x" * 100_000 + b'"}'
-    asked = (
+    request_head = (
         b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n" % len(body)
     )
     async with by_hand(server.address) as client:
-        client.say(asked + body + GOOD + asked + body + GOOD[:10])
+        client.say(request_head + body + GOOD + request_head + body + GOOD[:10])
         await client.hear(b"HTTP/1.1 201")
         await client.hear(HEALTHY)
         await client.hear(b"HTTP/1.1 201")
@@ -134,9 +134,9 @@ async def test_a_large_body_does_not_count_as_a_head(server: Running) -> None:
 )
 async def test_a_host_that_is_none_or_several_is_refused(server: Running, host: bytes) -> None:
     for path in (b"/api/jobs", b"/healthz"):
-        said = await answered(server, head(path=path, host=host))
-        assert said.startswith(b"HTTP/1.1 400"), said[:200]
-        assert b'"code":"no_http"' in said
+        reply = await answered(server, head(path=path, host=host))
+        assert reply.startswith(b"HTTP/1.1 400"), reply[:200]
+        assert b'"code":"no_http"' in reply
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ async def test_a_header_that_means_one_thing_may_not_come_twice(
     server: Running, twice: Sequence[bytes]
 ) -> None:
     token = (await server.token(Role.ADMIN)).encode()
-    said = await answered(server, head(*(line.replace(b"%s", token) for line in twice), path=b"/api/jobs"))
-    assert said.startswith(b"HTTP/1.1 400"), said[:200]
-    assert b'"code":"no_http"' in said
+    reply = await answered(server, head(*(line.replace(b"%s", token) for line in twice), path=b"/api/jobs"))
+    assert reply.startswith(b"HTTP/1.1 400"), reply[:200]
+    assert b'"code":"no_http"' in reply
 
 
 async def test_a_header_that_is_a_list_may_come_twice(server: Running) -> None:

@@ -30,8 +30,8 @@ async def shown(client: httpx2.AsyncClient, name: str) -> dict[str, Any]:
 async def test_a_limit_is_declared_held_shown_and_deleted(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
-    asked = {"limit": "vendor-x", "spec": {"max": 1}, "request_id": "one"}
-    answer = await client.post("/api/limits", json=asked)
+    body = {"limit": "vendor-x", "spec": {"max": 1}, "request_id": "one"}
+    answer = await client.post("/api/limits", json=body)
     assert (answer.status_code, answer.json()["spec"]) == (200, {"max": 1})
     ids = [await server.submit(limits=("vendor-x",)) for _ in range(2)]
     await settled(server)

@@ -90,13 +90,13 @@ async def test_the_story_of_one_entity_is_read_by_its_index(
 async def test_an_invalid_journal_filter_is_refused_with_a_remedy_and_the_allowed_states(
     client: httpx2.AsyncClient,
 ) -> None:
-    for asked, code in (
+    for query, code in (
         ({"state": "arrived"}, "unknown_state"),
         ({"state": "arrived", "kind": "job"}, "unknown_state"),
         ({"trigger": "explode"}, "unknown_event"),
         ({"newest": "true", "after": "1"}, "bad_request"),
     ):
-        answer = await client.get("/api/journal", params=asked)
+        answer = await client.get("/api/journal", params=query)
         assert (answer.status_code, answer.json()["code"]) == (422, code)
         assert answer.json()["todo"]
     answer = await client.get("/api/journal", params={"state": "arrived", "kind": "job"})

@@ -48,8 +48,8 @@ async def test_an_order_is_placed_paid_and_shown_over_http() -> None:
         assert (await client.get(path)).json()["accepts"] == ["ship", "cancel", "close"]
         story = (await client.get(f"{path}/history")).json()["entries"]
         assert [step["event"] for entry in story for step in entry.get("steps", ())] == ["pay"]
-        told = (await client.get(f"{path}/explain")).json()
-        assert (told["turn"], told["deadline_event"]) == ("warehouse", "shipping_late")
+        explanation = (await client.get(f"{path}/explain")).json()
+        assert (explanation["turn"], explanation["deadline_event"]) == ("warehouse", "shipping_late")
         found = (await client.get("/api/kinds/order", params={"where": '{"customer":"ada"}'})).json()
         assert [record["id"] for record in found["records"]] == ["o-1"]
         assert (await client.get("/api/kinds/order", params={"state": "placed"})).json()["records"] == []

@@ -128,9 +128,9 @@ async def test_a_loop_that_fails_again_and_again_makes_the_server_unready(
     async with asyncio.timeout(PATIENCE_S):
         while (await quick.client().get("/readyz")).status_code == 200:
             await failures.acquire()
-    told = (await quick.client().get("/readyz")).json()
-    assert told["code"] == "not_ready"
-    assert told["facts"]["loops"]["deadlines"] >= 3
+    readiness = (await quick.client().get("/readyz")).json()
+    assert readiness["code"] == "not_ready"
+    assert readiness["facts"]["loops"]["deadlines"] >= 3
     assert (
         'interlock_loop_failures_in_a_row{loop="deadlines"} 0.0'
         not in (await quick.client().get("/metrics")).text
@@ -219,15 +219,15 @@ def test_after_a_gap_nothing_is_made_up() -> None:
 async def test_a_subscriber_that_unsubscribes_is_not_notified(server: Running) -> None:
     following = JournalReader(server.parts.store)
     await following.start()
-    heard: list[int] = []
-    remove = following.add(lambda entries, _: heard.append(len(entries)))
+    counts: list[int] = []
+    remove = following.add(lambda entries, _: counts.append(len(entries)))
     await server.submit()
     assert await following.round() == 1
     remove()
     remove()
     await server.submit()
     assert await following.round() == 1
-    assert heard == [1]
+    assert counts == [1]
     following.stop()
 
 
@@ -240,12 +240,12 @@ def test_no_secret_gets_into_a_line_and_others_are_written_alike() -> None:
     log.debug("never", text="seen")
     with libraries_logging(log):
         logging.getLogger("somebody").warning("careful with %s", token)
-    said = stream.getvalue()
-    assert len(said.splitlines()) == 2
-    assert "0f0f" not in said
-    assert "1b1b" not in said
-    assert "j_0123456789ab.1.1.***" in said
-    assert '"logger":"somebody"' in said
+    output = stream.getvalue()
+    assert len(output.splitlines()) == 2
+    assert "0f0f" not in output
+    assert "1b1b" not in output
+    assert "j_0123456789ab.1.1.***" in output
+    assert '"logger":"somebody"' in output
 
 
 def test_a_line_for_people_is_short_and_a_stream_that_is_gone_is_no_matter() -> None:

@@ -149,8 +149,8 @@ class Site:
             headers |= {LEASE: self.grant.token, RUNNER: "r"}
         query = {"job": self.job_id} if route.name == "listAttempts" else {}
         query |= {"key": "pip"} if route.path == "/api/runner/caches" else {}
-        asked = self.client.stream(route.method, path, json=self._body(route), params=query, headers=headers)
-        async with asked as answer:
+        call = self.client.stream(route.method, path, json=self._body(route), params=query, headers=headers)
+        async with call as answer:
             if route.bounded or answer.is_error:
                 await answer.aread()
         return answer

@@ -44,8 +44,8 @@ def check(instance: object, schema: dict[str, Any]) -> None:
 
 
 def test_every_route_is_in_the_document_with_its_role_and_the_other_way_round() -> None:
-    said = {(path, method.upper(), one.get("x-role")) for path, method, one in operations()}
-    assert said == {(r.path, r.method, None if r.role is None else str(r.role)) for r in ROUTES}
+    documented = {(path, method.upper(), one.get("x-role")) for path, method, one in operations()}
+    assert documented == {(r.path, r.method, None if r.role is None else str(r.role)) for r in ROUTES}
 
 
 def test_a_token_and_the_cookie_of_a_session_are_described_as_ways_to_be_let_in() -> None:
@@ -108,8 +108,8 @@ async def failed_job(server: Running) -> str:
     job_id = await server.submit("shop.letter", queue="letters")
     grant = await server.hold(job_id, "letters")
     outcome = Failed(error="no", failure_class="permanent")
-    said = Complete(token=grant.token, runner_id="r", sequence=1, outcome=outcome)
-    await server.parts.runtime.orchestrator.report([said])
+    completion = Complete(token=grant.token, runner_id="r", sequence=1, outcome=outcome)
+    await server.parts.runtime.orchestrator.report([completion])
     return job_id
 
 

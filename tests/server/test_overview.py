@@ -123,8 +123,8 @@ async def test_a_task_that_no_worker_has_and_a_paused_worker_are_found(server: R
         held = await client.post(f"/api/supervisor/workers/{each}/pause", json={"reason": "deploy"})
         assert held.status_code == 200, held.text
     await server.parts.runtime.figures.round()
-    told = (await client.get("/api/overview")).json()["findings"]
-    remedies = {each["queue"]: each["remedy"] for each in told}
+    reported = (await client.get("/api/overview")).json()["findings"]
+    remedies = {each["queue"]: each["remedy"] for each in reported}
     assert remedies["mail"] == {
         "verb": "resume",
         "kind": "worker",
@@ -336,8 +336,8 @@ async def test_a_server_whose_figures_fail_stays_ready_and_reports_a_finding(
         client = server.client()
 
         async def is_found() -> bool:
-            told = (await client.get("/api/overview")).json()["findings"]
-            return [each["id"] for each in told] == ["figures"]
+            reported = (await client.get("/api/overview")).json()["findings"]
+            return [each["id"] for each in reported] == ["figures"]
 
         await until(is_found, "the loop is found")
         assert (await client.get("/readyz")).status_code == 200
@@ -376,8 +376,8 @@ async def test_the_overview_shows_a_confined_token_only_findings_and_figures_of_
         await runtime.quarantine.count([LostWork(runner="zebra", job_id="j_1", attempt="1.1")])
         server.jump(60)
         mine = server.client(await server.token(Role.VIEWER, "mine", queues=("mine",)))
-        told = await found(server, mine)
-        assert list(told) == ["no_worker"]
+        findings = await found(server, mine)
+        assert list(findings) == ["no_worker"]
         answer = await mine.get("/api/overview")
         assert "zebra" not in answer.text
         assert "theirs" not in answer.text

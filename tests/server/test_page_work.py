@@ -47,11 +47,11 @@ async def asked_by_pages(server: Running) -> Asked:
         if set(re.findall(r"{(\w+)}", route.path)) <= {"job_id"}
         or route.path.startswith("/api/machines/{name}")
     ]
-    asked: list[tuple[str, dict[str, str]]] = [(path, {}) for path in paths]
-    asked += [("/api/jobs", {"limit": "100", "q": each}) for each in FILTERS]
+    requests: list[tuple[str, dict[str, str]]] = [(path, {}) for path in paths]
+    requests += [("/api/jobs", {"limit": "100", "q": each}) for each in FILTERS]
     return {
         f"{path} {query.get('q', '')}".replace(names["job_id"], "ID").strip(): (path, query)
-        for path, query in asked
+        for path, query in requests
     }
 
 
@@ -64,11 +64,11 @@ async def test_no_page_takes_more_work_because_there_are_more_jobs(
         await crowd(server, FEW)
         few = await taken(server, work, await asked_by_pages(server))
         await crowd(server, MORE)
-        asked = await asked_by_pages(server)
-        more = await taken(server, work, asked)
+        requests = await asked_by_pages(server)
+        more = await taken(server, work, requests)
         grown = [name for name in few if more[name] > 2 * few[name] + NEARLY]
         # On a busy machine the server may have looked after the store during every try.
-        more |= await taken(server, work, {name: asked[name] for name in grown}, tries=20)
+        more |= await taken(server, work, {name: requests[name] for name in grown}, tries=20)
     assert len(few) > len(FILTERS) + 20
     assert {name: (few[name], more[name]) for name in grown if more[name] > 2 * few[name] + NEARLY} == {}
 

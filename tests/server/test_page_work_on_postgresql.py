@@ -119,8 +119,8 @@ async def test_the_postgresql_buffers_read_by_each_dashboard_request_stay_bounde
             await crowd(server, FEW)
             few = await taken(server, noting, shell, await asked_by_pages(server))
             await crowd(server, MORE)
-            asked = await asked_by_pages(server)
-            more = await taken(server, noting, shell, asked | limits)
+            requests = await asked_by_pages(server)
+            more = await taken(server, noting, shell, requests | limits)
         assert len(few) > 30
         assert {name: number for name, number in more.items() if number > MOST} == {}
         assert {name: (few[name], more[name]) for name in few if more[name] > 2 * few[name] + NEARLY} == {}

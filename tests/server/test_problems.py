@@ -19,12 +19,12 @@ FIELDS = {"type", "title", "status", "code", "error", "facts", "allowed", "todo"
 def problem(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
     """The problem, which has to be one."""
     assert answer.headers["content-type"] == "application/problem+json", answer.text
-    told: dict[str, Any] = answer.json()
-    assert set(told) == FIELDS
-    assert (answer.status_code, told["status"], told["code"]) == (status, status, code), told
-    assert told["type"] == f"/docs#{code}"
-    assert told["request"] == answer.headers["x-request-id"]
-    return told
+    body: dict[str, Any] = answer.json()
+    assert set(body) == FIELDS
+    assert (answer.status_code, body["status"], body["code"]) == (status, status, code), body
+    assert body["type"] == f"/docs#{code}"
+    assert body["request"] == answer.headers["x-request-id"]
+    return body
 
 
 async def test_an_address_that_does_not_exist(client: httpx2.AsyncClient) -> None:
@@ -34,16 +34,16 @@ async def test_an_address_that_does_not_exist(client: httpx2.AsyncClient) -> Non
 
 async def test_a_job_that_does_not_exist(client: httpx2.AsyncClient) -> None:
     for name in ("j_000000000000", "j%00", "x" * 300, "%F0%9F%92%A5", "a b"):
-        told = problem(await client.get(f"/api/jobs/{name}"), 404, "unknown_job")
-        assert told["todo"]
+        details = problem(await client.get(f"/api/jobs/{name}"), 404, "unknown_job")
+        assert details["todo"]
     problem(await client.get("/api/attempts/j_000000000000.1.1"), 404, "unknown_attempt")
     problem(await client.get("/api/machines/jab"), 404, "unknown_machine")
 
 
 async def test_a_405_response_lists_the_allowed_methods(client: httpx2.AsyncClient) -> None:
     answer = await client.delete("/api/jobs")
-    told = problem(answer, 405, "method_not_allowed")
-    assert told["allowed"] == ["GET", "HEAD", "POST"]
+    details = problem(answer, 405, "method_not_allowed")
+    assert details["allowed"] == ["GET", "HEAD", "POST"]
     assert answer.headers["allow"] == "GET, HEAD, POST"
 
 
@@ -64,9 +64,9 @@ async def test_an_invalid_body_is_refused_with_the_position_or_path_of_the_error
     client: httpx2.AsyncClient, body: bytes, facts: dict[str, Any], words: str
 ) -> None:
     answer = await client.post("/api/jobs", content=body, headers={"Content-Type": "application/json"})
-    told = problem(answer, 422, "bad_request")
-    assert words in told["error"]
-    assert told["facts"] == facts
+    details = problem(answer, 422, "bad_request")
+    assert words in details["error"]
+    assert details["facts"] == facts
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b'{"task": "\xff"}'])
@@ -74,9 +74,9 @@ async def test_invalid_utf_8_is_refused_with_its_own_code_and_position(
     client: httpx2.AsyncClient, body: bytes
 ) -> None:
     answer = await client.post("/api/jobs", content=body, headers={"Content-Type": "application/json"})
-    told = problem(answer, 400, "not_utf8")
-    assert "not UTF-8" in told["error"]
-    assert told["facts"] == {"where": "body", "byte": body.index(b"\xff")}
+    details = problem(answer, 400, "not_utf8")
+    assert "not UTF-8" in details["error"]
+    assert details["facts"] == {"where": "body", "byte": body.index(b"\xff")}
     assert problem(await client.get("/api/jobs?q=%FF"), 400, "not_utf8")["facts"]["where"] == "query"
 
 
@@ -99,8 +99,8 @@ async def test_a_query_that_makes_no_sense(client: httpx2.AsyncClient, query: st
 
 
 async def test_a_filter_and_a_cursor_that_make_no_sense(client: httpx2.AsyncClient) -> None:
-    told = problem(await client.get("/api/jobs", params={"q": "state:faild"}), 422, "bad_filter")
-    assert told["facts"]["position"] == 1
+    details = problem(await client.get("/api/jobs", params={"q": "state:faild"}), 422, "bad_filter")
+    assert details["facts"]["position"] == 1
     problem(await client.get("/api/jobs", params={"cursor": "nonsense"}), 422, "invalid_record")
     problem(await client.get("/api/journal", params={"after": "nonsense"}), 422, "invalid_record")
     problem(await client.get("/api/journal", params={"kind": "jab"}), 422, "unknown_kind")
@@ -112,17 +112,17 @@ async def test_a_refused_transition_returns_409_with_the_state_the_event_and_the
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     job_id = await server.submit()
-    told = problem(await client.post(f"/api/jobs/{job_id}/retry"), 409, "transition_not_allowed")
-    assert (told["facts"]["state"], told["allowed"]) == ("PENDING", ["cancel"])
+    details = problem(await client.post(f"/api/jobs/{job_id}/retry"), 409, "transition_not_allowed")
+    assert (details["facts"]["state"], details["allowed"]) == ("PENDING", ["cancel"])
     await server.work(job_id)
-    told = problem(await client.post(f"/api/jobs/{job_id}/cancel"), 409, "terminal_state")
-    assert (told["facts"]["state"], told["facts"]["asked"]) == ("COMPLETED", "cancel")
+    details = problem(await client.post(f"/api/jobs/{job_id}/cancel"), 409, "terminal_state")
+    assert (details["facts"]["state"], details["facts"]["asked"]) == ("COMPLETED", "cancel")
 
 
 async def test_an_invalid_job_is_refused_with_all_of_its_faults(client: httpx2.AsyncClient) -> None:
     wrong = {"task": "a.b", "worker_count": 11, "delay_s": -1}
-    told = problem(await client.post("/api/jobs", json=wrong), 422, "invalid_job")
-    assert len(told["facts"]["faults"]) == 2
+    details = problem(await client.post("/api/jobs", json=wrong), 422, "invalid_job")
+    assert len(details["facts"]["faults"]) == 2
     parent = {"task": "a.b", "parent_job_id": "j_000000000000"}
     problem(await client.post("/api/jobs", json=parent), 404, "unknown_job")
     queue = {"task": "a.b", "queue": "q" * 100}
@@ -139,12 +139,12 @@ STUMBLE = Route(request="GET /api/stumble", name="stumble", summary="Fall.", han
 async def test_a_fault_of_the_server_shows_no_trace_and_is_in_the_log() -> None:
     async with running(more=[STUMBLE]) as one:
         answer = await one.client().get("/api/stumble")
-        told = problem(answer, 500, "unexpected")
+        details = problem(answer, 500, "unexpected")
         assert "secret" not in answer.text
         assert "Traceback" not in answer.text
-        said = one.log.getvalue()
-        assert "ZeroDivisionError: the secret of the house" in said
-        assert told["request"] in said
+        logged = one.log.getvalue()
+        assert "ZeroDivisionError: the secret of the house" in logged
+        assert details["request"] in logged
 
 
 async def test_a_store_that_is_away_is_503_and_the_server_is_not_ready(

@@ -48,15 +48,15 @@ def is_shut(address: tuple[str, int]) -> bool:
 
 
 def test_a_server_prints_its_url_store_and_access_and_exits_with_code_0_on_sigterm(tmp_path: Path) -> None:
-    with program(folder=tmp_path) as (process, url, said), asking(url) as client:
+    with program(folder=tmp_path) as (process, url, output), asking(url) as client:
         assert client.get("/readyz").status_code == 200
         assert client.post("/api/jobs", json={"task": "a.b"}).status_code == 201
         process.send_signal(signal.SIGTERM)
         errors = process.communicate(timeout=PATIENCE_S)[1]
         assert process.returncode == 0, errors
-        assert f"{tmp_path}/interlock.db" in said
-        assert "without a token" in said
-        assert f"curl {url}/api/jobs" in said
+        assert f"{tmp_path}/interlock.db" in output
+        assert "without a token" in output
+        assert f"curl {url}/api/jobs" in output
         assert "Traceback" not in errors
 
 
@@ -206,8 +206,8 @@ async def test_clients_trust_only_the_configured_certificate_authority(tmp_path:
             await Interlock(url, ca=str(key)).open()
         environment = {**os.environ, "INTERLOCK_URL": url, "INTERLOCK_CA": "", "NO_COLOR": "1"}
         words = ("--ca", str(cert), "job", "list", "--json")
-        told = await asyncio.to_thread(run, *words, environment=environment)
-        assert (told.returncode, told.stdout.count('"a.b"')) == (0, 1), told.stderr
+        result = await asyncio.to_thread(run, *words, environment=environment)
+        assert (result.returncode, result.stdout.count('"a.b"')) == (0, 1), result.stderr
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:

@@ -26,8 +26,8 @@ async def test_a_quarantined_runner_is_refused_until_the_quarantine_is_lifted(
     quarantine = server.parts.runtime.quarantine
     await quarantine.count([LostWork(runner="runner-7", job_id="j_1", attempt="1.1")])
     await server.submit()
-    asked = {"runner_id": "runner-7#2", "queues": ["default"], "limit": 1, "wait_s": 0.0}
-    held = (await client.post("/api/runner/lease", json=asked)).json()
+    claim = {"runner_id": "runner-7#2", "queues": ["default"], "limit": 1, "wait_s": 0.0}
+    held = (await client.post("/api/runner/lease", json=claim)).json()
     assert held["grants"] == []
     assert held["held"].startswith("runner-7 is quarantined until ")
     (view,) = (await client.get("/api/quarantine")).json()["runners"]
@@ -36,6 +36,6 @@ async def test_a_quarantined_runner_is_refused_until_the_quarantine_is_lifted(
     assert lifted.status_code == 200, lifted.text
     assert lifted.json()["state"] == "cleared"
     assert (await client.get("/api/quarantine")).json() == {"runners": []}
-    assert len((await client.post("/api/runner/lease", json=asked)).json()["grants"]) == 1
+    assert len((await client.post("/api/runner/lease", json=claim)).json()["grants"]) == 1
     again = await client.post("/api/quarantine/lift", json={"runner": "runner-7"})
     assert (again.status_code, again.json()["code"]) == (404, "unknown_worker")

@@ -156,8 +156,8 @@ async def test_the_overview_reports_a_paused_queue_with_jobs_instead_of_a_missin
     await server.parts.runtime.figures.round()
     (finding,) = (await client.get("/api/overview")).json()["findings"]
     assert finding["code"] == "queue_paused"
-    told = "The queue mail was paused by local: the mail server is away. Waiting: 1 job."
-    assert finding["sentence"] == told
+    expected = "The queue mail was paused by local: the mail server is away. Waiting: 1 job."
+    assert finding["sentence"] == expected
     assert finding["remedy"]["command"] == "interlock queue resume mail"
     await client.post("/api/queues/resume", json={"queue": "mail"})
     (finding,) = (await client.get("/api/overview")).json()["findings"]

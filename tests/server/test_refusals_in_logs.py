@@ -21,14 +21,14 @@ MANY = 60
 
 
 def lines(stream: io.StringIO, **wanted: Any) -> list[dict[str, Any]]:
-    told = [json.loads(line) for line in stream.getvalue().splitlines()]
-    return [line for line in told if wanted.items() <= line.items()]
+    entries = [json.loads(line) for line in stream.getvalue().splitlines()]
+    return [line for line in entries if wanted.items() <= line.items()]
 
 
 async def counted(server: Running, status: int) -> float:
     page = (await server.client(await server.token(Role.VIEWER, f"v{status}")).get("/metrics")).text
-    told = [line for line in page.splitlines() if f'status="{status}"' in line and "_total{" in line]
-    return sum(float(line.rpartition(" ")[2]) for line in told)
+    samples = [line for line in page.splitlines() if f'status="{status}"' in line and "_total{" in line]
+    return sum(float(line.rpartition(" ")[2]) for line in samples)
 
 
 async def test_refusals_do_not_fill_the_log_and_are_counted_all_the_same() -> None:
@@ -39,8 +39,8 @@ async def test_refusals_do_not_fill_the_log_and_are_counted_all_the_same() -> No
             await client.get("/api/jobs")
         assert len(lines(server.log, status=401)) == len(lines(server.log, status=429)) == logs.FIRST
         assert (await counted(server, 401), await counted(server, 429)) == (30, 30)
-    told = [line for line in lines(server.log, address="127.0.0.1") if "more like this" in line["message"]]
-    assert {(line["message"], line["code"]) for line in told} == {
+    notices = [line for line in lines(server.log, address="127.0.0.1") if "more like this" in line["message"]]
+    assert {(line["message"], line["code"]) for line in notices} == {
         ("20 more like this in the last 60 s", "not_signed_in"),
         ("20 more like this in the last 60 s", "too_many_requests"),
     }

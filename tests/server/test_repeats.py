@@ -82,13 +82,13 @@ async def test_a_retry_that_is_sent_many_times_at_once_makes_one_job(url: str) -
 async def test_an_action_that_is_sent_again_is_answered_as_before(server: Running) -> None:
     for _ in range(4):
         await server.submit()
-    asked = {"filter": "queue:default", "action": "cancel", "request_id": "all"}
-    first = await server.client().post("/api/jobs/actions", json=asked)
+    body = {"filter": "queue:default", "action": "cancel", "request_id": "all"}
+    first = await server.client().post("/api/jobs/actions", json=body)
     assert len(first.json()["done"]) == 4
     await server.submit()  # it would match as well, were it asked anew
-    second = await server.client().post("/api/jobs/actions", json=asked)
+    second = await server.client().post("/api/jobs/actions", json=body)
     assert second.content == first.content
-    other = await server.client().post("/api/jobs/actions", json={**asked, "filter": "queue:mail"})
+    other = await server.client().post("/api/jobs/actions", json={**body, "filter": "queue:mail"})
     assert other.json()["code"] == "request_id_reused"
 
 
@@ -96,8 +96,8 @@ async def test_an_action_that_is_sent_many_times_at_once_retries_each_job_once(s
     ids = [await server.submit() for _ in range(3)]
     for job_id in ids:
         await server.parts.runtime.jobs.cancel(job_id)
-    asked = {"filter": "state:canceled", "action": "retry", "request_id": "redo"}
-    answers = await at_once(server, "/api/jobs/actions", asked, 8)
+    body = {"filter": "state:canceled", "action": "retry", "request_id": "redo"}
+    answers = await at_once(server, "/api/jobs/actions", body, 8)
     assert {answer.status_code for answer in answers} == {200}
     assert len({answer.content for answer in answers}) == 1
     assert await number_of_jobs(server) == 6
@@ -166,10 +166,10 @@ async def test_a_child_that_was_submitted_is_answered_again_after_its_parent_has
 
 async def test_two_tokens_may_use_the_same_request_id_for_separate_requests(server: Running) -> None:
     ann, ben = [server.client(await server.token(Role.OPERATOR, name)) for name in ("ann", "ben")]
-    asked = {"task": "a.b", "request_id": "deploy-17"}
-    made = [(await client.post("/api/jobs", json=asked)).json()["id"] for client in (ann, ben, ann)]
+    body = {"task": "a.b", "request_id": "deploy-17"}
+    made = [(await client.post("/api/jobs", json=body)).json()["id"] for client in (ann, ben, ann)]
     assert made[0] == made[2] != made[1]
-    other = await ben.post("/api/jobs", json={**asked, "task": "c.d"})
+    other = await ben.post("/api/jobs", json={**body, "task": "c.d"})
     assert (other.status_code, other.json()["code"]) == (409, "request_id_reused")
     assert "deploy-17" in other.json()["error"], "in the words of whoever asked"
     assert other.json()["facts"]["request_id"] == "deploy-17"
@@ -184,12 +184,12 @@ async def test_an_action_about_many_is_a_few_trips_to_the_store(server: Running)
     tally = server.parts.runtime.committer.tally
     before = tally.batches
     client = server.client()
-    asked = {"filter": "queue:default", "action": "cancel", "limit": 500, "request_id": "all"}
-    stopped = (await client.post("/api/jobs/actions", json=asked)).json()
+    body = {"filter": "queue:default", "action": "cancel", "limit": 500, "request_id": "all"}
+    stopped = (await client.post("/api/jobs/actions", json=body)).json()
     assert {each["state"] for each in stopped["done"]} == {"CANCELED"}
     assert {each["id"] for each in stopped["done"]} == set(ids)
     again = (
-        await client.post("/api/jobs/actions", json={**asked, "action": "retry", "request_id": "r"})
+        await client.post("/api/jobs/actions", json={**body, "action": "retry", "request_id": "r"})
     ).json()
     assert len({each["new_id"] for each in again["done"]}) == 200
     assert tally.batches - before < 10
@@ -200,10 +200,10 @@ async def test_an_action_that_died_half_way_continues_where_it_stopped(server: R
     jobs = server.parts.runtime.jobs
     for job_id in ids:
         await jobs.cancel(job_id)
-    asked = {"filter": f"id:{','.join(ids)}", "action": "retry", "request_id": "redo"}
+    body = {"filter": f"id:{','.join(ids)}", "action": "retry", "request_id": "redo"}
     parts = [part_of("redo", job_id) for job_id in ids]
     first = await jobs.retry_all(ids[:2], request_ids=parts[:2])
-    done = (await server.client().post("/api/jobs/actions", json=asked)).json()["done"]
+    done = (await server.client().post("/api/jobs/actions", json=body)).json()["done"]
     made = {each["id"]: each["new_id"] for each in done}
     assert [made[job_id] for job_id in ids[:2]] == first
     assert await number_of_jobs(server) == 8

@@ -32,13 +32,13 @@ async def versions(server: Running, job_id: str) -> int:
 async def test_the_greeting_returns_the_protocol_version_and_the_limits_for_runners(
     client: httpx2.AsyncClient,
 ) -> None:
-    told = (await client.get("/api/runner")).json()
-    assert told["protocol"] == 1
-    assert told["heartbeat_every_s"] < told["lease_ttl_s"]
-    assert told["max_grants"] == told["max_messages"] == 500
-    assert told["max_wait_s"] == 30.0
-    assert told["max_body_bytes"] == 1_048_576
-    assert told["now"].endswith("Z")
+    greeting = (await client.get("/api/runner")).json()
+    assert greeting["protocol"] == 1
+    assert greeting["heartbeat_every_s"] < greeting["lease_ttl_s"]
+    assert greeting["max_grants"] == greeting["max_messages"] == 500
+    assert greeting["max_wait_s"] == 30.0
+    assert greeting["max_body_bytes"] == 1_048_576
+    assert greeting["now"].endswith("Z")
 
 
 async def test_the_life_of_one_attempt(server: Running, runner: Runner) -> None:
@@ -71,8 +71,8 @@ async def test_only_the_runner_of_a_job_receives_the_secrets_that_it_names(
     (tmp_path / "secrets.toml").write_text('[secrets]\nNPM_TOKEN = "npm_correct_horse"\n')
     (tmp_path / "secrets.toml").chmod(0o600)
     monkeypatch.setenv("INTERLOCK_SECRETS_FILE", str(tmp_path / "secrets.toml"))
-    asked = {"task": "shop.send", "secrets": ["NPM_TOKEN"]}
-    job_id = (await client.post("/api/jobs", json=asked)).json()["id"]
+    body = {"task": "shop.send", "secrets": ["NPM_TOKEN"]}
+    job_id = (await client.post("/api/jobs", json=body)).json()["id"]
     grant = await runner.grant()
     assert grant["secrets"] == {"NPM_TOKEN": "npm_correct_horse"}
     for path in ("", "/history", "/explain", "/logs"):
@@ -116,12 +116,12 @@ async def test_a_cancel_is_reported_with_the_next_heartbeat_and_acknowledged_twi
     token = (await runner.grant())["token"]
     await server.parts.runtime.jobs.cancel(job_id, reason="enough")
 
-    told = (await runner.say("heartbeat", token, 1)).json()
+    answer = (await runner.say("heartbeat", token, 1)).json()
     first = await runner.say("cancel-ack", token, 2)
     second = await runner.say("cancel-ack", token, 2)
 
-    assert told["cancel_requested"] is True
-    assert told["cancel_deadline_at"].endswith("Z")
+    assert answer["cancel_requested"] is True
+    assert answer["cancel_deadline_at"].endswith("Z")
     assert first.json()["state"] == second.json()["state"] == "CANCELED"
     assert (await server.parts.runtime.jobs.get(job_id)).state == "CANCELED"
 

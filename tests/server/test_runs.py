@@ -115,8 +115,8 @@ async def test_runs_filtered_by_outcome_are_paged_without_gaps(client: httpx2.As
     seen: list[str] = []
     cursor = ""
     while True:
-        asked: dict[str, str | int] = {"q": "outcome:canceled", "limit": 1, "cursor": cursor}
-        page = (await client.get("/api/runs", params=asked)).json()
+        query: dict[str, str | int] = {"q": "outcome:canceled", "limit": 1, "cursor": cursor}
+        page = (await client.get("/api/runs", params=query)).json()
         seen += [run["id"] for run in page["runs"]]
         cursor = page["cursor"]
         if not cursor:

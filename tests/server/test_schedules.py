@@ -67,19 +67,19 @@ async def test_the_client_creates_edits_runs_backfills_and_deletes_schedules_thr
 async def test_a_schedule_is_created_once_under_a_request_id(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
-    asked = {"name": "nightly", "schedule": NIGHTLY, "request_id": "n1"}
-    first = await client.post("/api/schedules", json=asked)
+    body = {"name": "nightly", "schedule": NIGHTLY, "request_id": "n1"}
+    first = await client.post("/api/schedules", json=body)
     assert (first.status_code, first.json()["name"]) == (201, "nightly")
-    assert (await client.post("/api/schedules", json=asked)).json() == first.json()
-    again = await client.post("/api/schedules", json={**asked, "request_id": "n2"})
+    assert (await client.post("/api/schedules", json=body)).json() == first.json()
+    again = await client.post("/api/schedules", json={**body, "request_id": "n2"})
     assert (again.status_code, again.json()["code"]) == (409, "schedule_exists")
 
 
 async def test_a_sweep_of_the_server_fires_a_due_schedule_and_submits_its_job(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
-    asked = {"name": "tick", "schedule": {"every": "1h", "job": {"task": "tick"}}}
-    await client.post("/api/schedules", json=asked)
+    body = {"name": "tick", "schedule": {"every": "1h", "job": {"task": "tick"}}}
+    await client.post("/api/schedules", json=body)
     server.jump(3_600)
     await server.parts.runtime.sweep()
     view = (await client.get("/api/schedules/tick")).json()
@@ -91,13 +91,13 @@ async def test_a_sweep_of_the_server_fires_a_due_schedule_and_submits_its_job(
 async def test_a_submitter_creates_and_runs_schedules_and_only_an_operator_replaces_or_pauses_them() -> None:
     async with running(settings=ServerSettings(port=0, tokens_required=True)) as guarded:
         submitter = guarded.client(await guarded.token(Role.SUBMITTER))
-        asked = {"name": "nightly", "schedule": NIGHTLY}
-        assert (await submitter.post("/api/schedules", json=asked)).status_code == 201
-        assert (await submitter.post("/api/schedules", json={**asked, "replace": True})).status_code == 403
+        body = {"name": "nightly", "schedule": NIGHTLY}
+        assert (await submitter.post("/api/schedules", json=body)).status_code == 201
+        assert (await submitter.post("/api/schedules", json={**body, "replace": True})).status_code == 403
         assert (await submitter.post("/api/schedules/nightly/pause")).status_code == 403
         assert (await submitter.post("/api/schedules/nightly/run")).status_code == 201
         operator = guarded.client(await guarded.token(Role.OPERATOR))
-        assert (await operator.post("/api/schedules", json={**asked, "replace": True})).status_code == 201
+        assert (await operator.post("/api/schedules", json={**body, "replace": True})).status_code == 201
         assert (await operator.post("/api/schedules/nightly/pause")).json()["state"] == "paused"
         viewer = guarded.client(await guarded.token(Role.VIEWER))
         assert (await viewer.post("/api/schedules/nightly/run")).status_code == 403

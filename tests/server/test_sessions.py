@@ -91,9 +91,9 @@ async def test_a_browser_signs_in_once_and_is_known_by_a_cookie_that_no_script_r
         "queues": [],
         "signed_in": True,
     }
-    said = answer.headers["set-cookie"].split("; ")
-    assert said[0].startswith(f"{plain(guarded)}=is_")
-    assert set(said[1:]) == {"Path=/", f"Max-Age={LIFETIME.seconds:.0f}", "HttpOnly", "SameSite=Strict"}
+    parts = answer.headers["set-cookie"].split("; ")
+    assert parts[0].startswith(f"{plain(guarded)}=is_")
+    assert set(parts[1:]) == {"Path=/", f"Max-Age={LIFETIME.seconds:.0f}", "HttpOnly", "SameSite=Strict"}
     assert answer.headers["cache-control"] == "no-store"
     assert token not in answer.text
     assert (await browser.client.get("/api/session")).json() == answer.json()
@@ -145,8 +145,8 @@ async def test_servers_behind_one_proxy_share_the_cookie_of_the_address_that_is_
         client.cookies.clear()
         cookie = answer.headers["set-cookie"].partition(";")[0]
         assert cookie.startswith(f"{name}=is_"), answer.text
-        asked = await client.get("/api/session", headers={"Host": opened, "Cookie": cookie})
-        assert asked.status_code == 200
+        response = await client.get("/api/session", headers={"Host": opened, "Cookie": cookie})
+        assert response.status_code == 200
 
 
 async def test_a_server_with_tls_takes_cookies_for_this_host_only(tmp_path: Path) -> None:
@@ -193,9 +193,9 @@ async def test_guessed_tokens_are_rate_limited_at_the_sign_in_too() -> None:
     async with running(settings=settings) as server:
         ways = [server.client(), server.client("il_nonsense")]
         ways[0].headers["Cookie"] = f"{plain(server)}=is_nonsense"
-        told = [(await Browser(server).sign_in("nonsense")).status_code for _ in range(2)]
-        told += [(await way.get("/api/jobs")).status_code for way in ways]
-        assert told == [401] * 4  # each is counted once, wherever it was shown
+        statuses = [(await Browser(server).sign_in("nonsense")).status_code for _ in range(2)]
+        statuses += [(await way.get("/api/jobs")).status_code for way in ways]
+        assert statuses == [401] * 4  # each is counted once, wherever it was shown
         assert (await Browser(server).sign_in("nonsense")).status_code == 429
         assert (await ways[0].get("/api/jobs")).status_code == 429
         browser = await signed_in(server, Role.VIEWER)  # a good token is let in all the same
@@ -205,8 +205,8 @@ async def test_guessed_tokens_are_rate_limited_at_the_sign_in_too() -> None:
 async def test_a_token_opens_a_limited_number_of_sessions_at_once() -> None:
     async with running(settings=any_port(tokens_required=True, sign_in_rate=Rate(0.001, 2))) as server:
         token = await server.token(Role.VIEWER, "ann")
-        told = [(await Browser(server).sign_in(token)).status_code for _ in range(3)]
-        assert told == [200, 200, 429]
+        statuses = [(await Browser(server).sign_in(token)).status_code for _ in range(3)]
+        assert statuses == [200, 200, 429]
         await signed_in(server, Role.VIEWER, "bob")
 
 
@@ -388,10 +388,10 @@ async def test_no_secret_of_a_session_is_ever_logged_answered_or_stored(guarded:
         await browser.client.get(path, params={"q": secret})
         for path in ("/api/session", "/api/jobs", f"/api/jobs/{secret}", f"/{secret}", "/api/journal")
     ]
-    told = guarded.log.getvalue() + "".join(answer.text for answer in answers)
+    output = guarded.log.getvalue() + "".join(answer.text for answer in answers)
     stored = (await guarded.parts.store.find(Query(kind=SESSION.name))).records[0].body.decode()
-    assert "ann" in told
-    assert secret[-64:] not in told + stored
+    assert "ann" in output
+    assert secret[-64:] not in output + stored
     assert "ookie" not in guarded.log.getvalue()
 
 
@@ -408,8 +408,8 @@ async def test_only_admins_read_of_sessions_in_the_journal_in_live_events_and_in
         assert (await admin.client.get(standing)).status_code == 200
     seen = (await viewer.client.get("/api/journal", params={"limit": 100})).json()["entries"]
     assert not {entry["kind"] for entry in seen} & {"session", "token"}
-    asked = {"kind": "session"}
-    entries = (await admin.client.get("/api/journal", params=asked)).json()["entries"]
+    query = {"kind": "session"}
+    entries = (await admin.client.get("/api/journal", params=query)).json()["entries"]
     assert [(entry["actor"], entry["reason"]) for entry in entries] == [
         ("root", "signed in"),
         ("ann", "signed in"),
@@ -427,10 +427,10 @@ async def test_a_session_of_a_confined_token_lists_only_the_jobs_of_its_queues(g
 
 async def test_the_session_is_the_local_user_with_all_roles_if_no_token_is_required(server: Running) -> None:
     for headers in ({}, {"Cookie": f"{plain(server)}=is_stale"}):
-        asked = (await server.client().get("/api/session", headers=headers)).json()
-        assert asked["name"] == "local"
-        assert asked["roles"] == ["viewer", "submitter", "operator", "admin", "runner"]
-        assert asked["signed_in"] is False
+        identity = (await server.client().get("/api/session", headers=headers)).json()
+        assert identity["name"] == "local"
+        assert identity["roles"] == ["viewer", "submitter", "operator", "admin", "runner"]
+        assert identity["signed_in"] is False
 
 
 async def test_a_sign_in_counts_as_a_use_of_the_token_from_its_address(guarded: Running) -> None:

@@ -27,11 +27,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def test_a_change_made_at_one_server_is_in_the_api_and_the_metrics_of_another(url: str) -> None:
     async with running(url) as first, running(url) as second:
         here, there = first.client(), second.client()
-        heard = asyncio.Event()
+        received = asyncio.Event()
 
         def read(entries: Sequence[Entry], _: bool) -> None:
             if any(step.target == "CANCELED" for entry in entries for step in entry.note.steps):
-                heard.set()
+                received.set()
 
         first.parts.following.add(read)
         job_id = (await here.post("/api/jobs", json={"task": "a.b"})).json()["id"]
@@ -40,7 +40,7 @@ async def test_a_change_made_at_one_server_is_in_the_api_and_the_metrics_of_anot
         assert (await here.get(f"/api/jobs/{job_id}")).json()["state"] == "CANCELED"
         line = 'interlock_transitions_total{from_state="PENDING",machine="job",to_state="CANCELED"} 1.0'
         async with asyncio.timeout(PATIENCE_S):  # the feed holds back what could still be overtaken
-            await heard.wait()
+            await received.wait()
         assert line in (await here.get("/metrics")).text
 
 

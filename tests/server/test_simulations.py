@@ -52,21 +52,21 @@ async def test_a_simulation_from_the_request_to_its_result(client: httpx2.AsyncC
     async with listening(client, at=EVENTS) as stream:
         assert (await said(runner, token, word="begin"))["go_on"]
         await said(runner, token, word="beat", step=3, checkpoint=[3], dangers=[[1, 3, "beds are full"]])
-        asked = await client.post("/api/simulations/flu/pause", json={"reason": "lunch"})
-        assert (asked.status_code, asked.json()["status"]) == (200, "pause_requested")
+        response = await client.post("/api/simulations/flu/pause", json={"reason": "lunch"})
+        assert (response.status_code, response.json()["status"]) == (200, "pause_requested")
         assert (await said(runner, token, word="beat", step=4))["pause"]
         await said(runner, token, word="paused", step=4, checkpoint=[4])
-        heard: list[str] = []
-        while "paused" not in heard:
+        kinds: list[str] = []
+        while "paused" not in kinds:
             event = await stream.event()
             if event.kind:
-                heard.append(event.kind)
+                kinds.append(event.kind)
                 if event.kind == "danger":
                     assert event.data["text"] == "step 3: beds are full"
                 if event.kind == "paused":  # by the time that it is told, it is so
                     assert (await client.get("/api/simulations/flu")).json()["status"] == "paused"
-        told = [name for name in heard if name not in ("step", "created")]  # a moment earlier is told too
-        assert told == ["started", "danger", "pause_requested", "paused"]
+        relevant = [name for name in kinds if name not in ("step", "created")]  # a moment earlier is told too
+        assert relevant == ["started", "danger", "pause_requested", "paused"]
         cursor = stream.cursor
     await runner.say("complete", token, outcome={"outcome": "succeeded", "result": None})
     resumed = await client.post("/api/simulations/flu/resume")
@@ -94,8 +94,8 @@ async def test_a_refused_simulation_command_returns_409_with_the_current_status(
     client: httpx2.AsyncClient,
 ) -> None:
     await client.post("/api/simulations", json=EXAMPLE)
-    asked = (("pause", "pending"), ("cancel", None), ("pause", "cancelled"), ("resume", "cancelled"))
-    for verb, status in asked:
+    cases = (("pause", "pending"), ("cancel", None), ("pause", "cancelled"), ("resume", "cancelled"))
+    for verb, status in cases:
         answer = await client.post(f"/api/simulations/flu/{verb}")
         if status is None:
             assert answer.json()["status"] == "cancelled"
@@ -204,8 +204,8 @@ async def test_a_program_drives_a_simulation_by_hand(where: str, server: Running
         assert (taken.value.code, taken.value.status) == ("simulation_exists", 409)
         begun = await sims.transition("hand", "running", worker_id="cluster-7", expected_version=1)
         assert (begun.status, begun.worker_id, begun.version) == ("running", "cluster-7", 2)
-        heard = await sims.heartbeat("hand", "cluster-7", 17)
-        assert (heard.current_step, heard.version) == (17, 2)
+        updated = await sims.heartbeat("hand", "cluster-7", 17)
+        assert (updated.current_step, updated.version) == (17, 2)
         with pytest.raises(GuardRefused, match="another worker executes it"):
             await sims.heartbeat("hand", "cluster-8", 18)
         with pytest.raises(VersionChanged, match="in version 2, not in version 1"):

@@ -67,13 +67,13 @@ async def test_the_secret_of_a_token_appears_in_no_later_response_and_not_in_the
     guarded: Running, admin: httpx2.AsyncClient
 ) -> None:
     issued = [await made(admin), (await admin.post("/api/tokens/ci/rotate")).json()]
-    told = [(await admin.get(path)).text for path in ("/api/tokens", "/api/tokens/ci", "/api/journal")]
-    told.append((await admin.post("/api/tokens/ci/revoke")).text)
-    told.append(guarded.log.getvalue())
+    texts = [(await admin.get(path)).text for path in ("/api/tokens", "/api/tokens/ci", "/api/journal")]
+    texts.append((await admin.post("/api/tokens/ci/revoke")).text)
+    texts.append(guarded.log.getvalue())
     for each in issued:
         secret = read_secret(each["token"])
         assert secret is not None
-        assert not any(secret.secret in text or secret.digest in text for text in told)
+        assert not any(secret.secret in text or secret.digest in text for text in texts)
 
 
 async def test_a_repeated_request_is_informed_that_the_secret_was_shown(admin: httpx2.AsyncClient) -> None:

@@ -285,8 +285,8 @@ async def test_a_claim_repeated_at_another_server_after_a_crash_returns_the_comm
             assert len(given) == 3
             assert given == again
             for token in given:
-                said = {"token": token, "runner_id": "r", "sequence": 1, "outcome": {"outcome": "succeeded"}}
-                assert (await client.post("/api/runner/complete", json=said)).status_code == 200
+                body = {"token": token, "runner_id": "r", "sequence": 1, "outcome": {"outcome": "succeeded"}}
+                assert (await client.post("/api/runner/complete", json=body)).status_code == 200
         jobs = await jobs_at(second)
         assert Counter(job["state"] for job in jobs) == {"COMPLETED": 3, "PENDING": 7}
         assert [job["id"] for job in jobs if len(job["attempts"]) > 1] == []

@@ -63,8 +63,8 @@ async def test_a_runner_without_the_lease_can_neither_submit_nor_list_children(
     assert (await client.post("/api/runner/children", json=foreign)).json()["code"] == "UNKNOWN_LEASE"
     another = new_children(parent, runner_id="somebody")
     assert (await client.post("/api/runner/children", json=another)).json()["code"] == "wrong_runner"
-    asked = await client.get("/api/runner/children", headers={LEASE: "x", RUNNER: "r"})
-    assert asked.json()["code"] == "UNKNOWN_LEASE"
+    response = await client.get("/api/runner/children", headers={LEASE: "x", RUNNER: "r"})
+    assert response.json()["code"] == "UNKNOWN_LEASE"
     assert (await client.get(f"/api/jobs/{parent.job_id}")).json().get("children", 0) == 0
 
 

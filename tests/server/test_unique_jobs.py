@@ -98,10 +98,10 @@ async def test_a_job_that_has_expired_is_shown_listed_and_explained(server: Runn
         await server.parts.runtime.sweep()
         view = (await client.get(f"/api/jobs/{made}")).json()
         listed = (await client.get("/api/jobs", params={"q": "state:failed"})).json()["jobs"]
-        told = (await client.get(f"/api/jobs/{made}/explain")).json()
+        explanation = (await client.get(f"/api/jobs/{made}/explain")).json()
     assert (view["state"], view["failure"]["failure_class"]) == ("FAILED", "expired")
     assert [one["id"] for one in listed] == [made]
-    assert told["sentence"].startswith("It has expired: No worker started it before ")
+    assert explanation["sentence"].startswith("It has expired: No worker started it before ")
 
 
 async def test_a_field_that_a_server_does_not_know_is_refused_and_not_ignored(server: Running) -> None:

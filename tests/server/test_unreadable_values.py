@@ -59,12 +59,12 @@ async def test_an_unreadable_result_is_refused_and_the_attempt_can_report_a_fail
     job_id = await server.submit()
     runner = Runner(client)
     token = (await runner.grant())["token"]
-    said = b'{"token":"%s","runner_id":"%s","sequence":2,' % (token.encode(), runner.name.encode())
+    prefix = b'{"token":"%s","runner_id":"%s","sequence":2,' % (token.encode(), runner.name.encode())
     for path, rest in (
         ("complete", b'"outcome":{"outcome":"succeeded","result":%s}}' % raw),
         ("heartbeat", b'"checkpoint":%s}' % raw),
     ):
-        answer = await posted(client, f"/api/runner/{path}", said + rest)
+        answer = await posted(client, f"/api/runner/{path}", prefix + rest)
         assert 400 <= answer.status_code < 500, answer.text
     runtime: Runtime = server.parts.runtime
     assert (await runtime.jobs.get(job_id)).state == "RUNNING"

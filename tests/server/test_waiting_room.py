@@ -322,9 +322,9 @@ async def test_a_failure_is_reported_to_those_claims_only_that_it_concerns(room:
         return [[] for _ in requests]
 
     gathering = Coalescer(claim_all)
-    asked = [ClaimRequest(runner_id=name, queues=(queue,)) for name, queue in zip("abc", AWAY, strict=True)]
-    first, second, third = await asyncio.gather(*map(gathering.claim, asked), return_exceptions=True)
+    claims = [ClaimRequest(runner_id=name, queues=(queue,)) for name, queue in zip("abc", AWAY, strict=True)]
+    first, second, third = await asyncio.gather(*map(gathering.claim, claims), return_exceptions=True)
     assert isinstance(first, StoreUnavailable)
     assert isinstance(second, StoreUnavailable)
     assert third == []
-    assert await gathering.claim(asked[2]) == []
+    assert await gathering.claim(claims[2]) == []

@@ -174,8 +174,8 @@ async def test_the_dashboard_page_is_sent_only_for_reads_that_accept_html(guarde
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
         for path in ("/", "/jobs", "/assets/main-1a2b.js"):
             assert (await guarded.client().request(method, path, headers=HTML)).status_code == 401
-            told = await guarded.client(token).request(method, path, headers=HTML)
-            assert (told.status_code, told.json()["code"]) == (404, "unknown_page")
+            response = await guarded.client(token).request(method, path, headers=HTML)
+            assert (response.status_code, response.json()["code"]) == (404, "unknown_page")
 
 
 @pytest.mark.parametrize(

@@ -63,14 +63,14 @@ async def github(
     headers: dict[str, str] | None = None,
 ) -> httpx2.Response:
     body = payload if isinstance(payload, bytes) else json.dumps(payload, indent=1).encode()
-    said = {
+    request_headers = {
         "Content-Type": "application/json",
         "X-GitHub-Event": event,
         "X-GitHub-Delivery": "72d3162e-cc78-11e3-81ab-4c9367dc0958",
         "X-Hub-Signature-256": github_signature(secret, body),
         **(headers or {}),
     }
-    return await client.post("/api/webhooks/github", content=body, headers=said)
+    return await client.post("/api/webhooks/github", content=body, headers=request_headers)
 
 
 async def hook(

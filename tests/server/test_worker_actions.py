@@ -31,8 +31,8 @@ async def states(client: httpx2.AsyncClient) -> dict[str, str]:
 async def asked(client: httpx2.AsyncClient, q: str, action: str, **more: Any) -> dict[str, Any]:
     answer = await client.post(ACTIONS, json={"filter": q, "action": action, **more})
     assert answer.status_code == 200, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    result: dict[str, Any] = answer.json()
+    return result
 
 
 def ids_in(answer: dict[str, Any]) -> list[str]:

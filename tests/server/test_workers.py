@@ -42,8 +42,8 @@ async def test_the_worker_routes_cover_the_lifecycle_from_registration_to_termin
     assert (ended["state"], ended["outcome"]) == ("TERMINATED", "TERMINATED")
     assert (await client.get(f"{at}/orders")).json()["stop"] == "terminate"
     history = (await client.get(f"{at}/history")).json()["entries"]
-    told = [(s["from"], s["to"]) for entry in history for s in entry.get("steps", [])]
-    assert told == [
+    transitions = [(s["from"], s["to"]) for entry in history for s in entry.get("steps", [])]
+    assert transitions == [
         ("IDLE", "RUNNING"),
         ("RUNNING", "PAUSED"),
         ("PAUSED", "RUNNING"),
@@ -58,8 +58,8 @@ async def test_a_worker_that_is_terminated_while_it_waits_for_work_is_given_none
     client = server.client()
     made = await registered(client, name="builder")
     await client.post(f"/api/workers/{made['id']}/start")
-    asked = {"runner_id": "builder", "worker_id": made["id"], "queues": ["default"], "wait_s": FOR_EVER_S}
-    waiting = asyncio.create_task(client.post("/api/runner/lease", json=asked))
+    body = {"runner_id": "builder", "worker_id": made["id"], "queues": ["default"], "wait_s": FOR_EVER_S}
+    waiting = asyncio.create_task(client.post("/api/runner/lease", json=body))
     await until(lambda: server.parts.waiting_room.waiting == 1, "the worker waits for work")
     await client.post(f"/api/supervisor/workers/{made['id']}/terminate", json={})
     job_id = await server.submit()
@@ -168,8 +168,8 @@ async def test_a_worker_that_waits_for_orders_is_loaded_again_only_after_its_own
         return await load(keys)
 
     monkeypatch.setattr(server.parts.store, "load", loaded)
-    asked = client.get(f"/api/workers/{first['id']}/orders", params={"after": 0, "wait_s": 20})
-    waiting = asyncio.create_task(asked)
+    request = client.get(f"/api/workers/{first['id']}/orders", params={"after": 0, "wait_s": 20})
+    waiting = asyncio.create_task(request)
     await waits.wait()
     for number in range(20):
         await client.post(f"/api/workers/{second['id']}/heartbeat", json={"processed": number})
@@ -235,8 +235,8 @@ async def test_a_server_that_shuts_down_responds_at_once_to_a_worker_that_waits_
 ) -> None:
     client = server.client()
     made = await registered(client)
-    asked = client.get(f"/api/workers/{made['id']}/orders", params={"after": 0, "wait_s": 30})
-    waiting = asyncio.create_task(asked)
+    request = client.get(f"/api/workers/{made['id']}/orders", params={"after": 0, "wait_s": 30})
+    waiting = asyncio.create_task(request)
     server.parts.hang_up()
     async with asyncio.timeout(PATIENCE_S):
         assert (await waiting).json()["state"] == "IDLE"

@@ -22,8 +22,8 @@ async def test_agent_states_reported_by_a_controller_are_listed_and_journalled(
     client: httpx2.AsyncClient,
 ) -> None:
     runner, grant = await driving(client)
-    said = facts(runner, grant, "running", "ready")
-    assert (await client.post("/api/runner/workloads", json=said)).json() == {"facts": 2}
+    report = facts(runner, grant, "running", "ready")
+    assert (await client.post("/api/runner/workloads", json=report)).json() == {"facts": 2}
     page = (await client.get("/api/workloads", params={"job": grant["job_id"]})).json()
     assert {each["agent"]: each["state"] for each in page["workloads"]} == {
         "a0:1": "RUNNING",
@@ -74,8 +74,8 @@ async def test_a_worker_and_a_program_find_the_same_over_http(
     port = HttpOrchestrator(server.url, names=iter("abcdef").__next__)
     await port.connect()
     name = f"{grant['job_id']}_1_0"
-    told = WorkloadFact(workload_id=name, job_id=grant["job_id"], happened=Happened.RUNNING, agent="a:1")
-    await port.report_workloads(grant["token"], runner.name, [told])
+    fact = WorkloadFact(workload_id=name, job_id=grant["job_id"], happened=Happened.RUNNING, agent="a:1")
+    await port.report_workloads(grant["token"], runner.name, [fact])
     await port.disconnect()
     reach = RemoteOrchestrator(server.url)
     await reach.connect()
@@ -131,9 +131,9 @@ async def test_the_seconds_of_a_workload_are_read_from_its_log_while_it_runs_and
     grant = await runner.grant(queues=["workloads"])
     lines = [said_of(second, 100.0 + second, errors=second // 2) for second in range(1, 6)]
     assert (await runner.say("heartbeat", grant["token"], log=lines)).status_code == 200
-    told = facts(runner, grant, "running")
-    told["facts"][0] |= {"rate": 51.5, "offset_ms": 5_000.25, "uncertainty_ms": 0.5, "began_ms": 0.75}
-    assert (await client.post("/api/runner/workloads", json=told)).status_code == 200
+    report = facts(runner, grant, "running")
+    report["facts"][0] |= {"rate": 51.5, "offset_ms": 5_000.25, "uncertainty_ms": 0.5, "began_ms": 0.75}
+    assert (await client.post("/api/runner/workloads", json=report)).status_code == 200
     one = (await client.get(f"/api/workload-jobs/{started}")).json()
     (agent,) = one["agents"]
     assert [agent[name] for name in ("rate", "offset_ms", "uncertainty_ms", "began_ms")] == [

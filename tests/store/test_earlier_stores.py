@@ -259,8 +259,8 @@ async def test_a_worker_of_the_old_version_stops_when_its_store_is_migrated_and_
             status = await store.status()
             assert status.schema_version == status.wanted_version
             job = await il.submit(tasks["greet"], name="Dee")
-            told = asyncio.to_thread(lambda: any("Upgrade this program" in line for line in lines))
-            assert await asyncio.wait_for(told, PATIENCE_S), "It says why it has ended."
+            reported = asyncio.to_thread(lambda: any("Upgrade this program" in line for line in lines))
+            assert await asyncio.wait_for(reported, PATIENCE_S), "It says why it has ended."
             workers.append(
                 subprocess.Popen(start, env=environment, cwd=STORES, stderr=subprocess.DEVNULL, text=True)
             )

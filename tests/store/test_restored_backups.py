@@ -193,8 +193,8 @@ async def test_the_command_begins_an_epoch_above_every_fence_that_was_seen(
     words = ["db", "restored", "--store", url]
     for more in ([], ["--fence", str(9_000_000_000_000 << 32)]):
         assert await asyncio.to_thread(main, [*words, *more]) == 0
-    said = capsys.readouterr().out
-    assert "epoch 9000000000001" in said
+    output = capsys.readouterr().out
+    assert "epoch 9000000000001" in output
 
 
 async def test_an_epoch_is_no_earlier_than_the_half_hour(tmp_path: Path) -> None:

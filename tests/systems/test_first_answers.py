@@ -166,10 +166,10 @@ async def used(house: House, _: Any, __: Any) -> None:
 
 
 async def waiting(house: House) -> str:
-    asked = WaitRequest(
+    request = WaitRequest(
         token=(await house.started()).token, runner_id=RUNNER, question=ApprovalQuestion(text="Go?")
     )
-    return (await house.port.await_signal(asked)).id
+    return (await house.port.await_signal(request)).id
 
 
 W, J, S, R = Workers, Jobs, SimulationManager, RunService
@@ -237,10 +237,10 @@ async def test_a_repeat_gets_the_first_answer_whole(open_house: OpenHouse, opera
     here = house.port.here
     subject = await operation.prepare(house)
     first = await operation.do(here, subject)
-    told = msgspec.json.encode(first)
+    encoded = msgspec.json.encode(first)
     await operation.change(house, subject, first)
     again = await operation.do(here, subject)
-    assert msgspec.json.encode(again) == told
+    assert msgspec.json.encode(again) == encoded
     entries = (await house.store.feed(after="", limit=1_000)).entries
     assert [entry for entry in entries if entry.note.request_id == "order-17"], "as the client has sent it"
     assert not [entry for entry in entries if entry.note.request_id == str(AS)]
@@ -257,10 +257,10 @@ async def test_an_answer_that_was_lost_before_it_was_stored_is_given_once(
         await workers.pause(worker_id, request_id="r1")
     monkeypatch.undo()
     await workers.resume(worker_id)
-    told = await workers.pause(worker_id, request_id="r1")
-    assert told.state == "RUNNING", "it was paused once, and is not paused again"
+    answer = await workers.pause(worker_id, request_id="r1")
+    assert answer.state == "RUNNING", "it was paused once, and is not paused again"
     await workers.terminate(worker_id)
-    assert await workers.pause(worker_id, request_id="r1") == told
+    assert await workers.pause(worker_id, request_id="r1") == answer
     with pytest.raises(RequestIdReused, match="r1"):
         await workers.resume(worker_id, request_id="r1")
 
@@ -278,9 +278,9 @@ async def test_the_answer_of_a_large_run_is_kept_small(open_house: OpenHouse) ->
     await house.port.here.runs.cancel(first.id)
     again = await house.port.here.runs.submit(spec, request_id="r1")
     assert msgspec.json.encode(again) == msgspec.json.encode(first)
-    asked = house.port.here.engine.key_for("r1", "submit run", spec)
-    assert asked is not None
-    recorded = await house.store.recall(asked.answer.id)
+    key = house.port.here.engine.key_for("r1", "submit run", spec)
+    assert key is not None
+    recorded = await house.store.recall(key.answer.id)
     assert recorded is not None
     assert len(recorded.answer.body) < len(msgspec.json.encode(first)) / 4
 

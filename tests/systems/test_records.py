@@ -84,9 +84,9 @@ async def _is_sent_events(orders: RecordsClient[Any], order: str) -> None:
         await orders.send(order, "ship", tracking="T1", expected=1)
     shipped = await orders.send(order, SHOP.Ship(tracking="T1"), expected=2)
     assert (shipped.state, shipped.data.tracking, shipped.deadline_at) == ("shipped", "T1", None)
-    told = await orders.explain(order)
-    assert (told.turn, told.sentence) == ("carrier", "Is on its way.")
-    assert [event.name for event in told.accepts] == ["deliver", "close"]
+    explanation = await orders.explain(order)
+    assert (explanation.turn, explanation.sentence) == ("carrier", "Is on its way.")
+    assert [event.name for event in explanation.accepts] == ["deliver", "close"]
     assert (await orders.send(order, "deliver")).ended
     with pytest.raises(TerminalState):
         await orders.send(order, "cancel")
@@ -167,8 +167,8 @@ async def test_of_many_that_pay_with_the_same_version_one_is_accepted(tmp_path: 
     async with Interlock(f"sqlite:///{tmp_path}/shop.db") as il:
         orders = il.records(ORDERS)
         placed = await orders.create(Order(customer="ada", amount=40))
-        asked = (orders.send(placed.id, "pay", amount=40, expected=1) for _ in range(10))
-        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        payments = (orders.send(placed.id, "pay", amount=40, expected=1) for _ in range(10))
+        outcomes = await asyncio.gather(*payments, return_exceptions=True)
         assert (
             sorted(type(outcome).__name__ for outcome in outcomes)
             == ["StoredRecord"] + ["VersionChanged"] * 9

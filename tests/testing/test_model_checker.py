@@ -39,7 +39,7 @@ class Toy:
 
     def steps(self, state: Any) -> list[tuple[Any, Any, int]]:
         return [
-            (said, after, AIDED if said.startswith("somebody") else 0) for said, after in self.moves(state)
+            (label, after, AIDED if label.startswith("somebody") else 0) for label, after in self.moves(state)
         ]
 
     def canonical(self, state: Any) -> Any:
@@ -76,7 +76,7 @@ def test_a_violation_is_shown_by_the_shortest_story() -> None:
     report = check(Toy((0, 0), jugs, [always("nobody measures four litres", lambda s: 4 not in s)]))
     (violation,) = report.violations
     assert violation.claim == "nobody measures four litres"
-    assert [told[0].partition(":")[0] for told in violation.story] == [
+    assert [step[0].partition(":")[0] for step in violation.story] == [
         "fill 5",
         "5 into 3",
         "empty 3",
@@ -89,7 +89,7 @@ def test_a_violation_is_shown_by_the_shortest_story() -> None:
 def test_a_story_replays_from_its_choices() -> None:
     model = Toy((0, 0), jugs, [always("nobody measures four litres", lambda s: 4 not in s)])
     (violation,) = check(model).violations
-    assert tuple(tuple(told) for told in retell(model, violation.choices)) == violation.story
+    assert tuple(tuple(step) for step in retell(model, violation.choices)) == violation.story
     assert broken_at_the_end(model, violation.choices) == ["nobody measures four litres"]
     assert broken_at_the_end(model, violation.choices[:-1]) == []
 
@@ -114,7 +114,7 @@ def ratchet(state: int) -> list[tuple[str, int]]:
 def test_a_state_that_cannot_reach_the_goal_is_reported_with_the_path_to_it() -> None:
     (violation,) = check(Toy(0, ratchet, [eventually("three is reached", lambda s: s == 3)])).violations
     assert violation.mode is Mode.EVENTUALLY
-    assert [told[0] for told in violation.story] == ["on: 0 → 1", "slip: 1 → 7"]
+    assert [step[0] for step in violation.story] == ["on: 0 → 1", "slip: 1 → 7"]
 
 
 def test_a_goal_is_required_only_in_states_where_its_condition_holds() -> None:
@@ -141,7 +141,7 @@ def test_states_that_differ_in_names_only_are_met_once_and_the_story_keeps_the_n
     folded = check(Toy((0, 0), two, same=lambda s: tuple(sorted(s))))
     assert (plain.states, folded.states) == (15, 9)
     (violation,) = check(Toy((0, 0), two, claims, same=lambda s: tuple(sorted(s)))).violations
-    assert len({told[0].partition(":")[0] for told in violation.story}) == 1
+    assert len({step[0].partition(":")[0] for step in violation.story}) == 1
 
 
 def test_an_exploration_that_reaches_its_limit_is_incomplete_and_reports_no_violations() -> None:
@@ -154,10 +154,10 @@ def test_an_exploration_that_reaches_its_limit_is_incomplete_and_reports_no_viol
 
 
 def test_the_checker_reports_its_progress_while_it_explores() -> None:
-    told: list[tuple[int, int, int]] = []
-    check(Toy((0, 0), jugs), progress=lambda *so_far: told.append(so_far))
-    assert told == sorted(told)
-    assert told
+    reports: list[tuple[int, int, int]] = []
+    check(Toy((0, 0), jugs), progress=lambda *so_far: reports.append(so_far))
+    assert reports == sorted(reports)
+    assert reports
 
 
 @pytest.mark.parametrize("many", [10, 100_000])

@@ -76,9 +76,9 @@ def test_a_project_has_the_fixtures_without_a_line_of_configuration(tmp_path: Pa
 
 
 def test_loading_the_fixtures_imports_nothing_heavy() -> None:
-    asked = "import sys, interlock.testing.pytest_plugin as p; print('msgspec' in sys.modules, p.__name__)"
+    script = "import sys, interlock.testing.pytest_plugin as p; print('msgspec' in sys.modules, p.__name__)"
     answer = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True, timeout=PROGRAM_S, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PROGRAM_S, check=True
     )
     assert answer.stdout.split() == ["False", "interlock.testing.pytest_plugin"]
 

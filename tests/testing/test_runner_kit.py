@@ -86,9 +86,9 @@ def faults(told: list[ScenarioVerdict]) -> dict[str, tuple[str, ...]]:
 
 
 async def test_the_example_runner_passes_every_scenario_of_the_conformance_kit() -> None:
-    told = await verdicts(Check(command=(sys.executable, str(EXAMPLE), "{url}"), token="il_x"))
-    assert faults(told) == {}
-    assert [verdict.scenario for verdict in told] == [scenario.name for scenario in SCENARIOS]
+    results = await verdicts(Check(command=(sys.executable, str(EXAMPLE), "{url}"), token="il_x"))
+    assert faults(results) == {}
+    assert [verdict.scenario for verdict in results] == [scenario.name for scenario in SCENARIOS]
 
 
 async def test_the_worker_passes_the_scenarios_of_the_conformance_kit(tmp_path: Path) -> None:
@@ -112,10 +112,10 @@ async def test_each_wrong_runner_is_caught_where_it_is_wrong(tmp_path: Path) -> 
         runner.write_text(source.replace(good, bad), encoding="utf-8")
         command = (sys.executable, str(runner), "{url}")
         async with room:
-            told = await verdicts(
+            outcomes = await verdicts(
                 Check(command=command, token="il_x", pace=HASTY, scenarios=named([scenario]))
             )
-        return "" if faults(told) else f"{wrong}: not caught by {scenario}"
+        return "" if faults(outcomes) else f"{wrong}: not caught by {scenario}"
 
     results = await asyncio.gather(*(caught(number, wrong) for number, wrong in enumerate(WRONG)))
     assert [result for result in results if result] == []
@@ -193,16 +193,16 @@ async def test_a_heartbeat_in_flight_at_the_completion_is_accepted_and_a_later_o
     orchestrator.put("shop.send", {})
     await _tell(orchestrator, "lease", runner_id="r", limit=1, acknowledge=True)
     (lease,) = orchestrator.leases.values()
-    said = {"token": lease.grant.token, "runner_id": "r"}
-    await _tell(orchestrator, "complete", **said, sequence=1, outcome={"outcome": "succeeded"})
+    fields = {"token": lease.grant.token, "runner_id": "r"}
+    await _tell(orchestrator, "complete", **fields, sequence=1, outcome={"outcome": "succeeded"})
     if lost:
         lease.ended_at = None
 
-    await _tell(orchestrator, "heartbeat", **said, sequence=2)
+    await _tell(orchestrator, "heartbeat", **fields, sequence=2)
     assert orchestrator.faults == []
 
     lease.ended_at = orchestrator.clock() - UNDER_WAY_S - 1.0
-    await _tell(orchestrator, "heartbeat", **said, sequence=3)
+    await _tell(orchestrator, "heartbeat", **fields, sequence=3)
     assert orchestrator.faults == ["It has sent a heartbeat after it had reported how the attempt ended."]
 
 

@@ -87,11 +87,11 @@ def test_of_a_long_test_the_line_that_failed_is_shown_and_the_lines_before_it(
 
 
 def test_calls_inside_libraries_and_objects_without_a_value_are_not_shown(pytester: pytest.Pytester) -> None:
-    told = "\n".join(reported(pytester, IN_A_LIBRARY, failed=2))
-    assert "in read" in told or "def read" in told
-    assert "self.scan_once(s, idx)" in told
-    assert "JSONDecodeError" in told
-    assert "concurrent/futures" not in told
-    assert "object at 0x" not in told
-    assert "ValueError: the cause" in told
-    assert "asyncio/runners.py" not in told
+    output = "\n".join(reported(pytester, IN_A_LIBRARY, failed=2))
+    assert "in read" in output or "def read" in output
+    assert "self.scan_once(s, idx)" in output
+    assert "JSONDecodeError" in output
+    assert "concurrent/futures" not in output
+    assert "object at 0x" not in output
+    assert "ValueError: the cause" in output
+    assert "asyncio/runners.py" not in output

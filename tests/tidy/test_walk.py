@@ -17,10 +17,10 @@ the way becomes shorter."""
 
 
 def test_the_way_of_one_job_is_counted_from_the_client_to_the_table_and_back() -> None:
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(WALK), "--json"], capture_output=True, text=True, timeout=PROGRAM_S, check=True
     )
-    walk = json.loads(said.stdout)
+    walk = json.loads(result.stdout)
     visits = walk["visits"]
     assert next(iter(visits)) == "client.py"
     assert {"lifecycles/attempt.py", "machine/machine.py", "store/sqlite/transaction.py"} <= {*visits}

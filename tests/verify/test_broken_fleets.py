@@ -64,17 +64,17 @@ def test_an_agent_that_trusts_its_wall_clock_after_the_start_was_announced_is_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     schedule, begin = AgentState._schedule, AgentState._begin
-    told: dict[str, int] = {}
+    start_times: dict[str, int] = {}
 
     def noted(self: AgentState, present: Present, start_at_unix_ns: int) -> int:
-        told[present.workload_id] = start_at_unix_ns
+        start_times[present.workload_id] = start_at_unix_ns
         # It prepares shortly before the start, so that there is time for its clock to be set.
         assert present.checked is not None
         present.checked = msgspec.structs.replace(present.checked, prepare_s=1.0)
         return schedule(self, present, start_at_unix_ns)
 
     def gullible(self: AgentState, present: Present) -> None:
-        ahead_ns = told[present.workload_id] - self.clocks.wall_ns()
+        ahead_ns = start_times[present.workload_id] - self.clocks.wall_ns()
         present.start_at_ns = self.clocks.monotonic_ns() + ahead_ns
         begin(self, present)
 

@@ -32,7 +32,7 @@ RACE = Plan(name="race", doc="", workers=2, orchestrators=2, heartbeats=0, fails
 def first_violation(plan: Plan) -> Violation:
     """The first thing that breaks, told in as few steps as can be; and it replays."""
     violation, *_ = check(JobWorld(plan), most=200_000).violations
-    assert tuple(tuple(told) for told in retell(JobWorld(plan), violation.choices)) == violation.story
+    assert tuple(tuple(step) for step in retell(JobWorld(plan), violation.choices)) == violation.story
     return violation
 
 

@@ -57,11 +57,11 @@ def test_a_violation_exits_with_1_and_prints_a_line_that_replays_it(
     assert "Not always: an attempt is granted to one worker only" in out
     assert "attempt 1.1: QUEUED → LEASED by grant" in out
     again = out.partition("Again: interlock verify ")[2].split()
-    code, told, _ = run(*again)
+    code, replay, _ = run(*again)
     assert code == 0
-    assert "an attempt is granted to one worker only" in told
+    assert "an attempt is granted to one worker only" in replay
     steps = [line for line in out.splitlines() if line[:6].strip().rstrip(".").isdigit()]
-    assert steps == [line for line in told.splitlines() if line[:6].strip().rstrip(".").isdigit()]
+    assert steps == [line for line in replay.splitlines() if line[:6].strip().rstrip(".").isdigit()]
 
 
 def test_another_count_of_states_is_a_finding(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

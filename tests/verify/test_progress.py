@@ -15,9 +15,9 @@ def test_progress_is_printed_to_stderr_at_intervals_when_the_output_is_a_pipe(
         monkeypatch.setattr(report, "TELL_EVERY_S", 0.0)
         watch("crash", 234, 0)
 
-    told = capsys.readouterr()
-    assert told.err == "1,234 of 5,000 states (crash)\n"
-    assert told.out == ""
+    captured = capsys.readouterr()
+    assert captured.err == "1,234 of 5,000 states (crash)\n"
+    assert captured.out == ""
 
 
 def test_progress_without_a_known_total_prints_only_the_sum(

@@ -15,7 +15,7 @@ from interlock_verification.models.run_world import RunWorld
 def test_two_orchestrators_and_a_store_that_does_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryStore, "_why_not", lambda *_: None)
     (violation,) = check(JobWorld(plan_named("race"))).violations
-    told = (
+    template = (
         "An orchestrator decides, and has yet to commit: worker {} claims work and is granted 1.1 of job 1."
     )
     rows = (
@@ -23,8 +23,8 @@ def test_two_orchestrators_and_a_store_that_does_not_compare(monkeypatch: pytest
         "  job: PENDING → RUNNING by allocate_resources",
     )
     assert violation.story == (
-        (told.format(1), *rows),
-        (told.format(2), *rows),
+        (template.format(1), *rows),
+        (template.format(2), *rows),
         ("An orchestrator commits what it decided about job 1: a claim of worker 1.",),
         ("An orchestrator commits what it decided about job 1: a claim of worker 2.",),
     )
@@ -38,7 +38,7 @@ def test_the_story_of_a_run_that_receives_no_messages_from_its_jobs_lists_every_
     monkeypatch.setattr(RunWorld, "_news", lambda *_: [])
     violation, *_ = check(RunWorld(plan)).violations
     assert violation.claim == "a run begins with its first attempt"
-    assert [told[0] for told in violation.story] == [
+    assert [step[0] for step in violation.story] == [
         "The run asks for a plan.",
         "The run gets its plan.",
         "The run's order reaches job 1: it may begin.",

@@ -57,7 +57,7 @@ def test_ageing_a_value_reaches_a_fixed_point_within_eight_steps() -> None:
 
 
 def test_messages_and_hands_are_read_as_they_were_written() -> None:
-    for said in product(Say, range(3), range(3), range(4), range(8), range(8)):
-        assert read_note(write_note(*said)) == said
+    for message in product(Say, range(3), range(3), range(4), range(8), range(8)):
+        assert read_note(write_note(*message)) == message
     for known in product(Phase, range(3), range(4), range(8), range(8), range(2)):
         assert read_hand(write_hand(*known)) == known

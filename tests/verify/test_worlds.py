@@ -224,14 +224,14 @@ def test_a_failure_shrinks_to_a_story_that_one_can_read_and_play_again(
     assert smaller.broken.claim == TWICE
     assert smaller.chapter.only is not None
     assert 0 < len(smaller.chapter.only) < len(failure.happened) / 2
-    faults = [told for told in smaller.story if told.endswith(CALLS_GONE_WRONG)]
+    faults = [report for report in smaller.story if report.endswith(CALLS_GONE_WRONG)]
     assert 0 < len(faults) <= len(smaller.chapter.only)
     command = command_of(smaller.chapter)
     arguments = command.split()[1:]
     result = CliRunner().invoke(app, [*arguments, "--json"])
     assert result.exit_code == 1
-    told = json.loads(result.stdout)
-    assert told["failures"][0]["broken"]["claim"] == TWICE
+    report = json.loads(result.stdout)
+    assert report["failures"][0]["broken"]["claim"] == TWICE
 
 
 def test_as_few_names_as_still_fail_are_found() -> None:

@@ -31,17 +31,17 @@ def a_process(faults: Faults) -> tuple[Stage, Process, SharedStore]:
 
 
 def test_waiting_takes_no_time_and_is_reported_in_order() -> None:
-    schedule, told = Schedule(), []
+    schedule, wakeups = Schedule(), []
     loop = a_loop(schedule)
 
     async def wait(seconds: float) -> None:
         await asyncio.sleep(seconds)
-        told.append((seconds, loop.time()))
+        wakeups.append((seconds, loop.time()))
 
     for seconds in (7_200.0, 1.0, 60.0):
         loop.create_task(wait(seconds))
     schedule.run(24 * HOUR_S)
-    assert told == [(1.0, 1.0), (60.0, 60.0), (7_200.0, 7_200.0)]
+    assert wakeups == [(1.0, 1.0), (60.0, 60.0), (7_200.0, 7_200.0)]
     assert schedule.now == 24 * HOUR_S
 
 
@@ -59,16 +59,16 @@ def test_a_clock_that_runs_fast_waits_less() -> None:
 
 
 def test_a_frozen_event_loop_continues_after_the_thaw_and_a_killed_one_runs_nothing_more() -> None:
-    schedule, told = Schedule(), []
+    schedule, events = Schedule(), []
     frozen, killed = a_loop(schedule), a_loop(schedule)
 
     async def tick(name: str) -> None:
         try:
             for _ in range(3):
                 await asyncio.sleep(10.0)
-                told.append((name, schedule.now))
+                events.append((name, schedule.now))
         finally:
-            asyncio.get_running_loop().call_soon(told.append, (name, -1.0))
+            asyncio.get_running_loop().call_soon(events.append, (name, -1.0))
 
     frozen.create_task(tick("frozen"))
     killed.create_task(tick("killed"))
@@ -76,7 +76,7 @@ def test_a_frozen_event_loop_continues_after_the_thaw_and_a_killed_one_runs_noth
     schedule.call_at(100.0, frozen.thaw)
     schedule.call_at(15.0, killed.kill)
     schedule.run(HOUR_S)
-    assert told == [
+    assert events == [
         ("frozen", 10.0),
         ("killed", 10.0),
         ("frozen", 100.0),

@@ -143,20 +143,20 @@ def test_an_rpc_error_arrives_with_its_status_code_details_and_metadata() -> Non
 
 
 def test_a_short_partition_delays_a_stream_and_loses_nothing_of_it() -> None:
-    heard: list[int] = []
+    received: list[int] = []
     errors: list[aio.AioRpcError] = []
-    scene = Scene(_listening(heard, errors))
+    scene = Scene(_listening(received, errors))
     scene.at(10.0, lambda: scene.stage.part("b", "l", PING_S - 1.0))
     scene.play()
     assert not errors
-    assert heard == list(range(1, len(heard) + 1))
-    assert len(heard) > 40
+    assert received == list(range(1, len(received) + 1))
+    assert len(received) > 40
 
 
 def test_both_sides_of_a_long_partition_find_out_within_two_pings() -> None:
-    heard: list[int] = []
+    received: list[int] = []
     errors: list[aio.AioRpcError] = []
-    scene = Scene(_listening(heard, errors))
+    scene = Scene(_listening(received, errors))
     scene.at(10.0, lambda: scene.stage.part("b", "l", FOREVER_S))
     scene.play(10.0 + 2 * PING_S)
     assert [error.code() for error in errors] == [grpc.StatusCode.UNAVAILABLE]
@@ -176,9 +176,9 @@ def test_the_stream_of_a_killed_client_ends_at_the_server_within_two_pings(seed:
 
 
 def test_a_client_drops_its_stream_from_a_frozen_server_and_the_server_sees_that_after_the_thaw() -> None:
-    heard: list[int] = []
+    received: list[int] = []
     errors: list[aio.AioRpcError] = []
-    scene = Scene(_listening(heard, errors))
+    scene = Scene(_listening(received, errors))
     process = scene.stage.places["b"].process
     assert process is not None
     scene.at(10.0, lambda: scene.stage.freeze(process, 30.0))

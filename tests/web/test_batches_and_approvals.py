@@ -103,7 +103,7 @@ async def test_only_users_who_may_answer_an_approval_see_its_buttons(browser: Br
         for_all = await waiting_approval(server)
         for_ada = await waiting_approval(server, approvers=("ada",))
         for_admins = await waiting_approval(server, role=Role.ADMIN)
-        asked = (for_all, for_ada, for_admins)
+        approval_ids = (for_all, for_ada, for_admins)
         seen = {}
         for name, role in (("ada", Role.OPERATOR), ("bob", Role.OPERATOR), ("eve", Role.VIEWER)):
             token = await server.token(role, name)
@@ -114,8 +114,8 @@ async def test_only_users_who_may_answer_an_approval_see_its_buttons(browser: Br
                 await expect(rows).to_have_count(3)
                 answers = rows.filter(has=visitor.page.get_by_role("button", name="Approve"))
                 texts = " ".join(await answers.all_inner_texts())
-                seen[name] = {each for each in asked if each.partition(".")[0] in texts}
-                for each in asked:
+                seen[name] = {each for each in approval_ids if each.partition(".")[0] in texts}
+                for each in approval_ids:
                     await visitor.turn_to(f"/approvals/{each}")
                     buttons = visitor.page.get_by_role("button", name=re.compile("Approve|Reject"))
                     await expect(buttons).to_have_count(2 if each in seen[name] else 0)
@@ -124,8 +124,8 @@ async def test_only_users_who_may_answer_an_approval_see_its_buttons(browser: Br
 
 async def test_a_job_of_a_run_is_approved_on_the_page_of_the_run(server: Running, visitor: Visitor) -> None:
     page = visitor.page
-    asked = PlannedApproval(question="Deploy to production?")
-    plan = Plan(jobs=(PlannedJob(name="deploy", task="shop.deploy", approval=asked),))
+    planned = PlannedApproval(question="Deploy to production?")
+    plan = Plan(jobs=(PlannedJob(name="deploy", task="shop.deploy", approval=planned),))
     run = await server.parts.runtime.runs.submit(RunSpec(plan=plan))
     await visitor.open(f"/runs/{run.id}")
     await expect(page.get_by_text("Deploy to production?").first).to_be_visible()

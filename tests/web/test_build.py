@@ -79,15 +79,15 @@ def test_all_of_it_is_under_150_kb_compressed(encoding: str) -> None:
 def test_an_sdist_has_the_built_files_and_a_wheel_is_made_from_it_without_node(
     built: Path, tmp_path: Path
 ) -> None:
-    code, said, folder = pack(built, "sdist")
-    assert code == 0, said
+    code, output, folder = pack(built, "sdist")
+    assert code == 0, output
     with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     unpacked = next((tmp_path / "unpacked").iterdir())
     assert names_of(unpacked / dashboard.BUILT) == names_of(BUILT)
-    code, said, folder = pack(unpacked, "wheel")
-    assert code == 0, said
-    assert "npm" not in said
+    code, output, folder = pack(unpacked, "wheel")
+    assert code == 0, output
+    assert "npm" not in output
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
         inside = {name for name in wheel.namelist() if name.startswith("interlock/server/dashboard/")}
     assert inside == {f"interlock/server/dashboard/{name}" for name in names_of(BUILT)}
@@ -95,22 +95,22 @@ def test_an_sdist_has_the_built_files_and_a_wheel_is_made_from_it_without_node(
 
 def test_no_wheel_is_made_without_the_dashboard_and_the_sources_of_it(project: Path) -> None:
     shutil.rmtree(project / "web")
-    code, said, folder = pack(project, "wheel")
+    code, output, folder = pack(project, "wheel")
     assert code != 0
-    assert "dashboard: src/interlock/server/dashboard is not built, and there is no web/" in said
-    assert "→ Use a whole clone of the repository, or a released sdist." in said
-    assert "Traceback" not in said
+    assert "dashboard: src/interlock/server/dashboard is not built, and there is no web/" in output
+    assert "→ Use a whole clone of the repository, or a released sdist." in output
+    assert "Traceback" not in output
     assert not list(folder.glob("*.whl"))
 
 
 @pytest.mark.parametrize("target", ["wheel", "sdist"])
 def test_a_failed_build_reports_the_exit_code_and_the_output_of_npm(project: Path, target: str) -> None:
     with_scripts(project, build="echo main.tsx is wrong; exit 3")
-    code, said, folder = pack(project, target)
+    code, output, folder = pack(project, target)
     assert code != 0
-    assert "dashboard: npm run build failed in web/ (exit code 3):" in said
-    assert "main.tsx is wrong" in said
-    assert "Traceback" not in said
+    assert "dashboard: npm run build failed in web/ (exit code 3):" in output
+    assert "main.tsx is wrong" in output
+    assert "Traceback" not in output
     assert not names_of(folder)
 
 

@@ -81,11 +81,11 @@ async def test_a_hidden_page_sends_no_requests_and_updates_when_it_becomes_visib
     await other.open("/jobs")
     await other.live()
     await visitor.page.evaluate(HIDE, True)
-    asked: list[str] = []
-    visitor.page.on("request", lambda request: asked.append(request.url))
+    requests: list[str] = []
+    visitor.page.on("request", lambda request: requests.append(request.url))
     jobs = [await server.submit() for _ in range(3)]
     await expect(other.page.get_by_role("link", name=jobs[-1])).to_be_visible()
-    assert asked == []
+    assert requests == []
     assert await visitor.page.get_by_role("link", name=jobs[-1]).count() == 0
     await visitor.page.evaluate(HIDE, False)
     await expect(visitor.page.get_by_role("link", name=jobs[-1])).to_be_visible()
@@ -167,8 +167,8 @@ async def test_a_page_does_not_request_a_refused_stream_again_and_shows_the_reas
         admin = server.client(await server.token(Role.ADMIN))
 
         async def refused() -> int:
-            told = (await admin.get("/metrics")).text
-            lines = [each for each in told.splitlines() if "/api/events" in each and "403" in each]
+            body = (await admin.get("/metrics")).text
+            lines = [each for each in body.splitlines() if "/api/events" in each and "403" in each]
             return sum(int(float(line.rsplit(" ", 1)[1])) for line in lines if "_total{" in line)
 
         token = await server.token(Role.VIEWER, "ada", ["shop"])

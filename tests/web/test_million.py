@@ -85,9 +85,9 @@ async def open_all(server: Running, visitor: Visitor) -> Answers:
         return "queue-6" in (await client.get("/api/queues")).text
 
     for pages in (PAGES, FIGURES):
-        for path, told in pages.items():
+        for path, expected in pages.items():
             await visitor.turn_to(path)
-            await expect(page.locator("main")).to_contain_text(told)
+            await expect(page.locator("main")).to_contain_text(expected)
         await until(caught_up, "the figures know all queues")
     await visitor.turn_to("/jobs")
     rows = page.locator("table.rows tbody tr:not(.space)")
@@ -118,10 +118,10 @@ async def test_dashboard_pages_read_little_from_a_very_large_store_and_count_no_
     assert max(limits) <= MOST_RECORDS
     steps = await taken(server, work, answers.asked)
     assert {name: number for name, number in steps.items() if number > MOST_STEPS} == {}
-    asked = [each for each in work.statements if each.lstrip("( ").upper().startswith(("SELECT", "WITH"))]
+    queries = [each for each in work.statements if each.lstrip("( ").upper().startswith(("SELECT", "WITH"))]
     with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
-        assert len(asked) > 10
-        assert [each for each in asked if counts_a_table(connection, each)] == []
+        assert len(queries) > 10
+        assert [each for each in queries if counts_a_table(connection, each)] == []
         assert counts_a_table(connection, "SELECT count(*) FROM record_state"), "such a statement is noticed"
     for module, name in CAPS:
         monkeypatch.setattr(module, name, 10 * JOBS)

@@ -70,8 +70,8 @@ async def test_a_page_of_an_unknown_id_shows_an_error_that_contains_the_id(visit
         await visitor.turn_to(re.sub(r":\w+", "x_000000000000", pattern))
         found = await visitor.complaints() if number % pick(4, 1) == 0 else []
         found += visitor.taken()
-        if "x_000000000000" not in (told := await visitor.text()):
-            found.append(f"it says: {told}")
+        if "x_000000000000" not in (content := await visitor.text()):
+            found.append(f"it says: {content}")
         wrong |= {pattern: found} if found else {}
     assert wrong == {}
 

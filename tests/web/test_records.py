@@ -135,8 +135,8 @@ async def test_the_journal_page_filters_by_its_url_and_shows_the_history_of_one_
     await page.get_by_label("State").press("Enter")
     await page.wait_for_url("**/journal?kind=job&state=running")
     await visitor.live()
-    told = await server.client().get("/api/journal", params={"kind": "job", "state": "running"})
-    before = len(told.json()["entries"])
+    response = await server.client().get("/api/journal", params={"kind": "job", "state": "running"})
+    before = len(response.json()["entries"])
     await expect(entries).to_have_count(before)  # the page shows none while it loads
     await Runner(server.client()).grant(queues=["q-stays"])
     await expect(entries).to_have_count(before + 1)  # live, by the same words

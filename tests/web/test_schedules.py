@@ -34,8 +34,8 @@ PLACES = """(axis) => {
 
 
 async def create(server: Running, name: str = "nightly", **different: Any) -> None:
-    asked = {"name": name, "schedule": {**NIGHTLY, **different}}
-    answer = await server.client().post("/api/schedules", json=asked)
+    body = {"name": name, "schedule": {**NIGHTLY, **different}}
+    answer = await server.client().post("/api/schedules", json=body)
     assert answer.status_code == 201, answer.text
 
 

@@ -114,8 +114,8 @@ async def test_two_workloads_are_compared_percentile_by_percentile(server: Runni
     page, client = visitor.page, server.client()
     for name, slow_ms in (("before", 9), ("after", 18)):
         _, runner, token = await started(client, name)
-        told = await runner.say("complete", token, 2, **done(finished(name, slow_ms)))
-        assert told.status_code == 200, told.text
+        response = await runner.say("complete", token, 2, **done(finished(name, slow_ms)))
+        assert response.status_code == 200, response.text
     await visitor.open("/workloads")
     await page.get_by_label("Compare before").check()
     await page.get_by_label("Compare after").check()

@@ -195,8 +195,8 @@ async def fill(server: Running, text: str = "the letter to Ada") -> dict[str, st
         await client.post("/api/workers", json={"workspace_id": "ci", "name": "w", "capacity": 2})
     ).json()
     plan = {"jobs": [{"name": "lint", "task": "a.lint"}, {"name": "t", "task": "a.t", "needs": ["lint"]}]}
-    asked = {"workflow": "ci", "plan": plan, "source": {"title": text, "actor": text}}
-    run = (await client.post("/api/runs", json=asked)).json()
+    run_spec = {"workflow": "ci", "plan": plan, "source": {"title": text, "actor": text}}
+    run = (await client.post("/api/runs", json=run_spec)).json()
     flu = {"task": "flu", "scenario_name": "Flu", "total_steps": 10, "run_id": "flu"}
     assert (await client.post("/api/simulations", json=flu)).status_code == 201
     load, _, _ = await started(client, text.splitlines()[0][:100])

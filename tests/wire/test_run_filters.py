@@ -26,12 +26,12 @@ def test_filter_terms_that_the_store_supports_become_part_of_the_store_query() -
         "state:running workflow:ci repository:shop/web branch:main sha:5f1c label:a group:g since:1h "
         f"origin:{ONE}"
     )
-    asked = wanted.asked(NOW)
+    query = wanted.asked(NOW)
     assert wanted.exact
-    assert (asked.states, asked.workflow, asked.repository) == (("RUNNING",), "ci", "shop/web")
-    assert (asked.ref, asked.sha, asked.labels) == ("refs/heads/main", "5f1c", ("a",))
-    assert (asked.concurrency_group, asked.origin_run_id) == ("g", ONE)
-    assert asked.since == NOW - timedelta(hours=1)
+    assert (query.states, query.workflow, query.repository) == (("RUNNING",), "ci", "shop/web")
+    assert (query.ref, query.sha, query.labels) == ("refs/heads/main", "5f1c", ("a",))
+    assert (query.concurrency_group, query.origin_run_id) == ("g", ONE)
+    assert query.since == NOW - timedelta(hours=1)
 
 
 def test_a_reported_run_is_found_by_its_outcome() -> None:

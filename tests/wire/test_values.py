@@ -98,7 +98,7 @@ def test_a_number_is_taken_if_readers_can_hold_it(value: Any, number: str) -> No
 
 @given(st.integers(1, 300), st.booleans(), TEXT)
 def test_depth_is_counted_as_it_is(levels: int, arrays: bool, text: str) -> None:
-    said, inner = json.dumps(text), "1"
+    quoted, inner = json.dumps(text), "1"
     for _ in range(levels):
-        inner = f"[{said},{inner}]" if arrays else f'{{"]":{inner},"[":{said}}}'
+        inner = f"[{quoted},{inner}]" if arrays else f'{{"]":{inner},"[":{quoted}}}'
     assert (json_fault(inner.encode()) == "") == (levels <= MOST_LEVELS)

@@ -191,8 +191,8 @@ class Board:
                     await stirred.wait()
                     stirred.clear()
         except TimeoutError:
-            heard = "\n".join(map(str, self.messages[-5:]))
-            raise AssertionError(f"waited in vain for {what}; heard last:\n{heard}") from None
+            recent = "\n".join(map(str, self.messages[-5:]))
+            raise AssertionError(f"waited in vain for {what}; heard last:\n{recent}") from None
         finally:
             self._watchers.remove(stir)
 

@@ -61,7 +61,7 @@ async def test_progress_and_log_lines_of_a_job_are_sent_while_it_blocks_the_even
     start()
     await all_succeeded(board, jobs)
     assert tasks_made == [jobs[2].id]
-    numbers = [(said.token, said.sequence) for said in board.messages]
+    numbers = [(message.token, message.sequence) for message in board.messages]
     assert len(numbers) == len(set(numbers)), "each lease is renewed by its task or by its cohort, never both"
 
 
@@ -115,8 +115,8 @@ async def test_a_job_that_waits_in_a_cohort_is_stopped_before_it_begins(
             board.cancel(jobs[3])
         else:
             board.take_away(jobs[3])
-        asked = len(board.said(Heartbeat))
-        until_so(lambda: len(board.said(Heartbeat)) >= asked + 10, "two rounds of heartbeats")
+        count = len(board.said(Heartbeat))
+        until_so(lambda: len(board.said(Heartbeat)) >= count + 10, "two rounds of heartbeats")
         return 0
 
     acts[0] = block

@@ -39,7 +39,7 @@ async def test_alike_jobs_of_a_claim_are_reported_in_one_batch_and_need_no_tasks
     await all_succeeded(board, jobs)
     assert tasks_made == []
     assert 5 in board.batches
-    assert {said.sequence for said in board.said(Complete)} == {1}
+    assert {message.sequence for message in board.said(Complete)} == {1}
     assert await worker.stop() == 0
     assert (worker.process.data.processed, worker.process.data.failed) == (5, 0)
     assert worker.process.leftovers() == {}
@@ -118,7 +118,7 @@ async def test_the_log_progress_checkpoint_and_cost_of_a_job_arrive_with_its_rep
     start(flush_every_s=600.0)
     await all_succeeded(board, jobs)
     assert tasks_made == [jobs[2].id]
-    report = next(said for said in board.said(Complete) if said.token.startswith(jobs[2].id))
+    report = next(message for message in board.said(Complete) if message.token.startswith(jobs[2].id))
     assert report.cost == (1.5 if way == "spend" else None)
     assert jobs[2].lines == (["said"] if way in ("log", "print") else [])
     assert (jobs[2].progress is not None) is (way == "progress")

@@ -172,17 +172,17 @@ def test_the_first_attempt_has_nothing_to_restore(context: Context) -> None:
 @pytest.mark.parametrize("text", ["x" * 8_192, "x" * 10_000, "ü" * 10_000, "a" + "🙂" * 20_000])
 def test_a_line_that_is_too_long_becomes_several(context: Context, text: str) -> None:
     context.log(text)
-    told = texts(context.take())
-    assert "".join(told) == text
-    assert max(len(each.encode()) for each in told) <= 8_192
+    lines = texts(context.take())
+    assert "".join(lines) == text
+    assert max(len(each.encode()) for each in lines) <= 8_192
 
 
 def test_an_upload_is_reported_once_and_again_when_that_was_not_delivered(context: Context) -> None:
     context.uploading()
-    told = context.take()
-    assert told.uploading
+    unsent = context.take()
+    assert unsent.uploading
     assert not context.take().uploading
-    context.put_back(told)
+    context.put_back(unsent)
     assert context.take().uploading
 
 
@@ -410,7 +410,7 @@ def test_log_lines_of_concurrent_threads_are_sent_once_or_counted_as_missing(clo
     context = Context(grant(), now=clock, wake=news.set)
     threads, each = 8, 2_000
     together = threading.Barrier(threads)
-    heard: list[str] = []
+    received: list[str] = []
     missing = end = 0
 
     def speak(speaker: int) -> None:
@@ -425,7 +425,7 @@ def test_log_lines_of_concurrent_threads_are_sent_once_or_counted_as_missing(clo
         if unsent.log:
             missing += unsent.log_offset - end
             end = unsent.log_offset + sum(map(size_of, unsent.log))
-        heard.extend(texts(unsent))
+        received.extend(texts(unsent))
 
     with ThreadPoolExecutor(threads) as pool:
         speaking = [pool.submit(speak, speaker) for speaker in range(threads)]
@@ -442,11 +442,11 @@ def test_log_lines_of_concurrent_threads_are_sent_once_or_counted_as_missing(clo
         for one in speaking:
             one.result()
     listen(context.take())
-    assert len(heard) == len(set(heard))
-    told = (f"{speaker} {number}" for speaker in range(threads) for number in range(each))
-    assert sum(len(text) + 1 for text in heard) + missing == sum(len(text) + 1 for text in told)
+    assert len(received) == len(set(received))
+    logged = (f"{speaker} {number}" for speaker in range(threads) for number in range(each))
+    assert sum(len(text) + 1 for text in received) + missing == sum(len(text) + 1 for text in logged)
     for speaker in range(threads):
-        numbers = [int(text.split()[1]) for text in heard if text.startswith(f"{speaker} ")]
+        numbers = [int(text.split()[1]) for text in received if text.startswith(f"{speaker} ")]
         assert numbers == sorted(numbers)
     assert context.take() is NOTHING
 

@@ -50,28 +50,28 @@ class GivenToAnother:
 
 async def test_a_simulation_that_is_taken_away_is_closed_before_its_job_ends() -> None:
     """A world found it: the generator was left to the garbage collector, and so was what it had open."""
-    told: list[str] = []
+    events: list[str] = []
 
     async def steps(sim: SimulationContext) -> AsyncIterator[int]:
         try:
             for step in sim.steps(9):
                 yield step
         finally:
-            told.append("closed")
+            events.append("closed")
 
     context = Context(GRANT, now=lambda: NOW, services=HandlerServices(simulations=GivenToAnother()))
     with pytest.raises(NotExecuted):
         await drive_async(context, steps, save_every_s=0.0)
-    assert told == ["closed"]
+    assert events == ["closed"]
 
 
 async def test_a_simulation_that_is_closed_in_the_middle_of_a_step_reports_no_failure() -> None:
     """A world found it: it took its own end for a failure of the step, and waited once more to report it."""
-    said: list[object] = []
+    messages: list[object] = []
 
     class Listening(GivenToAnother):
         def send(self, token: str, word: AnySimulationMessage, patience_s: float) -> Future[SimulationOrders]:
-            said.append(word)
+            messages.append(word)
             return super().send(token, word, patience_s)
 
     async def steps(sim: SimulationContext) -> AsyncIterator[int]:
@@ -89,19 +89,19 @@ async def test_a_simulation_that_is_closed_in_the_middle_of_a_step_reports_no_fa
         await asyncio.sleep(0)
     coroutine.send(None)
     coroutine.close()
-    assert [type(word) for word in said] == [Begin]
+    assert [type(word) for word in messages] == [Begin]
 
 
 def test_a_synchronous_simulation_that_is_taken_away_is_closed_before_its_job_ends() -> None:
-    told: list[str] = []
+    events: list[str] = []
 
     def steps(sim: SimulationContext) -> Iterator[int]:
         try:
             yield from sim.steps(9)
         finally:
-            told.append("closed")
+            events.append("closed")
 
     context = Context(GRANT, now=lambda: NOW, services=HandlerServices(simulations=GivenToAnother()))
     with pytest.raises(NotExecuted):
         drive(context, steps, save_every_s=0.0)
-    assert told == ["closed"]
+    assert events == ["closed"]

@@ -189,7 +189,7 @@ async def test_the_output_of_a_handler_in_a_process_reaches_the_orchestrator(
     start()
     await ended(board, job)
     assert job.result == {"attempt": 1, "restored": None}
-    assert [said.cost for said in board.said(Complete)] == [0.75]
+    assert [completion.cost for completion in board.said(Complete)] == [0.75]
     assert job.progress is not None
     assert job.progress.message == "half"
     assert bytes(job.checkpoint or b"") == b'{"at":5}'
@@ -286,7 +286,7 @@ async def test_a_process_that_does_not_listen_is_killed_with_all_its_kin(
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     board.cancel(job)
     await board.until_state(job, "canceled")
-    assert [said.confirmed_dead for said in board.said(CancelAck)] == [True]
+    assert [ack.confirmed_dead for ack in board.said(CancelAck)] == [True]
     await board.until(lambda: all(map(gone, pids)), "both to be gone")
 
 

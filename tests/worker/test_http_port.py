@@ -142,10 +142,10 @@ async def test_the_time_is_the_servers_and_is_counted_on_from_there(server: Runn
     clock = Clock()
     before = await server.parts.store.now()
     async with port_to(server.url, monotonic=clock) as port:
-        told = await port.now()
+        server_time = await port.now()
         clock.move(20.0)
-        assert await port.now() == told + timedelta(seconds=20)
-    assert before <= told <= await server.parts.store.now()
+        assert await port.now() == server_time + timedelta(seconds=20)
+    assert before <= server_time <= await server.parts.store.now()
     with pytest.raises(StoreUnavailable):
         await HttpOrchestrator(server.url, names=str).now()
 
@@ -153,11 +153,11 @@ async def test_the_time_is_the_servers_and_is_counted_on_from_there(server: Runn
 async def test_messages_are_sent_in_as_few_requests_as_the_limits_of_the_server_allow(
     server: Running, port: HttpOrchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard: list[int] = []
+    batch_sizes: list[int] = []
     answer = protocol._answers
 
     async def counted(call: object, messages: list[Message]) -> object:
-        heard.append(len(messages))
+        batch_sizes.append(len(messages))
         return await answer(call, messages)  # type: ignore[arg-type]
 
     monkeypatch.setattr(protocol, "_answers", counted)
@@ -168,10 +168,10 @@ async def test_messages_are_sent_in_as_few_requests_as_the_limits_of_the_server_
     messages = [Complete(**said(grant), outcome=large) for grant in grants]  # type: ignore[arg-type]
     answers = await port.report(messages)
     assert [type(answer) for answer in answers] == [Heard] * 6
-    assert heard == [4, 2]
+    assert batch_sizes == [4, 2]
     many = [Heartbeat(**said(grants[0]))] * 501  # type: ignore[arg-type]
     assert len(await port.report(many)) == 501
-    assert heard == [4, 2, 500, 1]
+    assert batch_sizes == [4, 2, 500, 1]
 
 
 async def test_one_message_that_no_request_can_hold_is_answered_as_too_large(

@@ -198,11 +198,11 @@ async def test_log_lines_of_a_failed_heartbeat_are_stored_once_even_if_the_handl
     board: Board, start: Start, registry: Registry, gate: Gate
 ) -> None:
     """The report waits for the heartbeat that is under way, and takes along what that brings back."""
-    asked, go_on = threading.Event(), threading.Event()
+    renewing, go_on = threading.Event(), threading.Event()
 
     def lose_first(method: str) -> None:
-        if method == "renew" and not asked.is_set():
-            asked.set()
+        if method == "renew" and not renewing.is_set():
+            renewing.set()
             board.changed()
             go_on.wait(PATIENCE_S)
             raise StoreUnavailable("away")
@@ -215,7 +215,7 @@ async def test_log_lines_of_a_failed_heartbeat_are_stored_once_even_if_the_handl
     board.before = lose_first
     job = board.pin("talkative")
     worker = start()
-    await board.until(asked.is_set, "the heartbeat")
+    await board.until(renewing.is_set, "the heartbeat")
     gate.open()
     await board.until(lambda: "reporting" in worker.path("task"), "the handler to end")
     assert not board.said(Complete)
@@ -228,11 +228,11 @@ async def test_a_report_that_waits_for_a_heartbeat_is_sent_also_when_that_was_st
     board: Board, start: Start, registry: Registry, gate: Gate
 ) -> None:
     """Otherwise the task would report for ever, and its slot would be gone."""
-    asked, go_on = threading.Event(), threading.Event()
+    renewing, go_on = threading.Event(), threading.Event()
 
     def hold_first(method: str) -> None:
-        if method == "renew" and not asked.is_set():
-            asked.set()
+        if method == "renew" and not renewing.is_set():
+            renewing.set()
             board.changed()
             go_on.wait(PATIENCE_S)
 
@@ -244,7 +244,7 @@ async def test_a_report_that_waits_for_a_heartbeat_is_sent_also_when_that_was_st
     board.before = hold_first
     job = board.pin("talkative")
     worker = start()
-    await board.until(asked.is_set, "the heartbeat")
+    await board.until(renewing.is_set, "the heartbeat")
     board.take_away(job)
     gate.open()
     await board.until(lambda: "reporting" in worker.path("task"), "the handler to end")
@@ -326,7 +326,7 @@ async def test_a_cancel_is_acknowledged_after_the_handler_has_stopped(
     board.cancel(job)
     await board.until_state(job, "canceled")
     assert "stopped by cancel" in job.lines
-    assert [said.confirmed_dead for said in board.said(CancelAck)] == [True]
+    assert [ack.confirmed_dead for ack in board.said(CancelAck)] == [True]
     assert worker.process.data.failed == 0, "what was asked for is no failure"
 
 

@@ -26,40 +26,40 @@ TENANT: ContextVar[str] = ContextVar("TENANT", default="nobody")
 @pytest.fixture
 def heard(registry: Registry) -> list[Any]:
     """What two middlewares and the handlers have done, in its order; `outer` was declared first."""
-    heard: list[Any] = []
+    events: list[Any] = []
 
     @registry.middleware
     def outer(ctx: Context) -> Iterator[None]:
-        heard.append(("outer", ctx.task, ctx.attempt, ctx.input, threading.current_thread().name))
+        events.append(("outer", ctx.task, ctx.attempt, ctx.input, threading.current_thread().name))
         TENANT.set(ctx.metadata.get("tenant", "none"))
         yield
-        heard.append("outer ends")
+        events.append("outer ends")
 
     @registry.middleware
     def inner(ctx: Context) -> Iterator[None]:
-        heard.append(f"inner of {TENANT.get()}")
+        events.append(f"inner of {TENANT.get()}")
         try:
             yield
         finally:
-            heard.append("inner ends")
+            events.append("inner ends")
 
     @registry.task(name="quick")
     async def quick(value: Any = None) -> Any:
-        heard.append(f"quick {value} of {TENANT.get()}")
+        events.append(f"quick {value} of {TENANT.get()}")
         return value
 
     @registry.task(name="waits")
     async def waits(value: Any = None) -> Any:
         await asyncio.sleep(0)
-        heard.append(f"waits {value} of {TENANT.get()}")
+        events.append(f"waits {value} of {TENANT.get()}")
         return value
 
     @registry.task(name="threaded")
     def threaded(value: Any = None) -> Any:
-        heard.append(f"threaded {value} of {TENANT.get()}")
+        events.append(f"threaded {value} of {TENANT.get()}")
         return value
 
-    return heard
+    return events
 
 
 @pytest.mark.parametrize("task", ["quick", "waits", "threaded"])
@@ -92,8 +92,8 @@ async def test_jobs_of_a_cohort_stay_together_and_see_nothing_of_each_other(
         await board.until_state(job, "succeeded")
         assert job.result == place
     assert tasks_made == [], "none of them needed a task of its own"
-    said = [line for line in heard if isinstance(line, str) and line.startswith("quick")]
-    assert said == ["quick 0 of t0", "quick 1 of none", "quick 2 of t2", "quick 3 of none", "quick 4 of t4"]
+    lines = [line for line in heard if isinstance(line, str) and line.startswith("quick")]
+    assert lines == ["quick 0 of t0", "quick 1 of none", "quick 2 of t2", "quick 3 of none", "quick 4 of t4"]
     assert TENANT.get() == "nobody", "what a middleware sets is gone with the job"
 
 

@@ -17,11 +17,11 @@ pathlib.Path(sys.argv[1]).write_text(repr(about_pool()))
 
 
 async def test_a_pool_passes_its_name_to_the_workers_that_it_starts(tmp_path: Path) -> None:
-    said = tmp_path / "said"
-    start = started_with([sys.executable, "-c", SAYS, str(said)], "sqlite:///x.db", {"pool": "web"})
+    output = tmp_path / "said"
+    start = started_with([sys.executable, "-c", SAYS, str(output)], "sqlite:///x.db", {"pool": "web"})
     child = await start("web-1", lambda: None)
     await child.gone()
-    assert (child.exit_code, said.read_text()) == (0, "{'pool': 'web'}")
+    assert (child.exit_code, output.read_text()) == (0, "{'pool': 'web'}")
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[1]", '{"pool": 1}'])

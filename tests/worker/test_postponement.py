@@ -135,8 +135,8 @@ async def snoozed(server: Running, port: HttpOrchestrator) -> str:
     """A job whose runner wants to go on with it in ten minutes."""
     job_id = await server.submit()
     (grant,) = await port.claim(ASKED)
-    said = Release(token=grant.token, runner_id="r", sequence=1, reason="snooze", snooze_s=600.0)
-    (answer,) = await port.report([said])
+    message = Release(token=grant.token, runner_id="r", sequence=1, reason="snooze", snooze_s=600.0)
+    (answer,) = await port.report([message])
     assert isinstance(answer, Heard)
     return job_id
 
@@ -166,7 +166,7 @@ def test_other_messages_are_sent_to_every_server_as_they_are() -> None:
     port = HttpOrchestrator("http://127.0.0.1:1", names=str)
     plain = Release(token="t", runner_id="r")
     done = Complete(token="t", runner_id="r", outcome=Failed(error="no"))
-    assert [port._understood(said) for said in (plain, done)] == [plain, done]
+    assert [port._understood(message) for message in (plain, done)] == [plain, done]
 
 
 # Options of a task

@@ -209,7 +209,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_does_not_report(
     await until(lambda: since_boot() > stopped_at + 1.0, "the worker stood still for as long as its lease")
     stopped.signal(signal.SIGCONT)
     await stopped.until("lease_lost")
-    completions = [said.runner_id for said in served_board.said(Complete)]
+    completions = [message.runner_id for message in served_board.said(Complete)]
     assert len(completions) == 1
     for program in (stopped, other):
         program.signal(signal.SIGTERM)

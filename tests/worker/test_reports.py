@@ -207,7 +207,7 @@ async def test_a_report_that_a_renewal_overtakes_loses_nothing(
     assert job.lines == ["one"]
     assert job.progress is not None
     assert job.progress.done == 9
-    (ahead,) = [said for said in board.said(Heartbeat) if said.log]
+    (ahead,) = [message for message in board.said(Heartbeat) if message.log]
     assert renewal.log == ()
     assert renewal.sequence > ahead.sequence
 
@@ -219,7 +219,7 @@ async def test_the_orchestrator_receives_one_report_when_a_task_completes(
     job = board.pin(echo)
     worker = start()
     await board.until_state(job, "succeeded")
-    assert [said.runner_id for said in board.said(Complete)] == [worker.process.runner_id]
+    assert [message.runner_id for message in board.said(Complete)] == [worker.process.runner_id]
 
 
 async def test_a_handler_that_cancels_itself_has_failed(

@@ -187,8 +187,8 @@ def test_a_lost_lease_takes_precedence_over_any_other_stop_reason(running: Runni
 
 
 def test_every_message_has_a_number_of_its_own_that_grows(running: RunningTask) -> None:
-    said = [running.ack(), running.heartbeat(None), running.heartbeat(Unsent()), running.release("x")]
-    numbers = [message.sequence for message in said]
+    messages = [running.ack(), running.heartbeat(None), running.heartbeat(Unsent()), running.release("x")]
+    numbers = [message.sequence for message in messages]
     assert numbers == sorted(set(numbers))
 
 
@@ -215,8 +215,8 @@ def test_a_task_reports_a_cancel_ack_after_a_cancel_and_a_completion_otherwise(
 def test_an_interrupted_task_is_released_with_its_unsent_checkpoint(running: RunningTask) -> None:
     told(running, CLAIMED, STOPPED)
     unsent = Unsent(checkpoint=msgspec.Raw(b"[7]"))
-    (said,) = report_of(running, Succeeded(), unsent)
-    assert bytes(getattr(said, "checkpoint", b"")) == b"[7]"
+    (message,) = report_of(running, Succeeded(), unsent)
+    assert bytes(getattr(message, "checkpoint", b"")) == b"[7]"
 
 
 def test_a_transition_costs_less_than_a_tenth_of_a_millisecond(running: RunningTask) -> None:

@@ -195,19 +195,19 @@ async def test_a_long_line_is_split_and_nothing_of_it_is_left_out(
 async def test_an_unfinished_line_is_read_although_another_process_holds_the_output_open(
     tmp_path: Path,
 ) -> None:
-    heard: list[str] = []
+    lines: list[str] = []
     go = tmp_path / "go"
     os.mkfifo(go)
     script = f"echo $$; printf half; read x < '{go}'"
-    group = await groups.Group.start(["sh", "-c", script], lambda line, _: heard.append(line))
-    await until(lambda: bool(heard), "the command has said which process it is")
-    output = os.open(f"/proc/{heard[0]}/fd/1", os.O_WRONLY)
+    group = await groups.Group.start(["sh", "-c", script], lambda line, _: lines.append(line))
+    await until(lambda: bool(lines), "the command has said which process it is")
+    output = os.open(f"/proc/{lines[0]}/fd/1", os.O_WRONLY)
     try:
         go.write_text("\n")
         end = await group.ended()
     finally:
         os.close(output)
-    assert (heard[1:], end.code, end.confirmed_dead) == (["half"], 0, True)
+    assert (lines[1:], end.code, end.confirmed_dead) == (["half"], 0, True)
 
 
 def steps_told(job: Job) -> list[str]:
@@ -290,7 +290,7 @@ async def test_a_daemon_that_forgets_its_environment_is_killed_by_a_cancel(
     board.cancel(job)
     await board.until_state(job, "canceled")
     assert gone(int((tmp_path / "daemon").read_text()))
-    assert [said.confirmed_dead for said in board.said(CancelAck)] == [True]
+    assert [ack.confirmed_dead for ack in board.said(CancelAck)] == [True]
 
 
 async def test_a_process_that_kills_the_warden_is_found_by_its_mark(
@@ -319,7 +319,7 @@ async def test_a_process_that_stops_the_warden_is_found_by_its_mark_and_nothing_
     board.cancel(job)
     await board.until_state(job, "canceled")
     await board.until(lambda: gone(int((tmp_path / "daemon").read_text())), "it to be gone")
-    assert [said.confirmed_dead for said in board.said(CancelAck)] == [False]
+    assert [ack.confirmed_dead for ack in board.said(CancelAck)] == [False]
 
 
 async def test_a_cancel_is_not_confirmed_dead_when_a_process_could_not_be_killed(
@@ -338,7 +338,7 @@ async def test_a_cancel_is_not_confirmed_dead_when_a_process_could_not_be_killed
     await board.until(lambda: "up" in job.lines, "the step to run")
     board.cancel(job)
     await board.until_state(job, "canceled")
-    assert [said.confirmed_dead for said in board.said(CancelAck)] == [False]
+    assert [ack.confirmed_dead for ack in board.said(CancelAck)] == [False]
 
 
 async def test_nothing_outlives_a_worker_that_is_killed(tmp_path: Path, daemon: str) -> None:
@@ -400,8 +400,8 @@ async def test_a_step_that_may_fail_does_not_end_the_job(board: Board, start: St
     start()
     await ended(board, job)
     assert job.state == "succeeded"
-    told = [(step["name"], step.get("exit_code", 0)) for step in job.result["steps"]]
-    assert told == [("lint", 3), ("slow", None), ("test", 0)]
+    exit_codes = [(step["name"], step.get("exit_code", 0)) for step in job.result["steps"]]
+    assert exit_codes == [("lint", 3), ("slow", None), ("test", 0)]
     assert written(job) == ["on"]
 
 

@@ -36,10 +36,10 @@ class Deaf:
 def test_a_simulation_message_after_the_shutdown_is_refused_without_an_unawaited_coroutine() -> None:
     store = Deaf()
     voice = Simulators(lambda: store, "runner#1")  # type: ignore[arg-type, return-value]
-    heard = voice.send("token", Beat(step=1), PATIENCE_S)
+    future = voice.send("token", Beat(step=1), PATIENCE_S)
     assert store.asked.wait(PATIENCE_S)
     voice.stop(PATIENCE_S)
-    assert heard.cancelled()
+    assert future.cancelled()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(StoreUnavailable, match="its worker is shutting down"):

@@ -171,23 +171,23 @@ async def test_a_command_has_its_grace_although_the_host_stands_still(
     loop, passed_s = asyncio.get_running_loop(), [0.0]
     real = loop.time
     monkeypatch.setattr(loop, "time", lambda: real() + passed_s[0])
-    heard: list[str] = []
+    lines: list[str] = []
     gate = tmp_path / "gate"
     script = (
         f"trap 'while [ ! -e {gate} ]; do echo told; sleep 0.01; done; exit 3' TERM; echo up; "
         "while true; do sleep 0.01; done"
     )
-    group = await Group.start(["sh", "-c", script], lambda line, _: heard.append(line))
-    await until(lambda: "up" in heard, "it runs")
+    group = await Group.start(["sh", "-c", script], lambda line, _: lines.append(line))
+    await until(lambda: "up" in lines, "it runs")
 
     group.terminate(400.0)
-    await until(lambda: "told" in heard, "it is told")
+    await until(lambda: "told" in lines, "it is told")
     due = asyncio.Event()
     loop.call_later(400.0, due.set)
     passed_s[0] += 401.0
     await due.wait()
-    told = len(heard)
-    await until(lambda: len(heard) > told + 20 or group._output.exited.is_set(), "it goes on")
+    count = len(lines)
+    await until(lambda: len(lines) > count + 20 or group._output.exited.is_set(), "it goes on")
     gate.touch()
 
     assert (await group.ended()).code == 3

@@ -111,13 +111,13 @@ def test_a_workspace_with_unreadable_and_read_only_folders_is_removed_by_an_unpr
     place = Path(tempfile.mkdtemp(dir="/tmp"))
     place.chmod(0o777)
     try:
-        said = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", REMOVE_AS_NOBODY, str(place)],
             capture_output=True,
             text=True,
             timeout=PROGRAM_S,
             check=False,
         )
-        assert said.stdout == "False\n", said.stderr
+        assert result.stdout == "False\n", result.stderr
     finally:
         remove(place)

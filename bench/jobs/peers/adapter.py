@@ -187,11 +187,11 @@ class _Turn:
         start = monotonic_ns()
         await self._adapter.submit_touch(number)
         try:
-            told, began = MOMENT.unpack(touched.recv(MOMENT.size))
+            reported, began = MOMENT.unpack(touched.recv(MOMENT.size))
         except TimeoutError:
             raise Misfit(f"job {number} has not begun after {LATEST_S:g} s.") from None
-        if told != number:
-            raise Misfit(f"job {told} ran when it was the turn of {number}.")
+        if reported != number:
+            raise Misfit(f"job {reported} ran when it was the turn of {number}.")
         return float(began - start) / 1e3
 
     async def stop(self) -> dict[str, Any]:

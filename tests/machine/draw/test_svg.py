@@ -51,8 +51,8 @@ def test_every_state_and_transition_can_be_found_by_its_data(sample: Blueprint) 
     root = parsed(draw_svg(sample))
     states = [g.attrib["data-state"] for g in having(root, "data-state")]
     assert states == [shown(state.name) for state in sample.states]
-    asked = [(shown(t.event), shown(t.source), shown(t.target)) for t in sample.transitions]
-    assert sorted(edges(root)) == sorted(asked)
+    expected = [(shown(t.event), shown(t.source), shown(t.target)) for t in sample.transitions]
+    assert sorted(edges(root)) == sorted(expected)
 
 
 def test_every_id_is_used_once(sample: Blueprint) -> None:

@@ -93,14 +93,16 @@ def ask(world: World, job_id: str) -> str:
     """Park another job until a person approves; answer where the job has ended. Return the approval's id."""
     waits, grant = world.parts.runtime.waits, hold(world)
     question = ApprovalQuestion(text="Deploy?")
-    asked: WaitAnswer = world.run(
+    response: WaitAnswer = world.run(
         waits.wait(WaitRequest(token=grant.token, runner_id=RUNNER, question=question))
     )
-    parked = Release(token=grant.token, runner_id=RUNNER, sequence=1, reason="signal", await_signal=asked.id)
+    parked = Release(
+        token=grant.token, runner_id=RUNNER, sequence=1, reason="signal", await_signal=response.id
+    )
     hear(world, parked)
     if look(world, job_id).completed_at is not None:
-        world.run(waits.approve(asked.id, actor="fuzzer"))
-    return asked.id
+        world.run(waits.approve(response.id, actor="fuzzer"))
+    return response.id
 
 
 def gather(world: World, job_id: str) -> str:

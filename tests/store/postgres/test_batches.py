@@ -84,8 +84,8 @@ async def test_a_batch_leaves_the_same_rows_as_its_commits_one_by_one(
         url = server.new_database()
         store = await open_store(url)
         now = await store.now()
-        said = {k: now + v if isinstance(v, timedelta) else v for k, v in columns.items()}
-        fresh: dict[str, Any] = {"labels": (), "parent": None, "note": SENDING, **said}
+        values = {k: now + v if isinstance(v, timedelta) else v for k, v in columns.items()}
+        fresh: dict[str, Any] = {"labels": (), "parent": None, "note": SENDING, **values}
         if creating:
             batch = Batch(
                 change=creation("", **fresh), ids=NAMES, given=tuple(b'"%s"' % n.encode() for n in NAMES)

@@ -219,7 +219,7 @@ async def test_opening_a_store_on_a_full_server_waits_for_a_connection_and_logs_
 
 def test_the_error_for_a_full_server_names_max_connections_and_the_pool_option() -> None:
     error = asyncpg.TooManyConnectionsError("sorry, too many clients already")
-    told = failures.translate(error, "Opening", target_of("postgresql://ann@db/work"), unknown=False)
-    assert "no connection left" in told.sentence
-    assert "max_connections" in told.todo
-    assert "?pool=" in told.todo
+    translated = failures.translate(error, "Opening", target_of("postgresql://ann@db/work"), unknown=False)
+    assert "no connection left" in translated.sentence
+    assert "max_connections" in translated.todo
+    assert "?pool=" in translated.todo

@@ -119,19 +119,19 @@ async def test_a_pair_is_one_statement_and_all_or_nothing(
     url: str, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await open_store(url)
-    asked: list[str] = []
+    statements: list[str] = []
     real = Session.fetch
 
     async def fetch(session: Session, sql: str, *rest: Any, **named: Any) -> Any:
-        asked.append(sql)
+        statements.append(sql)
         return await real(session, sql, *rest, **named)
 
     monkeypatch.setattr(Session, "fetch", fetch)
     pair = creation("a", note=PACKING), letter("key")
     [outcome] = await store.commit([Commit(changes=pair)])
     assert isinstance(outcome, Committed)
-    assert len(asked) == 1
-    assert "create_pair" in asked[0]
+    assert len(statements) == 1
+    assert "create_pair" in statements[0]
     assert (await see(store, "a")).updated_at == outcome.at
     [other] = await store.load([Key("letter", "key")])
     assert other is not None

@@ -233,19 +233,19 @@ async def test_a_commit_or_a_batch_of_one_record_is_one_statement(
     url: str, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await open_store(url)
-    asked: list[str] = []
+    statements: list[str] = []
     real = Session.fetch
 
     async def fetch(session: Session, sql: str, *rest: Any, **named: Any) -> Any:
-        asked.append(sql)
+        statements.append(sql)
         return await real(session, sql, *rest, **named)
 
     monkeypatch.setattr(Session, "fetch", fetch)
     await store.commit(each(creation("a", note=PACKING)))
     await store.commit([Batch(change=creation("", note=PACKING), ids=("b",), given=(b"1",))])
     assert kinds_of(await store.commit(each(creation("c", DELIVERED)))) == [Committed]
-    assert len(asked) == 3
-    assert all("write_one" in sql for sql in asked)
+    assert len(statements) == 3
+    assert all("write_one" in sql for sql in statements)
     assert [entry.id for entry in await whole_feed(store)] == ["a", "b"]
     assert (await see(store, "b")).given == b"1"
 

@@ -107,8 +107,8 @@ async def test_a_database_of_schema_11_is_migrated_with_its_records_journal_curs
         row = before[record.id]
         assert record == await see(store, record.id)
         assert (record.given, record.result) == (b"", b"")
-        told = (record.state, record.version, record.body.decode(), record.created_at, record.updated_at)
-        assert told == tuple(row[name] for name in ("state", "version", "body", "created_at", "updated_at"))
+        values = (record.state, record.version, record.body.decode(), record.created_at, record.updated_at)
+        assert values == tuple(row[name] for name in ("state", "version", "body", "created_at", "updated_at"))
         waits = (record.queue, list(record.labels), record.parent, record.ready_at, record.deadline_at)
         assert waits == tuple(row[name] for name in ("queue", "labels", "parent", "ready_at", "deadline_at"))
     rows = await shell.fetch("SELECT id FROM interlock.ended")

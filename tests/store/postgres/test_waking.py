@@ -66,30 +66,30 @@ async def test_notifications_of_many_concurrent_commits_are_rate_limited(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     store = await open_store(url)
-    heard: list[str] = []
-    await shell.add_listener("interlock_journal", lambda *words: heard.append(str(words[2])))
+    payloads: list[str] = []
+    await shell.add_listener("interlock_journal", lambda *words: payloads.append(str(words[2])))
     before = time.monotonic()
     await asyncio.gather(*(made(store, creation(f"p{number}")) for number in range(200)))
     async with asyncio.timeout(PATIENCE_S):
-        while not heard:
+        while not payloads:
             await asyncio.sleep(0)
     elapsed_s = time.monotonic() - before
-    assert 1 <= len(heard) <= elapsed_s / NOTIFY_EVERY_S + 2
+    assert 1 <= len(payloads) <= elapsed_s / NOTIFY_EVERY_S + 2
 
 
 async def test_a_small_commit_notifies_other_stores_itself_and_a_large_one_defers_the_notification(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     store = await open_store(url)
-    heard = asyncio.Event()
-    await shell.add_listener("interlock_journal", lambda *_: heard.set())
+    wakeup = asyncio.Event()
+    await shell.add_listener("interlock_journal", lambda *_: wakeup.set())
     await made(store, creation("a"))
     assert (store._notifier.notified, store._notifier._notifying) == (1, None)
-    await next_wake(heard)
+    await next_wake(wakeup)
     many = Batch(change=creation(""), ids=tuple(f"p{number}" for number in range(SMALL + 1)))
     await store.commit([many])
     assert store._notifier._notifying is not None
-    await next_wake(heard)
+    await next_wake(wakeup)
 
 
 async def test_an_unsubscribed_callback_is_not_notified_while_other_subscribers_are(

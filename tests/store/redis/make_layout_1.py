@@ -65,8 +65,8 @@ async def fill(store: RedisStore) -> None:
         [worn] = await made(store, move(worn, "packed", note=Note(reason=f"{number}")))
     await store.commit([Commit(changes=(creation("asked", "lost"),), request=request("r"))])
     await waiting(store, "held", queue="rail")
-    asked = pack((["rail"], [], [], True))
-    await store._links.call(scripts.CLAIM, "parcel", 10, 0, 3_600_000_000, 100, 1, asked)
+    criteria = pack((["rail"], [], [], True))
+    await store._links.call(scripts.CLAIM, "parcel", 10, 0, 3_600_000_000, 100, 1, criteria)
 
 
 async def main() -> None:

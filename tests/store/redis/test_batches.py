@@ -134,22 +134,22 @@ async def test_many_steps_and_refusals_of_one_record_are_reported_in_their_order
     shell: Shell, prefix: str, store: RedisStore
 ) -> None:
     [record] = await made(store, creation("a", note=PACKING))
-    told = ["1 "]
+    expected = ["1 "]
     for number in range(30):
         [record] = await made(store, move(record, "packed", note=Note(reason="again")))
-        told.append(f"{record.version} ")
+        expected.append(f"{record.version} ")
         if number % 11 == 3:
             await store.commit([Commit(refusals=(refusal("a", "stale"),))])
-            told.append(f"{record.version} stale")
+            expected.append(f"{record.version} stale")
         assert await see(store, "a") == record
     history = await store.history(record.key)
-    assert [f"{entry.version} {entry.note.refusal}" for entry in history.entries] == told
+    assert [f"{entry.version} {entry.note.refusal}" for entry in history.entries] == expected
     assert [entry.cursor for entry in history.entries] == [e.cursor for e in await whole_feed(store)]
     page = await store.history(record.key, after_version=20, limit=8)
     assert [entry.version for entry in page.entries] == [21, 22, 23, 24, 25, 26, 27, 27]
     await made(store, move(record, DELIVERED))
     pruned = await store.prune(kind="parcel", states=(DELIVERED,), older_than=timedelta(0))
-    assert (pruned.records, pruned.entries) == (1, len(told))
+    assert (pruned.records, pruned.entries) == (1, len(expected))
     assert shell("KEYS", f"{{{prefix}}}:history:*") == []
     assert shell("XLEN", f"{{{prefix}}}:journal") == 0
 

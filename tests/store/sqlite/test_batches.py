@@ -211,7 +211,7 @@ async def test_a_batch_takes_as_many_statements_however_large_it_is(tmp_path: Pa
         counted.append(await submit_claim_and_end(store, [f"p{n:03}" for n in range(number)]))
         await store.close()
     assert counted[0] == counted[1]
-    assert {name: len(said) for name, said in counted[1].items()} == {"submit": 6, "claim": 6, "end": 4}
+    assert {name: len(queries) for name, queries in counted[1].items()} == {"submit": 6, "claim": 6, "end": 4}
 
 
 # The journal

@@ -158,8 +158,8 @@ async def test_migration_preserves_the_journal_and_old_cursors_stay_valid(old: S
     assert (await old.latest(), (await old.status()).entries) == ("15", len(ENTRIES))
     await made(old, creation("new", note=PACKING), creation("next", note=PACKING))
     for cursor in ("11", "12", "14"):
-        told = [name for sequence, _, name, *_ in ENTRIES if sequence > int(cursor)]
-        assert ids_of(await old.feed(cursor)) == [*told, "new", "next"]
+        expected = [name for sequence, _, name, *_ in ENTRIES if sequence > int(cursor)]
+        assert ids_of(await old.feed(cursor)) == [*expected, "new", "next"]
     history = await old.history(Key("parcel", "going"))
     assert [(entry.version, entry.note.refusal) for entry in history.entries] == [
         (1, ""),
@@ -302,7 +302,7 @@ async def test_a_program_of_before_is_informed_that_the_file_was_migrated_under_
         assert program.stdout.readline() == "open\n"
         store = SqliteStore(str(path), CATALOGUE, timeout_s=PATIENCE_S)
         await store.open()
-        said, _ = program.communicate("go\n", timeout=PROGRAM_S)
-        assert said.startswith("schema_too_new The database has schema version 5, this program knows 4")
+        output, _ = program.communicate("go\n", timeout=PROGRAM_S)
+        assert output.startswith("schema_too_new The database has schema version 5, this program knows 4")
         assert await all_found(store, Query(kind="parcel")) == ["of the old program"]
         await store.close()

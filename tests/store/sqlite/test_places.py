@@ -99,14 +99,14 @@ async def test_a_file_or_folder_that_may_only_be_read_is_refused(open_folder: Pa
     await store.close()
     path.chmod(0o444 if what == "file" else 0o666)
     open_folder.chmod(0o777 if what == "file" else 0o555)
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", OPEN_AS_NOBODY, str(path)],
         capture_output=True,
         text=True,
         timeout=PROGRAM_S,
         check=True,
     )
-    assert "cannot be written to" in said.stdout
+    assert "cannot be written to" in result.stdout
 
 
 async def test_a_name_in_an_error_is_the_path_and_nothing_else(tmp_path: Path) -> None:

@@ -79,9 +79,9 @@ async def test_the_mode_of_a_database_that_exists_is_left_and_reported_once(
         for _ in range(2):
             await (await opened(path)).close()
     assert stat.S_IMODE(path.stat().st_mode) == mode
-    told = [record.getMessage() for record in caplog.records if "chmod" in record.getMessage()]
-    said = f"{path} can be read by every user of this machine (mode {mode:04o}). "
-    assert told == ([f"{said}If that is not intended: chmod 600 {path}*"] if warned else [])
+    messages = [record.getMessage() for record in caplog.records if "chmod" in record.getMessage()]
+    warning = f"{path} can be read by every user of this machine (mode {mode:04o}). "
+    assert messages == ([f"{warning}If that is not intended: chmod 600 {path}*"] if warned else [])
 
 
 async def test_a_database_in_a_private_folder_is_not_reported(

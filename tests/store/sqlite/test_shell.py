@@ -142,11 +142,11 @@ async def test_a_shell_reads_each_entry_of_a_batch(store: SqliteStore, shell: sq
     await store.commit([Commit(refusals=(refusal("nobody"),))])
     assert shell.execute("SELECT count(*) FROM journal_rows").fetchone() == (3,)
     entries = "SELECT sequence, id, version FROM journal_view ORDER BY sequence"
-    told = [(sequence, name, 1) for sequence, name in enumerate(names, 1)]
-    told += [(5, "a", 2), (6, "b", 2), (7, "c", 2), (8, "nobody", 0)]
-    assert shell.execute(entries).fetchall() == told
+    expected = [(sequence, name, 1) for sequence, name in enumerate(names, 1)]
+    expected += [(5, "a", 2), (6, "b", 2), (7, "c", 2), (8, "nobody", 0)]
+    assert shell.execute(entries).fetchall() == expected
     shell.execute("DELETE FROM records WHERE id = 'b'")
-    assert shell.execute(entries).fetchall() == [entry for entry in told if entry[1] != "b"]
+    assert shell.execute(entries).fetchall() == [entry for entry in expected if entry[1] != "b"]
 
 
 async def test_a_shell_with_recursive_triggers_is_answered_alike(

@@ -54,7 +54,7 @@ def fleet(
 
 def asked(agents: Sequence[AgentProcess], **more: Any) -> WorkloadSpec:
     """A quick workload on these agents; whatever should not end it has a minute, or ten."""
-    said: dict[str, Any] = {
+    options: dict[str, Any] = {
         "kind": "sleep",
         "spec": {"operation_s": 0.002},
         # By number, not by time: a busy machine does not get as much done in a second as it should.
@@ -66,7 +66,7 @@ def asked(agents: Sequence[AgentProcess], **more: Any) -> WorkloadSpec:
         "ready_within_s": 60.0,
         **more,
     }
-    return checked(WorkloadSpec(agents=tuple(agent.address for agent in agents), **said))
+    return checked(WorkloadSpec(agents=tuple(agent.address for agent in agents), **options))
 
 
 def gated(agents: Sequence[AgentProcess], gate: Path, **more: Any) -> WorkloadSpec:

@@ -111,7 +111,7 @@ async def test_numbers_of_all_agents_are_shown_and_saved_as_one(two: list[AgentP
     assert result.latencies.count == 200
     assert max(each.latencies.max_ms or 0.0 for each in result.agents) == result.latencies.max_ms
     assert sum(second.operations for second in result.seconds) == 200
-    assert all(said[-1] is Happened.COMPLETED for said in driven.facts.values())
+    assert all(history[-1] is Happened.COMPLETED for history in driven.facts.values())
     assert len(driven.facts) == 2
 
 
@@ -162,11 +162,11 @@ async def test_a_killed_agent_is_reported_as_lost_and_the_policy_decides_the_ver
     # On a machine that stands still those that should only be ready may have begun: they are killed then.
     enough_states = {str(moment), str(RUNNING)}
     # Until the start was told, nothing has begun and there is no result, only a refusal.
-    told = "begin at"
+    marker = "begin at"
     await driven.until(
         lambda live: (
             {each.state for each in live.members} <= enough_states
-            and any(told in line for line in driven.lines)
+            and any(marker in line for line in driven.lines)
         )
     )
     lost = two[0].address
@@ -369,13 +369,13 @@ async def test_an_agent_that_prepares_for_too_long_starts_late_and_the_result_is
 
 async def test_a_store_that_is_away_does_not_hold_up_the_workload(two: list[AgentProcess]) -> None:
     driven = Driven(asked(two))
-    heard: list[int] = []
+    counts: list[int] = []
 
     async def away(facts: Any) -> None:
-        heard.append(len(facts))
+        counts.append(len(facts))
         raise InterlockError("The store says no.")
 
     driven.drive._hands = msgspec.structs.replace(driven.drive._hands, store_facts=away)
     assert (await driven.result()).verdict is Verdict.COMPLETE
-    assert heard
+    assert counts
     assert any("refused the reports" in line for line in driven.lines)

@@ -167,8 +167,8 @@ async def driven(
 ) -> WorkloadResult:
     """What a drive over these comes to; what is shown and said meanwhile is kept."""
     spec = WorkloadSpec(kind="sleep", agents=tuple(lines), lead_s=0.01, **more)
-    shown, said = [] if lives is None else lives, [] if log is None else log
-    hands = DriverPorts(store_facts=no_store, news=shown.append, log=lambda text, _: said.append(text))
+    shown, messages = [] if lives is None else lives, [] if log is None else log
+    hands = DriverPorts(store_facts=no_store, news=shown.append, log=lambda text, _: messages.append(text))
 
     def line(agent: str, _reference: ReferenceClock) -> HandLine:
         return lines[agent]
@@ -217,8 +217,8 @@ async def test_an_agent_that_falls_silent_is_named_in_seconds_and_the_others_are
     assert (at_ten.running, at_ten.rate, list(at_ten.silent)) == (1, 5.0, ["b:1"])
     assert 9.0 < at_ten.silent["b:1"] < 12.0
     assert "b:1 silent for" in at_ten.sentence
-    told = [line for line in log if line.startswith("b:1 has reported nothing for ")]
-    assert len(told) == 1, "the log of the job says so, once"
+    notices = [line for line in log if line.startswith("b:1 has reported nothing for ")]
+    assert len(notices) == 1, "the log of the job says so, once"
 
 
 @pytest.mark.usefixtures("virtual")

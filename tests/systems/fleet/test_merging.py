@@ -39,14 +39,14 @@ def bare(values: list[int]) -> bytes:
 
 def report(agent: str, sequence: int, values: list[int], *, before: int = 0, **more: object) -> AgentReport:
     """One second of an agent in which operations took so long."""
-    said: dict[str, object] = {
+    fields: dict[str, object] = {
         "elapsed_ns": sequence * NS + 3_000_000,
         "operations": before + len(values),
         "interval_operations": len(values),
         "histogram": packed(values) if values else b"",
         **more,
     }
-    return AgentReport(agent=agent, sequence=sequence, status=Status.RUNNING, **said)  # type: ignore[arg-type]
+    return AgentReport(agent=agent, sequence=sequence, status=Status.RUNNING, **fields)  # type: ignore[arg-type]
 
 
 def test_percentiles_are_those_of_all_operations_and_not_means_of_percentiles() -> None:
@@ -82,8 +82,8 @@ def test_percentiles_are_read_as_the_library_reads_them(values: list[int]) -> No
         histogram.record_value(value)
     found = histograms.latencies(histogram)
     at = histogram.get_percentile_to_value_dict(list(histograms.PERCENTILES))
-    told = (found.p50_ms, found.p90_ms, found.p99_ms, found.p999_ms)
-    assert told == tuple(at[each] / 1e6 for each in histograms.PERCENTILES)
+    percentiles = (found.p50_ms, found.p90_ms, found.p99_ms, found.p999_ms)
+    assert percentiles == tuple(at[each] / 1e6 for each in histograms.PERCENTILES)
     assert found.mean_ms == pytest.approx(sum(values) / len(values) / 1e6, rel=0.001)
 
 
@@ -184,8 +184,8 @@ def test_a_late_agent_is_counted_in_the_seconds_in_which_it_worked() -> None:
                 "late", number, [1_000] * 20, before=20 * number - 20, elapsed_ns=elapsed_ns, late_ns=late_ns
             )
         )
-    told = [(each.second, each.agents, each.operations) for each in merged.seconds()]
-    assert told == [(0, 1, 20), (1, 1, 20), (2, 1, 20), (3, 1, 20), (4, 1, 20), (5, 1, 20)]
+    rows = [(each.second, each.agents, each.operations) for each in merged.seconds()]
+    assert rows == [(0, 1, 20), (1, 1, 20), (2, 1, 20), (3, 1, 20), (4, 1, 20), (5, 1, 20)]
 
 
 @pytest.mark.parametrize("field", ["elapsed_ns", "late_ns"])
@@ -201,10 +201,10 @@ def test_the_totals_after_excluding_agents_equal_those_of_the_remaining_agents_a
     for number in range(1, 6):
         for agent in ("a", "b", "c", "d"):
             values = [chance.randrange(1_000, 10 * NS) for _ in range(chance.randrange(30))]
-            said = report(agent, number, values, interval_errors=len(values) // 2, errors=number)
-            whole.add(said)
+            agent_report = report(agent, number, values, interval_errors=len(values) // 2, errors=number)
+            whole.add(agent_report)
             if agent in others.parts:
-                others.add(said)
+                others.add(agent_report)
     whole.add(report("b", 6, [1_000]))  # in a second in which nobody else did anything
     for _ in range(2):  # doing it again changes nothing
         list(whole.leave_out(["b", "d"]))

@@ -145,8 +145,8 @@ def test_the_curve_of_percentiles_agrees_with_the_percentiles_that_are_reported(
     histogram = empty()
     for value in range(1, 1_001):
         histogram.record_value(value * 1_000_000)
-    curve, told = dict(by_nines(histogram)), latencies(histogram)
-    assert (curve[1.0], curve[2.0], curve[3.0]) == (told.p90_ms, told.p99_ms, told.p999_ms)
+    curve, summary = dict(by_nines(histogram)), latencies(histogram)
+    assert (curve[1.0], curve[2.0], curve[3.0]) == (summary.p90_ms, summary.p99_ms, summary.p999_ms)
     assert list(curve) == sorted(curve)
 
 

@@ -31,9 +31,9 @@ def workloads(house: House) -> Workloads:
 
 
 def fact(grant: Grant, happened: Happened, number: int = 0, **more: Any) -> WorkloadFact:
-    said: dict[str, Any] = {"agent": f"host{number}:7167", "kind": "sleep", **more}
+    fields: dict[str, Any] = {"agent": f"host{number}:7167", "kind": "sleep", **more}
     name = workload_id_of(grant.job_id, grant.fence, number)
-    return WorkloadFact(workload_id=name, job_id=grant.job_id, happened=happened, **said)
+    return WorkloadFact(workload_id=name, job_id=grant.job_id, happened=happened, **fields)
 
 
 async def told(house: House, grant: Grant, *happened: Happened, **more: Any) -> list[str]:

@@ -63,8 +63,8 @@ def late(agent: str, late_s: float, seconds: int = 3, rate: int = 20, **more: An
 
 def merged_of(*reports: list[Any]) -> Merged:
     merged = Merged([each[0].agent for each in reports])
-    for said in reports:
-        for one in said:
+    for series in reports:
+        for one in series:
             merged.add(one)
     return merged
 

@@ -116,8 +116,8 @@ async def test_explain_shows_that_a_job_waits_for_a_rate_limit(house: House) -> 
     _, second = await submit(house, 2, "vendor-x")
     await given(house)
     await settle(house)
-    told = await house.jobs.explain(second)
-    assert told.sentence == "It waits for the limit vendor-x: 1 every 60 s, at most 1 at once."
+    explanation = await house.jobs.explain(second)
+    assert explanation.sentence == "It waits for the limit vendor-x: 1 every 60 s, at most 1 at once."
 
 
 def starts(journal: list[Entry], ids: set[str]) -> list[datetime]:

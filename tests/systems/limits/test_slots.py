@@ -301,9 +301,9 @@ async def test_explain_names_the_limit_that_a_job_waits_for_and_the_jobs_that_ho
     await limits(house).set("vendor-x", TWO)
     first, second, third = await submit(house, 3, "vendor-x")
     await settle(house)
-    told = await house.jobs.explain(third)
-    assert told.sentence == f"It waits for the limit vendor-x: 2 of 2 in use by {first}, {second}."
-    assert told.todo == "interlock limit show vendor-x"
+    explanation = await house.jobs.explain(third)
+    assert explanation.sentence == f"It waits for the limit vendor-x: 2 of 2 in use by {first}, {second}."
+    assert explanation.todo == "interlock limit show vendor-x"
     assert "2 of 2 in use." in (await house.jobs.explain(third, in_general=False)).sentence
     assert "worker" in (await house.jobs.explain(first)).sentence
 

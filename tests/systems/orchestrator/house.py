@@ -210,8 +210,8 @@ def done(grant: Grant, result: bytes = b"null", sequence: int = 90, **more: Any)
 
 def failed(grant: Grant, failure_class: str = "user", sequence: int = 90, **why: Any) -> Complete:
     """The handler has failed; `why` are fields of the failure or of the message."""
-    told = {name: why.pop(name) for name in Failed.__struct_fields__ if name in why}
-    outcome = Failed(**{"error": "It broke.", "failure_class": failure_class, **told})
+    failure_fields = {name: why.pop(name) for name in Failed.__struct_fields__ if name in why}
+    outcome = Failed(**{"error": "It broke.", "failure_class": failure_class, **failure_fields})
     return _said(Complete, grant, sequence, {"outcome": outcome, **why})
 
 

@@ -17,8 +17,8 @@ DEPLOY = ApprovalQuestion(text="Deploy?")
 
 async def ask(house: House, grant: Grant, name: str = "paid", number: int = 1, **more: Any) -> WaitAnswer:
     """What a handler is told that waits."""
-    asked = WaitRequest(token=grant.token, runner_id=RUNNER, name=name, number=number, **more)
-    return await house.port.await_signal(asked)
+    request = WaitRequest(token=grant.token, runner_id=RUNNER, name=name, number=number, **more)
+    return await house.port.await_signal(request)
 
 
 async def approval(house: House, grant: Grant, number: int = 1, **more: Any) -> WaitAnswer:

@@ -254,8 +254,8 @@ class AnyHistory(RuleBasedStateMachine):
             case lease.GRANTED, _:
                 return "NotHeard"
             case lease.COMPLETED, Complete():
-                said = msgspec.json.encode((message.outcome, message.cost))
-                return "Heard" if self.believed[message.token] == said else "NotHeard"
+                encoded = msgspec.json.encode((message.outcome, message.cost))
+                return "Heard" if self.believed[message.token] == encoded else "NotHeard"
             case (lease.REVOKED, Release()) | (lease.CANCELED, CancelAck()):
                 return ""  # a repeat, or the word of a runner that comes too late
             case _:
@@ -271,8 +271,8 @@ class AnyHistory(RuleBasedStateMachine):
         if answer.state == attempt.STALE:
             self.releases[job_id] += 1
         if isinstance(message, Complete):
-            said = msgspec.json.encode((message.outcome, message.cost))
-            assert self.believed.setdefault(message.token, said) == said
+            encoded = msgspec.json.encode((message.outcome, message.cost))
+            assert self.believed.setdefault(message.token, encoded) == encoded
 
     def _everything(self) -> dict[str, Record]:
         page = self.run(self.house.store.find(Query(kind="job", limit=1_000)))

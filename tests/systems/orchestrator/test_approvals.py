@@ -289,20 +289,20 @@ async def test_the_clients_do_the_same_over_http_and_for_synchronous_code() -> N
         with pytest.raises(TransitionNotAllowed, match="is REJECTED"):
             await il.approvals.approve(ids[0])
         assert (await il.signal(ids[0].partition(".")[0], "paid", {"sum": 1})).state == "KEPT"
-        said: list[object] = []
+        results: list[object] = []
 
         def elsewhere() -> None:
             with sync.Interlock(server.url) as blocking:
-                said.append([one.id for one in blocking.approvals.list()[0]])
-                said.append(blocking.approvals.get(ids[1]).state)
-                said.append(blocking.approvals.approve(ids[1]).state)
-                said.append(blocking.signal(ids[1].partition(".")[0], "paid").number)
+                results.append([one.id for one in blocking.approvals.list()[0]])
+                results.append(blocking.approvals.get(ids[1]).state)
+                results.append(blocking.approvals.approve(ids[1]).state)
+                results.append(blocking.signal(ids[1].partition(".")[0], "paid").number)
                 try:
                     blocking.approvals.reject(ids[1])
                 except TransitionNotAllowed as error:
-                    said.append(error.facts["state"])
+                    results.append(error.facts["state"])
 
         thread = threading.Thread(target=elsewhere)
         thread.start()
         await asyncio.to_thread(thread.join)
-        assert said == [[ids[1]], "WAITING", "APPROVED", 1, "APPROVED"]
+        assert results == [[ids[1]], "WAITING", "APPROVED", 1, "APPROVED"]

@@ -267,14 +267,14 @@ def test_reports_processed_together_have_the_same_effect_as_each_report_alone(
     for report, some in groups.items():
         token = read_token(some[0][1].token)
         assert token is not None
-        heard = decide_completions(report, token, some[0][0], at, "m", DEFAULT_SETTINGS)
-        if heard is None:
+        decision = decide_completions(report, token, some[0][0], at, "m", DEFAULT_SETTINGS)
+        if decision is None:
             continue
         records = [record for record, _, _ in some]
         seen = [record.updated_at for record in records]
-        work = heard.work(records, seen, [result for _, _, result in some], at)
+        work = decision.work(records, seen, [result for _, _, result in some], at)
         for (record, message, _), commit in zip(some, one_by_one([work]), strict=True):
-            assert Decision(heard.answer, commit) == heard_alone(record, message, at)
+            assert Decision(decision.answer, commit) == heard_alone(record, message, at)
 
 
 def test_jobs_that_are_alike_are_decided_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,8 +296,8 @@ def test_jobs_that_are_alike_are_decided_about_once(monkeypatch: pytest.MonkeyPa
     running = record_after(offer.change, offer.before[0], NOW)
     token = read_token(offer.grants[0].token)
     assert token is not None
-    heard = decide_completions(Report(1, "r#1", None), token, running, NOW, "m", DEFAULT_SETTINGS)
-    assert heard is not None
+    decision = decide_completions(Report(1, "r#1", None), token, running, NOW, "m", DEFAULT_SETTINGS)
+    assert decision is not None
     assert decided == ["_granted", "decide_message"]
 
 
@@ -351,9 +351,9 @@ async def test_a_repeated_report_in_one_call_is_answered_alike_and_a_conflicting
     for _ in range(3):
         await house.submit()
     grants = await house.claim(limit=3)
-    said = [done(grant, b"7") for grant in grants]
-    *heard, other = await house.port.report([*said, said[1], done(grants[2], b"8")])
-    assert heard == [Heard(state="SUCCEEDED")] * 4
+    reports = [done(grant, b"7") for grant in grants]
+    *answers, other = await house.port.report([*reports, reports[1], done(grants[2], b"8")])
+    assert answers == [Heard(state="SUCCEEDED")] * 4
     assert isinstance(other, NotHeard)
     assert other.code == "conflicting_completion"
-    assert await house.heard(said[0]) == heard[0], "A repeat is answered as before."
+    assert await house.heard(reports[0]) == answers[0], "A repeat is answered as before."

@@ -52,8 +52,8 @@ async def test_a_batch_counts_its_jobs_by_outcome_and_submits_its_callback_once(
     assert (view.state, view.counts) == ("ENDED", BatchCounts(total=5, completed=4, failed=1))
     (grant,) = await house.claim(queues=("callbacks",))
     assert grant.job_id == view.callback_job_id
-    told = {"id": made.batch_id, "total": 5, "completed": 4, "failed": 1, "canceled": 0}
-    assert msgspec.json.decode(grant.input) == {"batch": told}
+    summary = {"id": made.batch_id, "total": 5, "completed": 4, "failed": 1, "canceled": 0}
+    assert msgspec.json.decode(grant.input) == {"batch": summary}
     assert (await house.view(made.ids[0])).batch_id == made.batch_id
     assert await house.faults() == []
 
@@ -202,16 +202,16 @@ async def test_a_list_reads_the_parts_of_small_batches_at_once_and_none_of_large
     (grant,) = await house.claim(queues=("mail",), limit=1)
     await house.heard(failed(grant))
     await house.recover()
-    asked: list[int] = []
+    sizes: list[int] = []
     load = house.store.load
 
     async def counting(keys: list[Key]) -> list[Record | None]:
-        asked.append(len(keys))
+        sizes.append(len(keys))
         return await load(keys)
 
     monkeypatch.setattr(house.store, "load", counting)
     listed = {view.id: view.counts for view in (await batches(house).page()).batches}
-    assert asked == [2]
+    assert sizes == [2]
     assert listed[large] == BatchCounts(total=5, completed=2), "its second part is not settled"
     assert listed[small] == BatchCounts(total=3, failed=1)
     assert listed[empty] == BatchCounts()

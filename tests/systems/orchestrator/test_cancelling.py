@@ -292,9 +292,9 @@ async def test_each_phase_of_a_cancel_is_journalled(house: House) -> None:
     grant = await house.started()
     await house.jobs.cancel(grant.job_id, actor="me")
     await house.heard(stopped(grant))
-    *_, asked, final = await house.history(grant.job_id)
-    assert moves(asked) == [("STARTING", "CANCEL_REQUESTED")]
-    assert [(step.machine, step.event) for step in asked.note.steps if not step.moves] == [
+    *_, requested, final = await house.history(grant.job_id)
+    assert moves(requested) == [("STARTING", "CANCEL_REQUESTED")]
+    assert [(step.machine, step.event) for step in requested.note.steps if not step.moves] == [
         ("job", "cancel"),
         ("lease", "request_cancel"),
     ]

@@ -115,8 +115,8 @@ async def test_the_store_holds_neither_the_name_nor_a_secret_and_the_name_alone_
         token = read_token(grant.token)
         assert token is not None
         secrets.append(token.secret)
-        asked = ClaimRequest(runner_id="runner#1", limit=10, claim_id="a-name-of-this-claim")
-        recorded = await house.store.recall(claim_key_of(asked).id)
+        request = ClaimRequest(runner_id="runner#1", limit=10, claim_id="a-name-of-this-claim")
+        recorded = await house.store.recall(claim_key_of(request).id)
         assert recorded is not None
         kept = msgspec.json.encode(recorded) + (await house.record(grant.job_id)).body
         for secret in (b"a-name-of-this-claim", token.secret.encode()):

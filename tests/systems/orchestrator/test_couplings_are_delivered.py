@@ -37,11 +37,11 @@ async def test_each_consequence_within_a_job_is_seen_in_some_journal(house: Hous
     await house.later(TTL_S)
     waiting, granted = await house.submit(), await house.submit(queue="granted")
     await house.grant(queues=("granted",), acknowledge=False)
-    told = await house.started(queue="told")
-    for job_id in (waiting, granted, told.job_id):
+    cooperative = await house.started(queue="told")
+    for job_id in (waiting, granted, cooperative.job_id):
         await house.jobs.cancel(job_id)
-    await house.heard(beat(told))
-    await house.heard(stopped(told))
+    await house.heard(beat(cooperative))
+    await house.heard(stopped(cooperative))
     forced = await house.started(queue="forced")
     await house.jobs.cancel(forced.job_id)
     await house.later(31)

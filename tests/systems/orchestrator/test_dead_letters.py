@@ -219,10 +219,10 @@ async def test_a_server_offers_the_same_as_a_store() -> None:
         with pytest.raises((InvalidJob, InterlockError)):
             await il.dead_letters.retry(ids[2], input={"x": "y" * 300_000})
         client = server.client()
-        asked = {"filter": "task:send", "action": "retry"}
-        looked = (await client.post("/api/dead-letters/actions", json={**asked, "dry_run": True})).json()
+        body = {"filter": "task:send", "action": "retry"}
+        looked = (await client.post("/api/dead-letters/actions", json={**body, "dry_run": True})).json()
         assert [done["id"] for done in looked["done"]] == [ids[3], ids[2]]
-        done = (await client.post("/api/dead-letters/actions", json=asked)).json()
+        done = (await client.post("/api/dead-letters/actions", json=body)).json()
         assert [one["state"] for one in done["done"]] == ["retried", "retried"]
         assert await listed(il) == []
 

@@ -395,9 +395,9 @@ async def test_one_request_does_not_add_children_and_followers_of_one_job(house:
 async def test_explain_names_the_jobs_that_a_job_waits_for_and_their_states(house: House) -> None:
     one, other = await two(house)
     last = await after(house, one.job_id, other.job_id)
-    told = (await house.jobs.explain(last)).sentence
-    assert f"{one.job_id} (RUNNING)" in told
-    assert f"{other.job_id} (RUNNING)" in told
+    explanation = (await house.jobs.explain(last)).sentence
+    assert f"{one.job_id} (RUNNING)" in explanation
+    assert f"{other.job_id} (RUNNING)" in explanation
     await house.heard(failed(one))
     await house.recover()
     assert one.job_id in (await house.jobs.explain(last)).sentence

@@ -45,8 +45,8 @@ async def test_jobs_that_are_submitted_while_the_job_before_them_ends_are_all_re
     async def end() -> None:
         await houses[1].heard(done(first))
 
-    told = await asyncio.gather(*map(follow, range(RACERS // 2)), end(), *map(follow, range(RACERS // 2)))
-    ids = [each for each in told if each is not None]
+    results = await asyncio.gather(*map(follow, range(RACERS // 2)), end(), *map(follow, range(RACERS // 2)))
+    ids = [each for each in results if each is not None]
     given = await grants(houses, RACERS, "next")
     assert sorted(grant.job_id for grant in given) == sorted(ids)
     assert await houses[0].faults() == []

@@ -37,8 +37,8 @@ ALL_MESSAGES = pytest.mark.parametrize("say", EVERYTHING, ids=lambda say: str(sa
 def forged(grant: Grant, **parts: Any) -> Grant:
     """A grant whose token was tampered with."""
     job_id, shard, index, secret = grant.token.split(".")
-    said = {"job_id": job_id, "shard": shard, "index": index, "secret": secret} | parts
-    return msgspec.structs.replace(grant, token="{job_id}.{shard}.{index}.{secret}".format(**said))
+    fields = {"job_id": job_id, "shard": shard, "index": index, "secret": secret} | parts
+    return msgspec.structs.replace(grant, token="{job_id}.{shard}.{index}.{secret}".format(**fields))
 
 
 async def unchanged_after(house: House, message: Message, job_id: str) -> Stale | NotHeard:
@@ -152,8 +152,8 @@ async def test_expired_but_not_yet_swept_is_expired(house: House, say: Callable[
     answer = await house.stale(say(grant, log=(line,)))
     assert answer.code is StaleCode.LEASE_EXPIRED
     assert await house.states(grant.job_id) == ("RUNNING", ["STALE", "QUEUED"])
-    told = [each.text for chunk in await house.chunks(grant.job_id) for each in chunk.lines]
-    assert told == ["Its runner runner#1 sent no heartbeat in time."]
+    texts = [each.text for chunk in await house.chunks(grant.job_id) for each in chunk.lines]
+    assert texts == ["Its runner runner#1 sent no heartbeat in time."]
     assert len(await house.refusals(grant.job_id)) == 1
     assert await house.faults() == []
 

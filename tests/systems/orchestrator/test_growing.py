@@ -154,7 +154,7 @@ async def test_the_most_that_each_limit_allows_fits_into_the_record_together(
         grant = await house.grant()
         await house.say(beat(grant, checkpoint=saved))
         await house.heard(done(grant, b'"' + b"x" * 16_382 + b'"'))
-    told: dict[str, Any] = {
+    failure: dict[str, Any] = {
         "error": character * 2_000,
         "exception": character * 2_000,
         "details": character * 262_144,
@@ -162,7 +162,7 @@ async def test_the_most_that_each_limit_allows_fits_into_the_record_together(
     for _ in range(30):
         grant = await house.grant()
         await house.say(beat(grant, checkpoint=saved))
-        await house.heard(failed(grant, **told))
+        await house.heard(failed(grant, **failure))
         house.clock.jump(400)
     await house.heard(done(await house.grant()))
     assert (await house.view(job_id)).state == "COMPLETED"

@@ -149,8 +149,8 @@ async def test_each_step_is_journalled_once(house: House) -> None:
     grant = await house.started()
     await house.heard(beat(grant))
     await house.heard(done(grant))
-    said = [(step.machine, step.source, step.target) for step in steps(await house.history(grant.job_id))]
-    assert len(said) == len(set(said)) == 12
+    journal = [(step.machine, step.source, step.target) for step in steps(await house.history(grant.job_id))]
+    assert len(journal) == len(set(journal)) == 12
 
 
 async def test_started_at_is_the_first_running_only(house: House) -> None:

@@ -23,8 +23,8 @@ async def test_a_result_reported_after_a_cancel_is_shown_with_its_attempt(
     assert (view.state, view.attempts[0].state) == ("CANCELED", "CANCELED")
     assert view.attempts[0].result == msgspec.Raw(result)
     assert view.result is msgspec.UNSET, "the job was canceled"
-    told = [entry.note.reason for entry in await house.history(job_id)]
-    assert "it succeeded after the cancel, which stands" in told
+    reasons = [entry.note.reason for entry in await house.history(job_id)]
+    assert "it succeeded after the cancel, which stands" in reasons
     (about, _) = job_sheets(view, view.updated_at, terminal=False)
     assert ("result of 1.1, after the cancel", result.decode()) in about.rows
 
@@ -57,8 +57,8 @@ async def test_an_uploading_runner_learns_of_a_cancel(house: House) -> None:
     (grant,) = await house.claim()
     await house.heard(beat(grant))
     await house.jobs.cancel(job_id)
-    heard = await house.heard(beat(grant, 2, uploading=True))
-    assert (heard.state, heard.cancel_requested) == ("CANCEL_REQUESTED", True)
+    answer = await house.heard(beat(grant, 2, uploading=True))
+    assert (answer.state, answer.cancel_requested) == ("CANCEL_REQUESTED", True)
 
 
 async def test_the_last_output_of_a_command_is_in_the_log_once(house: House) -> None:

@@ -46,8 +46,8 @@ async def test_a_gap_is_named_where_it_is(house: House) -> None:
     await house.heard(beat(grant, 2, log=lines("four"), log_offset=1_238))
     chunks = await house.chunks(grant.job_id)
     assert shown(chunks) == ["one", "1,234 bytes are missing here", "four"]
-    told = [(each.offset, each.line.level) for chunk in chunks for each in lines_of(chunk)]
-    assert told == [(0, "info"), (4, "gap"), (1_238, "info")]
+    positions = [(each.offset, each.line.level) for chunk in chunks for each in lines_of(chunk)]
+    assert positions == [(0, "info"), (4, "gap"), (1_238, "info")]
 
 
 async def test_log_lines_that_arrive_late_are_stored_with_the_offset_where_they_belong(house: House) -> None:
@@ -138,8 +138,8 @@ def test_no_more_gaps_are_remembered_than_a_job_can_hold() -> None:
     held = LeaseBody(data=Lease(runner_id="r", expires_at=NOW), digest="", granted_at=NOW)
     for number in range(1, 2 * attachments.MOST_GAPS + 1):
         at = NOW + timedelta(seconds=number)
-        said = Heartbeat(token="t", runner_id="r", log=(LogLine(at, "info", "x"),), log_offset=number * 100)
-        placed(held, said, MOST)
+        report = Heartbeat(token="t", runner_id="r", log=(LogLine(at, "info", "x"),), log_offset=number * 100)
+        placed(held, report, MOST)
     assert len(held.gaps) == attachments.MOST_GAPS
 
 
@@ -160,8 +160,8 @@ async def test_the_log_reports_the_timeout_of_a_job_before_its_attempt_is_stoppe
     house.clock.jump(1)
     await house.heard(beat(grant, 2, log=lines("tidying up"), log_offset=6))
     await house.heard(stopped(grant))
-    told = "The job took longer than 60 s and is being stopped."
-    assert shown(await house.chunks(grant.job_id)) == ["begun", told, "tidying up"]
+    notice = "The job took longer than 60 s and is being stopped."
+    assert shown(await house.chunks(grant.job_id)) == ["begun", notice, "tidying up"]
 
 
 async def test_an_attempt_that_was_lost_has_a_last_line_that_names_its_runner(house: House) -> None:

@@ -56,10 +56,10 @@ async def test_explain_shows_that_a_queue_is_paused_with_actor_reason_and_resume
 ) -> None:
     job_id = await house.submit(queue="mail")
     await queues(house).pause("mail", reason="the mail server is away", actor="ann")
-    told = await house.jobs.explain(job_id)
-    assert told.blocked == "The queue mail was paused by ann: the mail server is away."
-    assert told.blocked in told.sentence
-    assert told.todo == "interlock queue resume mail"
+    explanation = await house.jobs.explain(job_id)
+    assert explanation.blocked == "The queue mail was paused by ann: the mail server is away."
+    assert explanation.blocked in explanation.sentence
+    assert explanation.todo == "interlock queue resume mail"
     await queues(house).resume("mail")
     assert "paused" not in (await house.jobs.explain(job_id)).sentence
 

@@ -74,9 +74,9 @@ async def test_secrets_that_a_runner_reports_unmasked_are_masked_before_they_are
     job_id = await house.submit(secrets=("TOKEN",), retries=0)
     (grant,) = await house.claim()
     (coded,) = base64.b64encode(VALUE.encode()).decode().split()
-    said = (LogLine(grant.granted_at, "stdout", f"the token is {VALUE}, ü, or {coded}"),)
-    await house.heard(beat(grant, log=said, log_offset=0))
-    again = (*said, LogLine(grant.granted_at, "stdout", "after it"))
+    log_lines = (LogLine(grant.granted_at, "stdout", f"the token is {VALUE}, ü, or {coded}"),)
+    await house.heard(beat(grant, log=log_lines, log_offset=0))
+    again = (*log_lines, LogLine(grant.granted_at, "stdout", "after it"))
     await house.heard(failed(grant, error=f"no {VALUE}", details=f"why {VALUE}", log=again, log_offset=0))
     lines = [each.line.text for chunk in await house.chunks(job_id) for each in lines_of(chunk)]
     assert lines[0] == f"the token is {'*' * len(VALUE)}, ü, or {'*' * len(coded)}"
@@ -264,9 +264,9 @@ def test_the_vault_warns_about_unrestricted_and_unused_secrets_by_name(tmp_path:
         {"INTERLOCK_SECRETS_FILE": str(path), "INTERLOCK_SECRET_LOST": VALUE, "INTERLOCK_SECRET_KEY": VALUE},
         POLICY,
     )
-    told = list(vault.warnings())
-    assert [line.partition(" is given")[0] for line in told] == ["the secret WIDE", "INTERLOCK_SECRET_LOST"]
-    assert VALUE not in " ".join(told)
+    lines = list(vault.warnings())
+    assert [line.partition(" is given")[0] for line in lines] == ["the secret WIDE", "INTERLOCK_SECRET_LOST"]
+    assert VALUE not in " ".join(lines)
 
 
 CLONES = POLICY.naming({"acme/shop": "CLONE", "acme/hats": "CLONE", "acme/web": "KEY"})

@@ -87,9 +87,9 @@ async def test_a_job_that_no_worker_has_started_in_time_fails_as_expired(house: 
         "expired",
         f"No worker started it before {at}.",
     )
-    told = await house.jobs.explain(job_id)
-    assert told.sentence == f"It has expired: No worker started it before {at}."
-    assert told.todo == f"interlock job retry {job_id}"
+    explanation = await house.jobs.explain(job_id)
+    assert explanation.sentence == f"It has expired: No worker started it before {at}."
+    assert explanation.todo == f"interlock job retry {job_id}"
     *_, entry = await house.history(job_id)
     assert (moves(entry, "job"), entry.note.actor) == ([("PENDING", "FAILED")], "clock")
     assert await house.faults() == []
@@ -186,8 +186,8 @@ async def test_why_a_snoozed_job_waits_is_explained_and_journalled(house: House)
     grant = await house.started()
     until = await house.jobs.now() + MINUTE
     await snoozed(house, grant, snooze_until=until)
-    told = await house.jobs.explain(grant.job_id)
-    assert told.sentence == f"It waits until {until.isoformat()}, because attempt 1 snoozed."
+    explanation = await house.jobs.explain(grant.job_id)
+    assert explanation.sentence == f"It waits until {until.isoformat()}, because attempt 1 snoozed."
     *_, entry = await house.history(grant.job_id)
     assert entry.note.reason == f"snoozed until {until.isoformat()}"
 
@@ -215,8 +215,8 @@ async def test_a_snooze_in_the_past_or_without_sense_is_at_once(house: House) ->
 
 async def test_a_snooze_that_is_sent_twice_is_accepted_once(house: House) -> None:
     grant = await house.started()
-    said: Release = release(grant, reason="snooze", snooze_s=60.0)
-    assert await house.heard(said) == await house.heard(said)
+    message: Release = release(grant, reason="snooze", snooze_s=60.0)
+    assert await house.heard(message) == await house.heard(message)
     assert [one.state for one in (await house.view(grant.job_id)).attempts] == ["STALE", "CREATED"]
 
 

@@ -297,10 +297,10 @@ async def test_a_completion_is_true_together_with_the_writes_of_the_handler(
         view = await il.job(grant.job_id)
         assert (view.state, view.result) == ("COMPLETED", msgspec.Raw(b'{"n":1}'))
         assert (await il.job(child)).state == "PENDING"
-        said = Complete(
+        completion = Complete(
             token=grant.token, runner_id="r", sequence=2, outcome=Succeeded(msgspec.Raw(b'{"n":1}'))
         )
-        assert isinstance((await hear([said]))[0], Heard), "the report of the worker is a repeat"
+        assert isinstance((await hear([completion]))[0], Heard), "the report of the worker is a repeat"
 
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg", "sqlite3"])

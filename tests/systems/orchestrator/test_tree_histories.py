@@ -59,9 +59,9 @@ class Day:
     async def end(self) -> None:
         if (grant := self._any()) is None:
             return
-        said = self.chance.choice((done, done, failed))(grant)
+        message = self.chance.choice((done, done, failed))(grant)
         if isinstance(await self.house.say(beat(grant, sequence=0)), Heard):
-            await self.house.say(said)
+            await self.house.say(message)
             await self.house.say(stopped(grant))
 
     async def wait(self) -> None:
@@ -117,12 +117,12 @@ async def whole(seed: int) -> list[str]:
     await day.play()
     await day.finish()
     left = (await day.house.jobs.find(LIVING))[0]
-    told = [f"{view.id}: {(await day.house.jobs.explain(view.id)).sentence}" for view in left]
+    problems = [f"{view.id}: {(await day.house.jobs.explain(view.id)).sentence}" for view in left]
     trees = (await day.house.store.find(Query(kind=TREE.name, limit=1_000))).records
-    told += [f"{tree.id} is {tree.state}" for tree in trees if tree.state != "closed"]
-    told += [str(fault) for fault in await day.house.faults()]
+    problems += [f"{tree.id} is {tree.state}" for tree in trees if tree.state != "closed"]
+    problems += [str(fault) for fault in await day.house.faults()]
     await day.house.close()
-    return told
+    return problems
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -140,4 +140,4 @@ async def test_the_check_reports_waiting_jobs_if_cancellation_does_not_notify_th
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cancellation, "tree_messages_of", lambda _draft: ())
-    assert any("waits for" in told for told in await whole(1))
+    assert any("waits for" in problem for problem in await whole(1))

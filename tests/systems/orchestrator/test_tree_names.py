@@ -134,12 +134,12 @@ async def test_a_handler_receives_the_states_results_and_failures_of_its_childre
 async def test_many_children_are_returned_in_pages(house: House) -> None:
     parent = await house.started(queue="parents")
     ids = await submit(house, parent, *[CHILD] * 250)
-    told, cursor, pages = [], "", 0
+    child_ids, cursor, pages = [], "", 0
     while cursor or not pages:
         page = await house.port.children(parent.token, RUNNER, cursor)
-        told += [child.id for child in page.children]
+        child_ids += [child.id for child in page.children]
         cursor, pages = page.cursor, pages + 1
-    assert (told, pages) == (list(ids), 3)
+    assert (child_ids, pages) == (list(ids), 3)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "two\nlines"])

@@ -231,8 +231,8 @@ async def test_a_job_without_a_parent_creates_no_tree_and_sends_no_messages(hous
 
 async def test_explain_shows_that_a_job_waits_for_a_place_in_its_tree(small: House) -> None:
     parent, children = await family(small, 3)
-    told = await small.jobs.explain(children[2])
-    assert told.sentence == (
+    explanation = await small.jobs.explain(children[2])
+    assert explanation.sentence == (
         f"It waits for a place in the tree of {parent.job_id}: at depth 1 it has 2 workers at a time."
     )
 
@@ -241,11 +241,14 @@ async def test_explain_shows_that_a_child_waits_to_be_stopped_with_its_parent(sm
     parent, children = await family(small, 3)
     small.port.here.runs.prompt = False  # nobody sees to it at once
     await small.jobs.cancel(parent.job_id)
-    told = await small.jobs.explain(children[2])
-    assert told.sentence.startswith(f"It waits to be stopped with its parent {parent.job_id}")
+    explanation = await small.jobs.explain(children[2])
+    assert explanation.sentence.startswith(f"It waits to be stopped with its parent {parent.job_id}")
     await small.recover(2)
-    told = await small.jobs.explain(children[2])
-    assert told.sentence == f"It was stopped (parent) after 1 attempt, since its parent {parent.job_id} was."
+    explanation = await small.jobs.explain(children[2])
+    assert (
+        explanation.sentence
+        == f"It was stopped (parent) after 1 attempt, since its parent {parent.job_id} was."
+    )
 
 
 async def test_a_parent_that_was_given_back_without_children_is_given_out_at_once(house: House) -> None:

@@ -160,9 +160,10 @@ async def test_the_same_release_twice_waits_once(house: House) -> None:
 async def test_explain_shows_how_many_children_a_parent_still_waits_for(house: House) -> None:
     parent, children = await waiting(house, 3)
     await house.heard(done(children[0]))
-    told = await house.jobs.explain(parent.job_id)
+    explanation = await house.jobs.explain(parent.job_id)
     assert (
-        told.sentence == "It waits for its children: 2 of 3 have not ended, and it holds no lease meanwhile."
+        explanation.sentence
+        == "It waits for its children: 2 of 3 have not ended, and it holds no lease meanwhile."
     )
 
 

@@ -42,12 +42,12 @@ async def test_of_many_submissions_with_one_key_one_creates_the_job(
     open_house: OpenHouse, policy: UniquePolicy
 ) -> None:
     houses = [await open_house(DEFAULT_SETTINGS) for _ in range(4)]
-    told = await raced(houses, policy)
-    made = [one for one in told if isinstance(one, SubmittedJob)]
+    results = await raced(houses, policy)
+    made = [one for one in results if isinstance(one, SubmittedJob)]
     (first,) = [one for one in made if one.how == "created"]
     assert await houses[0].number_of_jobs() == 1
     if policy == "reject":
-        others = [one for one in told if isinstance(one, DuplicateJob)]
+        others = [one for one in results if isinstance(one, DuplicateJob)]
         assert Counter(one.facts["job_id"] for one in others) == {first.id: RACERS - 1}
     else:
         assert Counter(one.id for one in made) == {first.id: RACERS}
@@ -59,8 +59,8 @@ async def test_a_key_is_taken_once_each_time_that_its_job_ends(open_house: OpenH
     houses = [await open_house(DEFAULT_SETTINGS) for _ in range(4)]
     seen: set[str] = set()
     for _ in range(rounds):
-        told = await raced(houses, "existing")
-        (job_id,) = {one.id for one in told if isinstance(one, SubmittedJob)}
+        results = await raced(houses, "existing")
+        (job_id,) = {one.id for one in results if isinstance(one, SubmittedJob)}
         assert job_id not in seen
         seen.add(job_id)
         await houses[0].heard(done(await houses[0].grant()))
@@ -70,9 +70,9 @@ async def test_a_key_is_taken_once_each_time_that_its_job_ends(open_house: OpenH
 async def test_bulks_with_the_same_keys_make_each_job_once(open_house: OpenHouse) -> None:
     houses = [await open_house(DEFAULT_SETTINGS) for _ in range(4)]
     bulk = [spec("existing", key=f"key {number % 5}") for number in range(10)]
-    told: list[list[str]] = await asyncio.gather(*(house.jobs.submit_many(bulk) for house in houses * 2))
-    assert len({tuple(ids) for ids in told}) == 1
-    assert len(set(told[0])) == 5 == await houses[0].number_of_jobs()
+    results: list[list[str]] = await asyncio.gather(*(house.jobs.submit_many(bulk) for house in houses * 2))
+    assert len({tuple(ids) for ids in results}) == 1
+    assert len(set(results[0])) == 5 == await houses[0].number_of_jobs()
 
 
 async def test_the_grant_of_a_unique_job_contains_the_replaced_input(open_house: OpenHouse) -> None:

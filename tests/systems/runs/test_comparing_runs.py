@@ -37,16 +37,16 @@ async def test_a_comparison_with_the_last_green_run_lists_failed_slower_new_and_
     found = await site.runs.compare(run_id)
     assert found.green is not None
     assert (found.green.id, found.looked_at) == (green, 2)
-    told = {change.name: change for change in found.changes}
-    assert {name: change.change for name, change in told.items()} == {
+    by_name = {change.name: change for change in found.changes}
+    assert {name: change.change for name, change in by_name.items()} == {
         "test": "failed",
         "build": "slower",
         "new": "new",
         "old": "gone",
     }
     assert [change.change for change in found.changes] == ["failed", "slower", "new", "gone"], "worst first"
-    assert (told["build"].took_s, told["build"].before_s) == (30.0, 10.0)
-    assert told["test"].before_job_id in {job.job_id for job in (await site.look(green)).jobs}
+    assert (by_name["build"].took_s, by_name["build"].before_s) == (30.0, 10.0)
+    assert by_name["test"].before_job_id in {job.job_id for job in (await site.look(green)).jobs}
 
 
 async def test_runs_of_another_ref_workflow_or_repository_are_not_compared_with(site: Site) -> None:

@@ -61,8 +61,8 @@ def triggers(site: Site) -> Triggers:
     """Webhooks of this site."""
     here = site.port.here
     here.runs.preparation.planners["workflow"] = WorkflowPlanner()
-    said = TriggerSettings(github_secrets=(SECRET,), rules=(RULE,))
-    return Triggers(IdempotentSubmitter(here.runs), said, StoreClock(here.store))
+    settings = TriggerSettings(github_secrets=(SECRET,), rules=(RULE,))
+    return Triggers(IdempotentSubmitter(here.runs), settings, StoreClock(here.store))
 
 
 async def deliver(taking: Triggers, sender: str = "ann") -> Receipt:

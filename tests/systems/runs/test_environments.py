@@ -177,8 +177,8 @@ async def test_an_environment_that_has_to_be_approved_holds_the_run_before_its_j
     assert view.awaiting.environments == ("production",)
     assert [job.name for job in view.jobs] == ["lint", "deploy"], "who approves sees what will be done"
     assert await site.number_of_jobs() == 0
-    told = await site.runs.explain(run_id)
-    assert told.sentence == (
+    explanation = await site.runs.explain(run_id)
+    assert explanation.sentence == (
         "It waits for an operator's approval: its jobs use the environment production, "
         "commit aaaaaaaaaaaa of acme/shop, asked for by ann."
     )
@@ -249,13 +249,13 @@ async def test_a_job_that_is_done_again_alone_is_given_no_secret_of_an_environme
 async def test_a_run_that_waits_takes_nobodys_place_before_it_is_approved(site: Site) -> None:
     site.runs.preparation.planners["workflow"] = WorkflowPlanner()
     text = "jobs: {deploy: {environment: production, secrets: DEPLOY_KEY, steps: [{run: make}]}}"
-    asked = RunSpec(workflow="cd", planner="workflow", definition=text, source=MAIN)
-    first = await site.runs.submit(asked)
+    spec = RunSpec(workflow="cd", planner="workflow", definition=text, source=MAIN)
+    first = await site.runs.submit(spec)
     await site.recover()
     await site.runs.approve(first.id)
     await site.recover()
     site.clock.jump(1)
-    second = await site.runs.submit(asked)
+    second = await site.runs.submit(spec)
     await site.recover()
     assert [(await site.look(one.id)).state for one in (first, second)] == ["QUEUED", "AWAITING_APPROVAL"]
     await site.runs.approve(second.id)

@@ -55,8 +55,8 @@ def shell(name: str, *needs: str, **more: Any) -> PlannedJob:
 
 
 async def fork(site: Site, *jobs: PlannedJob, terms: ForkTerms | None = None, **spec: Any) -> str:
-    asked = RunSpec(plan=plan(*(jobs or (shell("a"),))), source=spec.pop("source", FORK), **spec)
-    view = await site.runs.submit(asked, terms=terms)
+    run_spec = RunSpec(plan=plan(*(jobs or (shell("a"),))), source=spec.pop("source", FORK), **spec)
+    view = await site.runs.submit(run_spec, terms=terms)
     await site.recover()
     return view.id
 
@@ -86,12 +86,12 @@ async def test_a_run_from_a_fork_waits_for_the_approval_of_an_operator_and_then_
     assert view.awaiting is not None
     assert view.awaiting.reason == "fork"
     assert await site.number_of_jobs() == 0
-    told = await site.runs.explain(run_id)
-    assert told.sentence == (
+    explanation = await site.runs.explain(run_id)
+    assert explanation.sentence == (
         "It waits for an operator's approval: the change comes from a fork, "
         "commit 5f5f5f5f5f5f of acme/shop, asked for by mallory."
     )
-    assert (told.todo, told.lines[0].turn) == (f"interlock run approve {run_id}", "user")
+    assert (explanation.todo, explanation.lines[0].turn) == (f"interlock run approve {run_id}", "user")
 
     await site.runs.approve(run_id, comment="read it", actor="olga")
     await site.recover()
@@ -179,11 +179,11 @@ async def test_an_approval_is_for_one_commit_and_the_next_push_waits_again(site:
 async def test_of_two_that_wait_only_the_newer_one_can_be_approved(site: Site) -> None:
     site.runs.preparation.planners["workflow"] = WorkflowPlanner()
     text = "on: [pull_request]\njobs: {a: {steps: [{run: make}]}}"
-    asked = RunSpec(workflow="ci", planner="workflow", definition=text, source=FORK)
-    old = await site.runs.submit(asked)
+    spec = RunSpec(workflow="ci", planner="workflow", definition=text, source=FORK)
+    old = await site.runs.submit(spec)
     await site.recover()
     site.clock.jump(1)
-    new = await site.runs.submit(asked)
+    new = await site.runs.submit(spec)
     await site.recover()
     assert [(await site.look(one.id)).outcome for one in (old, new)] == ["CANCELED", None]
 
@@ -278,8 +278,8 @@ async def test_a_child_of_a_fork_job_has_the_queue_label_secret_and_task_restric
     site: Site,
 ) -> None:
     parent = await forks_grant(site)
-    asked = JobSpec(task=SHELL, queue="prod", labels=("prod-box",))
-    (child_id,) = await site.port.submit_children(parent.token, RUNNER, "more", [asked])
+    spec = JobSpec(task=SHELL, queue="prod", labels=("prod-box",))
+    (child_id,) = await site.port.submit_children(parent.token, RUNNER, "more", [spec])
     record, body = await site.record(child_id), await site.body(child_id)
     assert (record.queue, record.labels, body.secrets_withheld) == ("untrusted", (), True)
     assert body.origin == (await site.body(parent.job_id)).origin

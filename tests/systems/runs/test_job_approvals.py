@@ -184,9 +184,9 @@ jobs:
 async def test_a_workflow_file_declares_the_approvals_that_its_jobs_need() -> None:
     spec = RunSpec(planner="workflow", definition=WORKFLOW)
     made = await WorkflowPlanner().plan(PlanRequest(run_id="r_1", spec=spec))
-    asked = {job.name: job.approval for job in made.jobs}
-    assert asked["build"] is None
-    assert asked["staging"] == PlannedApproval(question="Deploy to staging?")
-    assert asked["production (paris)"] == PlannedApproval(
+    approvals = {job.name: job.approval for job in made.jobs}
+    assert approvals["build"] is None
+    assert approvals["staging"] == PlannedApproval(question="Deploy to staging?")
+    assert approvals["production (paris)"] == PlannedApproval(
         question="Deploy paris?", approvers=("anna",), role=Role.ADMIN, timeout_s=86_400.0
     )

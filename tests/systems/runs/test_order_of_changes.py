@@ -33,8 +33,8 @@ class Hub:
         self.site = site
         here = site.port.here
         here.runs.preparation.planners["workflow"] = WorkflowPlanner()
-        said = TriggerSettings(github_secrets=(SECRET,), rules=(RULE,))
-        self._triggers = Triggers(IdempotentSubmitter(here.runs), said, StoreClock(here.store))
+        settings = TriggerSettings(github_secrets=(SECRET,), rules=(RULE,))
+        self._triggers = Triggers(IdempotentSubmitter(here.runs), settings, StoreClock(here.store))
 
     async def deliver(self, event: str, said: dict[str, Any]) -> str:
         body = msgspec.json.encode(said)
@@ -100,9 +100,9 @@ async def test_pushes_of_one_second_are_ordered_by_their_commits(hub: Hub) -> No
 
 async def test_events_of_a_pull_request_are_ordered_by_its_time(hub: Hub) -> None:
     def event(sha: str, at: str) -> dict[str, Any]:
-        said = pull_request(before=A)
-        head = {**said["pull_request"]["head"], "sha": sha}
-        return {**said, "pull_request": {**said["pull_request"], "head": head, "updated_at": at}}
+        payload = pull_request(before=A)
+        head = {**payload["pull_request"]["head"], "sha": sha}
+        return {**payload, "pull_request": {**payload["pull_request"], "head": head, "updated_at": at}}
 
     newer = await hub.deliver("pull_request", event(C, "2020-01-01T00:00:10Z"))
     late = await hub.deliver("pull_request", event(B, "2020-01-01T00:00:05Z"))
@@ -146,8 +146,8 @@ async def test_a_rerun_of_a_submitted_run_does_not_supersede_a_newer_run(site: S
 async def test_a_submitted_run_supersedes_an_earlier_push_whose_clock_is_ahead(hub: Hub) -> None:
     pushed = await hub.push(B, C, -30)  # by a clock that is ahead
     source = Source(repository="acme/shop", ref="refs/heads/main", sha=B)
-    asked = await hub.site.begin(planned("a"), workflow="ci", source=source)
-    assert (await hub.look(pushed)).superseded_by == asked
+    submitted = await hub.site.begin(planned("a"), workflow="ci", source=source)
+    assert (await hub.look(pushed)).superseded_by == submitted
 
 
 async def test_the_history_of_the_repository_decides_where_events_do_not(site: Site, tmp_path: Path) -> None:

@@ -80,8 +80,8 @@ async def crew(site: Site, runner: str, failing: dict[str, str]) -> None:
                 names[grant.job_id] = (record.parent or "", plan.name)
             run_id, name = names[grant.job_id]
             fails = failing.get(run_id) == name or name == "1.1"
-            said = failed(grant, "compile", runner_id=runner) if fails else done(grant, runner_id=runner)
-            await site.say(said)
+            message = failed(grant, "compile", runner_id=runner) if fails else done(grant, runner_id=runner)
+            await site.say(message)
         if not given:
             await pause()
 
@@ -151,8 +151,8 @@ async def test_exactly_one_of_many_concurrent_approvals_and_declines_of_a_run_is
     await until(lambda: is_in("AWAITING_APPROVAL"), "the run waits for an approval")
     words = [sites[n % 2].runs.approve(run.id, actor=f"operator {n}") for n in range(6)]
     words += [sites[n % 2].runs.decline(run.id, actor=f"operator {n}") for n in range(2)]
-    heard = await asyncio.gather(*words, return_exceptions=True)
-    refused = [each for each in heard if isinstance(each, BaseException)]
+    results = await asyncio.gather(*words, return_exceptions=True)
+    refused = [each for each in results if isinstance(each, BaseException)]
     assert all(isinstance(each, TransitionRefused) for each in refused), refused
     assert len(refused) == len(words) - 1
     view = await sites[0].look(run.id)

@@ -141,8 +141,8 @@ async def test_a_run_that_finds_a_newer_run_of_its_group_cancels_itself_as_super
 async def begin_file(site: Site, concurrency: str, *, ref: str = "refs/heads/main", **spec: Any) -> str:
     """A run whose file says in which group it is, as one that a webhook has asked for."""
     text = f"{concurrency}\njobs: {{a: {{steps: [{{run: make}}]}}}}\n"
-    asked = RunSpec(workflow="ci", planner="workflow", definition=text, source=Source(ref=ref), **spec)
-    view = await site.runs.submit(asked)
+    run_spec = RunSpec(workflow="ci", planner="workflow", definition=text, source=Source(ref=ref), **spec)
+    view = await site.runs.submit(run_spec)
     await site.recover()
     return view.id
 

@@ -51,7 +51,7 @@ async def test_everything_that_is_wrong_with_a_plan_is_reported_at_once_and_noth
         await site.runs.submit(RunSpec(plan=bad))
     faults = caught.value.facts["faults"]
     assert isinstance(faults, list)
-    told = "; ".join(faults)
+    text = "; ".join(faults)
     for part in (
         "there are 2 jobs called 'd'",
         "d needs 'nobody', which is not in the plan",
@@ -61,7 +61,7 @@ async def test_everything_that_is_wrong_with_a_plan_is_reported_at_once_and_noth
         "the name of a job has 1 to",
         "the priority is 10000",
     ):
-        assert part in told
+        assert part in text
     assert (await site.store.status()).records.get("run", {}) == {}
 
 
@@ -146,10 +146,10 @@ async def test_a_run_that_its_planner_refuses_fails_with_the_error_of_the_planne
 
 async def test_a_planner_that_breaks_or_returns_nonsense_fails_the_run(site: Site) -> None:
     site.runs.preparation.planners["flow"] = Planning(ZeroDivisionError("oops"), plan(planned("a", "a")))
-    for told in ("ZeroDivisionError: oops", "a needs itself"):
+    for expected in ("ZeroDivisionError: oops", "a needs itself"):
         view = await site.runs.submit(RunSpec(planner="flow"))
         await site.recover()
-        assert told in (await site.look(view.id)).error
+        assert expected in (await site.look(view.id)).error
     assert await site.number_of_jobs() == 0
 
 

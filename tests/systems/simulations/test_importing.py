@@ -146,5 +146,5 @@ async def test_a_snapshot_that_cannot_be_is_refused_with_the_reason(
     write(tmp_path, {"lost": {**OLD["lost"], **wrong}})
     imported = await simulations(house).import_directory(tmp_path, task="flu")
     assert imported.made == ()
-    (told,) = imported.refused.values()
-    assert why in told
+    (reason,) = imported.refused.values()
+    assert why in reason

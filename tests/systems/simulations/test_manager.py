@@ -107,9 +107,9 @@ async def test_a_heartbeat_changes_no_version_and_is_accepted_only_from_the_work
     assert await manager.get_state("s_ghost") is None
     await manager.transition(made.run_id, "running", worker_id="w1")
     house.clock.jump(5)
-    heard = await manager.heartbeat(made.run_id, "w1", 7)
-    assert (heard.version, heard.current_step) == (2, 7)
-    assert heard.last_heartbeat == await house.store.now()
+    view = await manager.heartbeat(made.run_id, "w1", 7)
+    assert (view.version, view.current_step) == (2, 7)
+    assert view.last_heartbeat == await house.store.now()
     with pytest.raises(GuardRefused, match="another worker executes it"):
         await manager.heartbeat(made.run_id, "w2", 8)
     with pytest.raises(GuardRefused, match="another worker executes it"):
@@ -157,10 +157,10 @@ async def test_a_simulation_whose_worker_sends_heartbeats_in_time_keeps_running(
 
 async def test_a_pause_is_a_request_which_its_worker_honours(house: House) -> None:
     view, player = await running(house)
-    asked = await simulations(house).pause(view.run_id)
-    assert (asked.status, asked.pause_requested) == ("running", True)
+    requested = await simulations(house).pause(view.run_id)
+    assert (requested.status, requested.pause_requested) == ("running", True)
     again = await simulations(house).pause(view.run_id)
-    assert again.version == asked.version
+    assert again.version == requested.version
     assert (await player.beat(3)).pause
     answer = await player.say(Paused(step=3, checkpoint=msgspec.Raw(b"3")))
     assert answer.go_on
@@ -199,8 +199,8 @@ async def test_a_pending_simulation_and_its_job_are_cancelled_at_once(house: Hou
 
 async def test_a_running_simulation_is_cancelled_after_its_current_step(house: House) -> None:
     view, player = await running(house)
-    asked = await simulations(house).cancel(view.run_id)
-    assert (asked.status, asked.cancel_requested) == ("running", True)
+    requested = await simulations(house).cancel(view.run_id)
+    assert (requested.status, requested.cancel_requested) == ("running", True)
     assert (await player.beat(5)).pause
     answer = await player.say(Paused(step=5))
     assert (answer.go_on, answer.status) == (True, "cancelled")
@@ -216,8 +216,8 @@ async def test_dangers_are_counted_once_and_journalled(house: House) -> None:
     await player.beat(2, dangers=(first,))
     await player.beat(3, dangers=(first, second))
     assert (await simulations(house).get(view.run_id)).danger_count == 2
-    told = [entry.note.reason for entry in await simulations(house).history(view.run_id)]
-    assert [text for text in told if "step" in text] == ["step 2: beds are full", "step 3: no more masks"]
+    reasons = [entry.note.reason for entry in await simulations(house).history(view.run_id)]
+    assert [text for text in reasons if "step" in text] == ["step 2: beds are full", "step 3: no more masks"]
     await player.complete()
     assert (await simulations(house).get(view.run_id)).danger_count == 2
 

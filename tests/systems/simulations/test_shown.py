@@ -76,17 +76,17 @@ async def test_the_state_object_follows_every_heartbeat(on_redis: House, redis: 
     dangers = (Danger(1, 3, "no free beds"), Danger(2, 3, "none at all"))
     await player.beat(7, total_steps=9_007_199_254_740_991, dangers=dangers)
     seen, now = state(), await simulations(house).get("flu")
-    told = {"current_step": 7, "total_steps": 9_007_199_254_740_991, "danger_count": 2}
-    assert {field: seen[field] for field in told} == told
+    reported = {"current_step": 7, "total_steps": 9_007_199_254_740_991, "danger_count": 2}
+    assert {field: seen[field] for field in reported} == reported
     assert datetime.fromisoformat(str(seen["last_heartbeat"])) == now.last_heartbeat
-    unchanged = set(before) - {*told, "last_heartbeat"}
+    unchanged = set(before) - {*reported, "last_heartbeat"}
     assert {field: seen[field] for field in unchanged} == {field: before[field] for field in unchanged}
     assert seen["scenario_name"] == name
     await simulations(house).pause("flu")
     assert state() == {**seen, "version": view.version + 1}, "a request leaves the step as it is"
     await simulations(house).lost(msgspec.json.encode(ExecutionLost("flu", 1, 1, True, "given back")))
     gone = state()
-    assert {field: gone[field] for field in told} == told
+    assert {field: gone[field] for field in reported} == reported
     assert (gone["status"], gone["error"]) == ("interrupted", (await simulations(house).get("flu")).error)
     assert str(gone["error"]).startswith("given back; a pause was requested")
     # Another tool has put nonsense under the key: the heartbeat counts all the same.

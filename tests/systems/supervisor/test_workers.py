@@ -186,8 +186,8 @@ async def test_a_worker_that_is_terminated_while_it_claims_is_given_nothing(
         return await claim(request, **named)
 
     monkeypatch.setattr(house.port.here.orchestrator, "claim", late)
-    asked = ClaimRequest(runner_id="anna#1", worker_id=made.id, limit=5)
-    assert await house.port.claim(asked) == []
+    claim_request = ClaimRequest(runner_id="anna#1", worker_id=made.id, limit=5)
+    assert await house.port.claim(claim_request) == []
     job = await house.view(grant.job_id)
     assert (job.attempts[-1].state, job.losses) == ("QUEUED", 0)
 

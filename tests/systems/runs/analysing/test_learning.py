@@ -36,8 +36,8 @@ async def test_a_job_that_fails_in_one_run_and_passes_in_another_of_the_same_com
     assert (await site.runs.analyser.flaky(repository="acme/other")).jobs == ()
     (finding,) = (await site.runs.analyser.of(first)).findings
     assert (finding.job, finding.failure_class, finding.flaky) == ("test", "flaky", True)
-    told = await site.runs.explain(first)
-    assert told.findings[0].startswith("test: flaky, ")
+    explanation = await site.runs.explain(first)
+    assert explanation.findings[0].startswith("test: flaky, ")
     assert await site.all_faults() == []
 
 

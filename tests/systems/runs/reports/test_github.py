@@ -42,14 +42,14 @@ async def test_every_run_status_is_sent_to_github_as_a_commit_status(
     github = reporter(receiver)
     await github.deliver(report(word), "")
     await github.close()
-    (heard,) = receiver.heard
-    assert (heard.method, heard.path) == ("POST", f"/repos/acme/shop/statuses/{SHA}")
-    assert heard.headers["authorization"] == "Bearer ghp_secret"
-    assert heard.headers["accept"] == "application/vnd.github+json"
-    assert heard.headers["x-github-api-version"] == "2022-11-28"
-    assert heard.said["state"] == state
-    assert heard.said["context"] == "interlock/ci/push"
-    assert heard.said["target_url"] == "https://ci.example.org/runs/r_0123456789ab"
+    (request,) = receiver.heard
+    assert (request.method, request.path) == ("POST", f"/repos/acme/shop/statuses/{SHA}")
+    assert request.headers["authorization"] == "Bearer ghp_secret"
+    assert request.headers["accept"] == "application/vnd.github+json"
+    assert request.headers["x-github-api-version"] == "2022-11-28"
+    assert request.said["state"] == state
+    assert request.said["context"] == "interlock/ci/push"
+    assert request.said["target_url"] == "https://ci.example.org/runs/r_0123456789ab"
 
 
 async def test_a_failure_names_its_jobs_within_githubs_limit(receiver: Receiver) -> None:
@@ -58,10 +58,10 @@ async def test_a_failure_names_its_jobs_within_githubs_limit(receiver: Receiver)
         await github.deliver(report(RunStatus.FAILED, failed_run(number)), "")
     await github.deliver(report(RunStatus.FAILED, run_view(outcome="FAILED", error="x" * 500)), "")
     await github.close()
-    told = [heard.said["description"] for heard in receiver.heard]
-    assert told[0] == "Failed: test (0)"
-    assert told[1] == "Failed: test (0), test (1), test (2) and 47 more"
-    assert len(told[2]) == 140
+    descriptions = [request.said["description"] for request in receiver.heard]
+    assert descriptions[0] == "Failed: test (0)"
+    assert descriptions[1] == "Failed: test (0), test (1), test (2) and 47 more"
+    assert len(descriptions[2]) == 140
 
 
 async def test_a_check_is_made_once_and_then_changed(receiver: Receiver) -> None:
@@ -93,7 +93,10 @@ async def test_a_check_run_whose_id_was_lost_is_found_by_the_id_of_the_run_and_u
     github = reporter(receiver, check=True)
     assert await github.deliver(report(RunStatus.SUCCESS), "") == "7"
     await github.close()
-    assert [(heard.method, heard.path[-2:]) for heard in receiver.heard] == [("GET", "sh"), ("PATCH", "/7")]
+    assert [(request.method, request.path[-2:]) for request in receiver.heard] == [
+        ("GET", "sh"),
+        ("PATCH", "/7"),
+    ]
 
 
 async def test_nobodys_output_breaks_out_of_a_summary(receiver: Receiver) -> None:
@@ -131,12 +134,12 @@ async def test_every_way_in_which_github_fails_is_understood(
 ) -> None:
     receiver.answers = [says]
     github = reporter(receiver)
-    with pytest.raises(DeliveryFailed) as told:
+    with pytest.raises(DeliveryFailed) as failure:
         await github.deliver(report(), "")
     await github.close()
-    assert (told.value.after_s, told.value.never) == (after_s, never)
-    assert told.value.for_all is (after_s is not None)
-    assert "ghp_secret" not in str(told.value)
+    assert (failure.value.after_s, failure.value.never) == (after_s, never)
+    assert failure.value.for_all is (after_s is not None)
+    assert "ghp_secret" not in str(failure.value)
     assert len(receiver.heard) == 1
 
 
@@ -151,8 +154,8 @@ async def test_a_github_that_does_not_answer_is_not_waited_for_for_long(receiver
 def test_the_primary_rate_limit_of_github_pauses_all_reports_until_its_reset_time() -> None:
     reset = str(int(NOW.timestamp()) + 90)
     headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": reset}
-    told = refusal_of(Answered(403, headers, b'{"message": "API rate limit exceeded"}'), NOW)
-    assert (told.after_s, told.for_all) == (90.0, True)
+    refusal = refusal_of(Answered(403, headers, b'{"message": "API rate limit exceeded"}'), NOW)
+    assert (refusal.after_s, refusal.for_all) == (90.0, True)
 
 
 def test_only_runs_about_a_commit_of_a_repository_are_its_business(receiver: Receiver) -> None:

@@ -53,8 +53,8 @@ async def test_a_run_that_waits_for_an_approval_is_reported_as_one(site: Told, r
     await site.recover()
     await site.runs.approve(run_id)
     await site.recover(2)
-    told = [heard.said["description"] for heard in receiver.heard if "/statuses/" in heard.path]
-    assert told == ["Waiting for approval: 1 job", "Waiting for runners: 1 job"]
+    descriptions = [request.said["description"] for request in receiver.heard if "/statuses/" in request.path]
+    assert descriptions == ["Waiting for approval: 1 job", "Waiting for runners: 1 job"]
     assert statuses(receiver) == ["pending", "pending"]
 
 

@@ -110,7 +110,7 @@ async def test_push_and_pull_request_of_one_commit_have_contexts_of_their_own(
 ) -> None:
     for source in (SOURCE, PULL_REQUEST):
         await evaluated(site, FOR_MAIN, source)
-    contexts = {heard.said["context"] for heard in receiver.heard}
+    contexts = {request.said["context"] for request in receiver.heard}
     assert contexts == {"interlock/ci/push", "interlock/ci/pull_request"}
 
 
@@ -146,8 +146,8 @@ def several(**more: Any) -> RunView:
         job("test / flaky", "FAILED", workflow="test", required=False),
     )
     skipped = (SkippedJob(name="docs / build", why="nothing in docs/** has changed", workflow="docs"),)
-    said = {"state": "FAILED", "outcome": "FAILED", "jobs": jobs, "skipped": skipped, "completed_at": NOW}
-    return run_view(**{**said, **more})
+    fields = {"state": "FAILED", "outcome": "FAILED", "jobs": jobs, "skipped": skipped, "completed_at": NOW}
+    return run_view(**{**fields, **more})
 
 
 def reporter(receiver: Receiver, **more: Any) -> GithubReporter:
@@ -160,8 +160,8 @@ async def told(receiver: Receiver, run: RunView, word: RunStatus, **more: Any) -
     github = reporter(receiver, **more)
     await github.deliver(report(word, run), "")
     await github.close()
-    said = [heard.said for heard in receiver.heard]
-    return {each["context"]: (each["state"], each["description"]) for each in said}
+    bodies = [request.said for request in receiver.heard]
+    return {each["context"]: (each["state"], each["description"]) for each in bodies}
 
 
 async def test_each_workflow_file_has_a_status_beside_the_one_of_the_run(receiver: Receiver) -> None:
@@ -239,7 +239,7 @@ async def test_a_429_response_to_a_commit_status_delays_all_reports_by_its_retry
         await github.deliver(report(RunStatus.FAILED, several()), "")
     await github.close()
     assert (refused.value.after_s, refused.value.for_all) == (30.0, True)
-    assert "interlock/ci/push" not in {heard.said["context"] for heard in receiver.heard}
+    assert "interlock/ci/push" not in {request.said["context"] for request in receiver.heard}
 
 
 async def test_a_check_of_nothing_is_skipped(receiver: Receiver) -> None:
@@ -277,7 +277,7 @@ async def test_a_check_that_an_earlier_version_has_made_is_changed(receiver: Rec
     github = reporter(receiver, check=True, statuses="run")
     assert await github.deliver(report(RunStatus.SUCCESS), "4711") == "4711"
     await github.close()
-    assert [heard.path[-5:] for heard in receiver.heard] == ["/4711"]
+    assert [request.path[-5:] for request in receiver.heard] == ["/4711"]
 
 
 def test_an_approval_keeps_the_status_of_an_empty_plan(receiver: Receiver) -> None:

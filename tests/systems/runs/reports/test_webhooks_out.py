@@ -23,8 +23,8 @@ HERE = ("127.0.0.0/8",)
 
 
 def reporter(url: str, *, allow: Sequence[str] = HERE, timeout_s: float = PATIENCE_S) -> WebhookReporter:
-    said = WebhookReporting(name="team", url=url, keys=(KEY, OLD), allow=tuple(allow))
-    return WebhookReporter(said, now, timeout_s=timeout_s)
+    settings = WebhookReporting(name="team", url=url, keys=(KEY, OLD), allow=tuple(allow))
+    return WebhookReporter(settings, now, timeout_s=timeout_s)
 
 
 async def test_a_webhook_is_signed_so_that_its_receiver_can_check_it(receiver: Receiver) -> None:
@@ -66,20 +66,20 @@ async def test_a_webhook_delivery_without_a_success_response_can_be_retried(
 ) -> None:
     receiver.answers = [says]
     team = reporter(receiver.url)
-    with pytest.raises(DeliveryFailed, match=why) as told:
+    with pytest.raises(DeliveryFailed, match=why) as failure:
         await team.deliver(report(RunStatus.SUCCESS), "")
     await team.close()
-    assert not told.value.never
+    assert not failure.value.never
     assert len(receiver.heard) == 1
 
 
 async def test_a_webhook_delivery_that_receives_410_gone_is_not_retried(receiver: Receiver) -> None:
     receiver.answers = [Says(410)]
     team = reporter(receiver.url)
-    with pytest.raises(DeliveryFailed) as told:
+    with pytest.raises(DeliveryFailed) as failure:
         await team.deliver(report(RunStatus.SUCCESS), "")
     await team.close()
-    assert told.value.never
+    assert failure.value.never
 
 
 async def test_an_endless_answer_is_read_up_to_a_bound(receiver: Receiver) -> None:
@@ -176,16 +176,16 @@ async def test_a_webhook_is_not_delivered_to_a_loopback_address(receiver: Receiv
 
 async def test_a_name_that_leads_elsewhere_the_second_time_leads_nowhere(receiver: Receiver) -> None:
     """DNS rebinding: what was looked at is what is connected to, and each request looks once."""
-    asked: list[str] = []
+    lookups: list[str] = []
 
     async def resolve(host: str, port: int) -> Sequence[str]:
-        asked.append(host)
-        return ["127.0.0.2"] if len(asked) == 1 else ["127.0.0.1"]
+        lookups.append(host)
+        return ["127.0.0.2"] if len(lookups) == 1 else ["127.0.0.1"]
 
     outgoing = Outgoing(["127.0.0.2/32"], timeout_s=PATIENCE_S, resolve=resolve)
     with pytest.raises(DeliveryFailed):  # nobody listens at .2, and .1 is not asked instead
         await outgoing.request("POST", f"http://rebound.example:{receiver.port}/", {}, b"{}")
-    assert asked == ["rebound.example"]
+    assert lookups == ["rebound.example"]
     with pytest.raises(DeliveryFailed, match="not public"):
         await outgoing.request("POST", f"http://rebound.example:{receiver.port}/", {}, b"{}")
     await outgoing.close()

@@ -56,9 +56,9 @@ class Told(Site):
 
 def statuses(receiver: Receiver) -> list[str]:
     """What GitHub was told."""
-    return [heard.said["state"] for heard in receiver.heard if "/statuses/" in heard.path]
+    return [request.said["state"] for request in receiver.heard if "/statuses/" in request.path]
 
 
 def notices(receiver: Receiver) -> list[str]:
     """What the team was told."""
-    return [heard.said["type"] for heard in receiver.heard if heard.path == "/team"]
+    return [request.said["type"] for request in receiver.heard if request.path == "/team"]

@@ -147,9 +147,9 @@ def test_an_annotated_tag_is_evaluated_at_its_commit() -> None:
     ],
 )
 def test_a_payload_that_is_not_as_documented_is_refused_with_the_reason(event: str, payload: object) -> None:
-    with pytest.raises(BadPayload) as told:
+    with pytest.raises(BadPayload) as refusal:
         read(event, payload)
-    assert told.value.status == 422
+    assert refusal.value.status == 422
 
 
 @given(st.sampled_from(["push", "pull_request", "issues", "ping", ""]), st.binary(max_size=60))
@@ -247,8 +247,8 @@ def test_a_body_that_does_not_fit_the_mapping_is_refused(body: bytes) -> None:
 
 
 def test_a_hook_may_take_a_whole_run() -> None:
-    asked = RunSpec(workflow="nightly", source=Source(sha="abc"))
-    assert spec_of(hook(takes="run"), msgspec.json.encode(asked)) == asked
+    spec = RunSpec(workflow="nightly", source=Source(sha="abc"))
+    assert spec_of(hook(takes="run"), msgspec.json.encode(spec)) == spec
     with pytest.raises(BadPayload, match="unknown field"):
         spec_of(hook(takes="run"), b'{"workflw": "x"}')
 

@@ -35,8 +35,8 @@ def test_the_example_of_githubs_documentation_is_taken() -> None:
 
 def test_the_example_of_standard_webhooks_is_signed_alike() -> None:
     (key,) = signing_keys("x", variable="K", environment={"K": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"})
-    said = standard_signature(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
-    assert said == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    signature = standard_signature(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
 @pytest.mark.parametrize("sent", ["", "sha256=", HELLO.upper(), HELLO[:-1], "sha1=ab", "sha256=é", "\udcff"])
@@ -113,10 +113,10 @@ def test_secrets_come_from_a_variable_and_from_a_file_and_are_never_shown(tmp_pa
 
 @pytest.mark.parametrize("text", ["whsec_!!", "whsec_" + "QUJD", "whsec_" + "QUJD" * 40])
 def test_an_invalid_signing_key_is_refused_by_its_variable_name_without_showing_the_value(text: str) -> None:
-    with pytest.raises(InvalidSettings) as told:
+    with pytest.raises(InvalidSettings) as refusal:
         signing_keys("the hook deploy", variable="K", environment={"K": text})
-    assert text not in str(told.value.as_dict())
-    assert "K" in told.value.sentence
+    assert text not in str(refusal.value.as_dict())
+    assert "K" in refusal.value.sentence
 
 
 def test_short_secrets_are_reported_and_a_file_that_is_not_there_holds_none(tmp_path: Path) -> None:

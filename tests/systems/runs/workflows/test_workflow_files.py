@@ -71,9 +71,9 @@ def faults(text: str, file: str = "ci.yml") -> list[str]:
     """What is said about a file, each as `line:column: sentence`."""
     with pytest.raises(PlanRefused) as refused:
         read_workflow(text, file)
-    told = refused.value.sentence.splitlines()[1:]
-    assert all(line.startswith(f"{file}:") for line in told)
-    return [line.removeprefix(f"{file}:") for line in told]
+    lines = refused.value.sentence.splitlines()[1:]
+    assert all(line.startswith(f"{file}:") for line in lines)
+    return [line.removeprefix(f"{file}:") for line in lines]
 
 
 def only_fault(text: str) -> str:
@@ -150,11 +150,11 @@ jobs:
 def test_the_facts_have_the_place_for_programs() -> None:
     with pytest.raises(PlanRefused) as refused:
         read_workflow("jobs: {a: {stepz: []}}", "x.yml")
-    told = refused.value.facts
-    assert (told["file"], told["line"], told["column"]) == ("x.yml", 1, 11)
-    assert isinstance(told["faults"], list)
-    assert told["faults"][1]["column"] == 12
-    assert "steps" in told["faults"][1]["allowed"]
+    details = refused.value.facts
+    assert (details["file"], details["line"], details["column"]) == ("x.yml", 1, 11)
+    assert isinstance(details["faults"], list)
+    assert details["faults"][1]["column"] == 12
+    assert "steps" in details["faults"][1]["allowed"]
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_a_fault_in_a_job_of_a_workflow_file_is_reported_with_line_and_column(li
 
 @pytest.mark.parametrize("number", ["1e999", "-1.5E+400", "9" * 400 + ".5", "9" * 21, "9" * 5_000])
 def test_a_number_that_json_cannot_hold_is_refused_and_not_made_nothing(number: str) -> None:
-    told = "\n".join(faults(f"name: ci\njobs:\n  a: {{task: shop.send, input: {{x: {number}}}}}\n"))
-    assert "3:35: the number is too large; put it in quotation marks" in told
+    text = "\n".join(faults(f"name: ci\njobs:\n  a: {{task: shop.send, input: {{x: {number}}}}}\n"))
+    assert "3:35: the number is too large; put it in quotation marks" in text
 
 
 def test_a_matrix_is_not_made_before_it_is_known_to_be_small() -> None:

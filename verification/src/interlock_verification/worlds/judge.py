@@ -447,23 +447,25 @@ class Judge:
 
     def _step(self, before: Look, after: Look, note: Note | None, job_id: str, now: datetime) -> None:
         steps = note.steps if note is not None else ()
-        spoken = next((s for s in steps if s.machine == LEASE.name and s.event in _SAYS and s.owner), None)
+        lease_step = next(
+            (s for s in steps if s.machine == LEASE.name and s.event in _SAYS and s.owner), None
+        )
         grants = [s.entity for s in steps if s.machine == ATTEMPT.name and s.event == "grant"]
         for entity in grants:
             self.workers.granted(job_id, entity, now)
         granting = bool(grants)
         self._written_off.update((job_id, s.entity) for s in steps if s.event == lease.holder_lost.name)
-        accepted_now = spoken is not None and not granting and note is not None and "#" in note.actor
-        token = named(spoken.entity) if spoken is not None and accepted_now else None
+        accepted_now = lease_step is not None and not granting and note is not None and "#" in note.actor
+        token = named(lease_step.entity) if lease_step is not None and accepted_now else None
         report = ""
-        if token is not None and spoken is not None:
-            report = "BEAT" if spoken.event == "heartbeat" else ""
-            if spoken.event == "complete" and (job_id, *token, _SUCCESS) in self._reports:
+        if token is not None and lease_step is not None:
+            report = "BEAT" if lease_step.event == "heartbeat" else ""
+            if lease_step.event == "complete" and (job_id, *token, _SUCCESS) in self._reports:
                 report = "SUCCESS"
         cause = "user"
         if note is not None:
             cause = "runner" if "#" in note.actor else "clock" if note.actor == "clock" else "user"
-        event = spoken.event if spoken is not None and token is not None else "heartbeat"
+        event = lease_step.event if lease_step is not None and token is not None else "heartbeat"
         if event != "heartbeat" and token is not None:
             # A heartbeat may also be the renewal by a repeated claim.
             holder = f"the holder of {job_id} {token}"
