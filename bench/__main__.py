@@ -58,10 +58,10 @@ def main() -> int:
     return 1 if any(section.missed for section in run.sections) else 0
 
 
-def _pace(asked: argparse.Namespace) -> Pace:
-    pace = QUICK if asked.quick else LONG if asked.long else FULL
+def _pace(options: argparse.Namespace) -> Pace:
+    pace = QUICK if options.quick else LONG if options.long else FULL
     return msgspec.structs.replace(
-        pace, stores=tuple(asked.store), peers=tuple(asked.peer), job_at_once=asked.at_once
+        pace, stores=tuple(options.store), peers=tuple(options.peer), job_at_once=options.at_once
     )
 
 

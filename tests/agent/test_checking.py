@@ -29,7 +29,7 @@ def test_a_request_without_durations_gets_the_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"workload_id": ""}, "workload_id"),
         ({"workload_id": "a" * 65}, "workload_id"),
@@ -74,10 +74,10 @@ def test_a_request_without_durations_gets_the_defaults() -> None:
         ({"kind": "http", "spec": {"url": "http://127.0.0.1/ HTTP/1.1\r\nX: y"}}, "url must have no spaces"),
     ],
 )
-def test_an_invalid_workload_request_is_refused_with_the_reason(more: dict[str, Any], told: str) -> None:
+def test_an_invalid_workload_request_is_refused_with_the_reason(more: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidWorkload) as refused:
         look(**more)
-    assert told in refused.value.sentence
+    assert message in refused.value.sentence
 
 
 def test_all_faults_are_reported_at_once() -> None:

@@ -138,7 +138,7 @@ async def test_requests_are_answered_counted_and_measured(controller: Controller
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "error"),
     [
         (b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", "UnexpectedStatus: status 503"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "TimeoutError"),
@@ -147,16 +147,16 @@ async def test_requests_are_answered_counted_and_measured(controller: Controller
     ],
 )
 async def test_an_answer_that_is_not_a_good_one_has_failed(
-    controller: Controller, answer: bytes, told: str
+    controller: Controller, answer: bytes, error: str
 ) -> None:
     async with answering(answer) as server:
         # Short only where nothing else can come of it.
-        spec = {"url": server.url, "timeout_s": 0.3 if told == "TimeoutError" else 60.0}
+        spec = {"url": server.url, "timeout_s": 0.3 if error == "TimeoutError" else 60.0}
         name = f"bad-{hash(answer) % 1_000_000}"
         call = await controller.started(name, "http", spec, max_operations=2)
         last = await call.last()
     assert (last.status, last.operations, last.errors) == (wire.COMPLETED, 2, 2)
-    assert told in " ".join(text for one in call.heard for text in one.error_samples)
+    assert error in " ".join(text for one in call.heard for text in one.error_samples)
 
 
 async def test_a_server_that_is_not_there_is_known_before_the_start(controller: Controller) -> None:

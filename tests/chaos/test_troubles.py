@@ -90,7 +90,7 @@ async def test_a_process_that_ends_without_being_killed_is_noticed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "fallen"),
+    ("output", "fallen"),
     [
         ("Error: Opening the store failed: no server answers there.", 0),
         ("Traceback …\nKeyError: 'a'", 1),
@@ -98,10 +98,10 @@ async def test_a_process_that_ends_without_being_killed_is_noticed() -> None:
     ],
 )
 async def test_a_process_that_exits_with_an_error_message_is_not_counted_as_crashed(
-    said: str, fallen: int
+    output: str, fallen: int
 ) -> None:
     trouble, standing = troublemaker()
-    standing["left"].fell, standing["left"].said = True, said
+    standing["left"].fell, standing["left"].said = True, output
     await trouble.is_over()
     assert len(trouble.ledger.fallen) == fallen
     assert trouble.ledger.counts[troubles.GAVE_UP] == 1 - fallen

@@ -112,7 +112,7 @@ async def _by_check(url: str) -> dict[str, Diagnosis]:
 
 
 @pytest.mark.parametrize(
-    ("offset_s", "bound_s", "status", "said"),
+    ("offset_s", "bound_s", "status", "message"),
     [
         (0.4, 0.001, OK, "have the same time, to within 1 ms"),
         (2.5, 1.0, OK, "to within 1.0 s"),
@@ -121,11 +121,11 @@ async def _by_check(url: str) -> dict[str, Diagnosis]:
     ],
 )
 def test_doctor_warns_about_a_clock_offset_only_beyond_the_measurement_error(
-    offset_s: float, bound_s: float, status: str, said: str
+    offset_s: float, bound_s: float, status: str, message: str
 ) -> None:
     found = diagnosis._offset(offset_s, bound_s, "store")
     assert (found.status, bool(found.todo)) == (status, status != OK)
-    assert said in found.sentence
+    assert message in found.sentence
 
 
 async def test_the_clock_of_a_machine_that_is_an_hour_off_is_noticed() -> None:

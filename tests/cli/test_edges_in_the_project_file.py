@@ -151,12 +151,12 @@ fork_labels = ["isolated"]
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [("true", "approve"), ('"approve"', "approve"), ('"trust"', "trust")]
+    ("policy", "meant"), [("true", "approve"), ('"approve"', "approve"), ('"trust"', "trust")]
 )
 def test_a_trigger_configures_the_policy_queue_and_labels_for_forks(
-    tmp_path: Path, said: str, meant: str
+    tmp_path: Path, policy: str, meant: str
 ) -> None:
-    (rule,) = load(tmp_path, FORKS.format(forks=said)).triggers.rules
+    (rule,) = load(tmp_path, FORKS.format(forks=policy)).triggers.rules
     assert (rule.forks, rule.trusted) == (meant, ("octocat", "dependabot[bot]"))
     assert (rule.fork_queue, rule.fork_labels) == ("strangers", ("isolated",))
 

@@ -113,7 +113,7 @@ def test_a_file_with_faults_is_refused_with_line_and_column(cli: RunCli, ci: Sho
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--input", "target=nowhere"], "target cannot be 'nowhere', only staging or production"),
         (["--input", "target"], "'target' is not NAME=VALUE"),
@@ -126,11 +126,11 @@ def test_a_file_with_faults_is_refused_with_line_and_column(cli: RunCli, ci: Sho
     ],
 )
 def test_invalid_arguments_of_run_submit_are_refused_with_an_explanation(
-    cli: RunCli, ci: Shop, words: list[str], said: str
+    cli: RunCli, ci: Shop, words: list[str], message: str
 ) -> None:
     answer = cli("run", "submit", *words)
     assert (answer.returncode, answer.stdout) == (2, "")
-    assert said in answer.stderr
+    assert message in answer.stderr
 
 
 def test_a_flow_is_evaluated_here(cli: RunCli, ci: Shop) -> None:

@@ -57,7 +57,7 @@ def test_a_token_is_made_shown_rotated_and_revoked(shop: Shop, cli: RunCli) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("show", "nobody"), "There is no token nobody."),
         (("rotate", "nobody"), "There is no token nobody."),
@@ -67,11 +67,11 @@ def test_a_token_is_made_shown_rotated_and_revoked(shop: Shop, cli: RunCli) -> N
     ],
 )
 def test_token_commands_exit_with_code_2_and_the_reason_for_invalid_requests(
-    shop: Shop, cli: RunCli, words: tuple[str, ...], told: str
+    shop: Shop, cli: RunCli, words: tuple[str, ...], message: str
 ) -> None:
     cli("token", "create", "ci", "--role", "viewer")
     refused = cli("token", *words)
     assert refused.returncode == 2
-    assert told in refused.stderr
+    assert message in refused.stderr
     assert "Traceback" not in refused.stderr
     assert shop.url

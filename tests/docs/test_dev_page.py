@@ -68,6 +68,6 @@ def test_the_commands_on_the_page_succeed_while_interlock_dev_is_running(tmp_pat
         assert process.wait(timeout=PATIENCE_S) == 0
 
 
-def names_in(said: str) -> list[str]:
+def names_in(output: str) -> list[str]:
     """The first word of each line that has one, in order."""
-    return re.findall(r"^  (\w+)  ", said, re.M)
+    return re.findall(r"^  (\w+)  ", output, re.M)

@@ -184,17 +184,17 @@ def test_tests_of_the_project_submit_jobs_to_a_database_in_a_file(project: Path)
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("config", "sentence"),
     [
         ({"DATABSE": "default"}, "INTERLOCK in the settings has no key 'DATABSE'."),
         ({"DATABASE": "other"}, "INTERLOCK['DATABASE'] is 'other', which is not one of DATABASES."),
     ],
 )
 def test_invalid_django_settings_print_a_clear_error_without_a_traceback(
-    project: Path, said: dict[str, str], sentence: str
+    project: Path, config: dict[str, str], sentence: str
 ) -> None:
     with (project / "site_settings.py").open("a") as file:
-        file.write(f"INTERLOCK = {said!r}\n")
+        file.write(f"INTERLOCK = {config!r}\n")
     stderr = manage(project, "interlock", "job", "list", code=2)
     assert sentence in stderr
     assert "Traceback" not in stderr
@@ -232,7 +232,7 @@ POSTGRES = {"ENGINE": "django.db.backends.postgresql", "NAME": "shop"}
 
 
 @pytest.mark.parametrize(
-    ("database", "said"),
+    ("database", "expected"),
     [
         ({"ENGINE": "django.db.backends.sqlite3", "NAME": "/srv/site.db"}, "sqlite:////srv/site.db"),
         (
@@ -251,7 +251,7 @@ POSTGRES = {"ENGINE": "django.db.backends.postgresql", "NAME": "shop"}
         ),
     ],
 )
-def test_a_database_of_django_is_the_store(database: dict[str, object], said: str) -> None:
+def test_a_database_of_django_is_the_store(database: dict[str, object], expected: str) -> None:
     answer = subprocess.run(
         [sys.executable, "-c", URLS, json.dumps({"default": database})],
         capture_output=True,
@@ -259,4 +259,4 @@ def test_a_database_of_django_is_the_store(database: dict[str, object], said: st
         timeout=PROGRAM_S,
         check=True,
     )
-    assert answer.stdout.strip() == said
+    assert answer.stdout.strip() == expected

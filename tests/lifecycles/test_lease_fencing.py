@@ -64,29 +64,29 @@ def messages(runner_id: str = "r_mine", seconds: float = 1) -> dict[str, Any]:
 UNDER_ACTIVE = ["heartbeat", "complete", "cancel_ack", "release"]
 
 
-@pytest.mark.parametrize("said", UNDER_ACTIVE)
-def test_another_runner_is_refused(said: str, refusal: Refuse) -> None:
+@pytest.mark.parametrize("message", UNDER_ACTIVE)
+def test_another_runner_is_refused(message: str, refusal: Refuse) -> None:
     """R31: refused, and nothing is extended."""
-    refused = refusal(LEASE, ACTIVE, ASKED, messages("r_other")[said])
+    refused = refusal(LEASE, ACTIVE, ASKED, messages("r_other")[message])
     assert (refused.kind, refused.guards) == (Refusal.GUARD, ("from_its_runner",))
 
 
-@pytest.mark.parametrize("said", ["ack", "release"])
-def test_another_runner_cannot_take_or_give_back_a_granted_lease(said: str, refusal: Refuse) -> None:
-    assert refusal(LEASE, GRANTED, GRANT, messages("r_other")[said]).guards == ("from_its_runner",)
+@pytest.mark.parametrize("message", ["ack", "release"])
+def test_another_runner_cannot_take_or_give_back_a_granted_lease(message: str, refusal: Refuse) -> None:
+    assert refusal(LEASE, GRANTED, GRANT, messages("r_other")[message]).guards == ("from_its_runner",)
 
 
-@pytest.mark.parametrize("said", UNDER_ACTIVE)
+@pytest.mark.parametrize("message", UNDER_ACTIVE)
 @pytest.mark.parametrize("seconds", [TTL, TTL + 1, TTL + 3600])
-def test_expired_but_not_yet_swept_is_expired(said: str, seconds: float, refusal: Refuse) -> None:
+def test_expired_but_not_yet_swept_is_expired(message: str, seconds: float, refusal: Refuse) -> None:
     """R30: from the very moment at which it runs out."""
-    refused = refusal(LEASE, ACTIVE, ASKED, messages(seconds=seconds)[said])
+    refused = refusal(LEASE, ACTIVE, ASKED, messages(seconds=seconds)[message])
     assert (refused.kind, refused.guards) == (Refusal.GUARD, ("in_time",))
 
 
-@pytest.mark.parametrize("said", UNDER_ACTIVE)
-def test_a_message_from_the_runner_is_accepted_until_the_lease_expires(said: str, follow: Follow) -> None:
-    follow(LEASE, ACTIVE, ASKED, messages(seconds=TTL - 0.001)[said])
+@pytest.mark.parametrize("message", UNDER_ACTIVE)
+def test_a_message_from_the_runner_is_accepted_until_the_lease_expires(message: str, follow: Follow) -> None:
+    follow(LEASE, ACTIVE, ASKED, messages(seconds=TTL - 0.001)[message])
 
 
 @pytest.mark.parametrize("seconds", [30, 31])
@@ -98,13 +98,13 @@ def test_an_acknowledgement_after_the_window_is_refused_before_the_sweep(
 
 
 @pytest.mark.parametrize("state", DEAD)
-@pytest.mark.parametrize("said", ["ack", *UNDER_ACTIVE])
+@pytest.mark.parametrize("message", ["ack", *UNDER_ACTIVE])
 @pytest.mark.parametrize("runner_id", ["r_mine", "r_other"])
 def test_a_message_under_an_ended_lease_is_refused_as_stale(
-    state: LeaseState, said: str, runner_id: str, refusal: Refuse
+    state: LeaseState, message: str, runner_id: str, refusal: Refuse
 ) -> None:
     """S2-31, R24: also a late Ack of a revoked lease."""
-    refused = refusal(LEASE, state, ASKED, messages(runner_id)[said])
+    refused = refusal(LEASE, state, ASKED, messages(runner_id)[message])
     assert refused.kind in (Refusal.TERMINAL, Refusal.ALREADY_THERE)
     assert "stale" in refused.why
 
@@ -115,13 +115,13 @@ def test_a_dead_lease_is_not_moved_by_the_orchestrator_either(state: LeaseState,
         assert refusal(LEASE, state, HELD, late).kind is Refusal.IGNORED
 
 
-@pytest.mark.parametrize("said", ["heartbeat", "complete", "cancel_ack"])
+@pytest.mark.parametrize("message", ["heartbeat", "complete", "cancel_ack"])
 def test_an_unacknowledged_lease_refuses_heartbeats_completions_and_cancel_acknowledgements(
-    said: str, refusal: Refuse
+    message: str, refusal: Refuse
 ) -> None:
     """S2-31: Complete and CancelAck only under an ACTIVE lease; a heartbeat extends no window."""
     canceling = msgspec.structs.replace(GRANT, cancel_requested=True)
-    refused = refusal(LEASE, GRANTED, canceling, messages()[said])
+    refused = refusal(LEASE, GRANTED, canceling, messages()[message])
     assert refused.kind is Refusal.NOT_ALLOWED
     assert "acknowledge it first" in refused.why
 

@@ -148,7 +148,7 @@ def test_a_heartbeat_records_the_current_step_and_keeps_the_state(follow: Follow
 
 
 @pytest.mark.parametrize(
-    "said",
+    "event",
     [
         Heartbeat(at=after(7), worker_id="other", step=9),
         Pause(at=after(7), worker_id="other", step=9),
@@ -156,10 +156,10 @@ def test_a_heartbeat_records_the_current_step_and_keeps_the_state(follow: Follow
         Fail(at=after(7), worker_id="other", error="boom"),
     ],
 )
-def test_only_its_own_worker_may_report(said: Any, refusal: Refuse) -> None:
+def test_only_its_own_worker_may_report(event: Any, refusal: Refuse) -> None:
     """R47"""
     pausing = msgspec.structs.replace(RUNS, pause_requested=True)
-    assert refusal(SIMULATION, RUNNING, pausing, said).guards == ("from_its_worker",)
+    assert refusal(SIMULATION, RUNNING, pausing, event).guards == ("from_its_worker",)
 
 
 @pytest.mark.parametrize("state", [state for state in SimulationState if state is not RUNNING])

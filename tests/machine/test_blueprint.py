@@ -90,8 +90,8 @@ def print_slip(data: str, borrow: Borrow) -> object:
     return data
 
 
-def row(occurrence: Event | type[Event], sources: Any, target: Any, **said: Any) -> Row[Any, Any]:
-    return on(occurrence, sources, target, **{"owner": "library", "why": "It is so.", **said})
+def row(occurrence: Event | type[Event], sources: Any, target: Any, **options: Any) -> Row[Any, Any]:
+    return on(occurrence, sources, target, **{"owner": "library", "why": "It is so.", **options})
 
 
 STATES: dict[Any, State[Any]] = {

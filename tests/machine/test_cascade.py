@@ -176,11 +176,11 @@ def wired(routes: dict[Any, CouplingRoute] | None = None, **options: Any) -> Wir
 Kitchen.wiring = wired(events=EventRules(made=MADE, quiet=(drip,)), notes={CUP: (Cup.FULL,)})
 
 
-def rewired(routes: dict[Any, CouplingRoute], **said: Any) -> Kitchen:
+def rewired(routes: dict[Any, CouplingRoute], **options: Any) -> Kitchen:
     class Rewired(Kitchen):
         wiring = wired(routes)
 
-    return Rewired(**said)
+    return Rewired(**options)
 
 
 def steps(kitchen: Kitchen) -> list[tuple[str, str, str]]:
@@ -188,9 +188,9 @@ def steps(kitchen: Kitchen) -> list[tuple[str, str, str]]:
     return [(name, s.machine, s.event) for name, effects in named for s in effects.steps]
 
 
-def faults_of(routes: dict[Any, CouplingRoute], **said: Any) -> str:
+def faults_of(routes: dict[Any, CouplingRoute], **options: Any) -> str:
     with pytest.raises(MalformedCouplings) as raised:
-        wired(routes, **said)
+        wired(routes, **options)
     return str(raised.value)
 
 

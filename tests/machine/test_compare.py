@@ -71,8 +71,8 @@ def tell(_: None, __: Event) -> object:
     return "told"
 
 
-def row(occurrence: Event | type[Event], sources: Any, target: Any, **said: Any) -> Row[Any, Any]:
-    return on(occurrence, sources, target, **{"owner": "clerk", "why": "It is so.", **said})
+def row(occurrence: Event | type[Event], sources: Any, target: Any, **options: Any) -> Row[Any, Any]:
+    return on(occurrence, sources, target, **{"owner": "clerk", "why": "It is so.", **options})
 
 
 STATES: dict[Any, State[Any]] = {

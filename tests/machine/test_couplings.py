@@ -121,8 +121,10 @@ ALL_STEPS = {
 }
 
 
-def wakes(into: Any = Lamp.LIT, event: Any = woken, **said: Any) -> Coupling[Night]:
-    return couple(LAMP, into, MOTH, event, **{"to": "every moth near it", "why": "Moths love light.", **said})
+def wakes(into: Any = Lamp.LIT, event: Any = woken, **options: Any) -> Coupling[Night]:
+    return couple(
+        LAMP, into, MOTH, event, **{"to": "every moth near it", "why": "Moths love light.", **options}
+    )
 
 
 def steps_that_cause(coupling: Coupling[Night], night: Night = Night()) -> set[str]:  # noqa: B008

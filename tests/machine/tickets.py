@@ -53,9 +53,9 @@ LAPSE = Deadline(lapse, "ticket_ttl_s", 60)
 
 
 def row(
-    occurrence: Event | type[Event], sources: Any, target: Any, *, owner: str = "clerk", **said: Any
+    occurrence: Event | type[Event], sources: Any, target: Any, *, owner: str = "clerk", **options: Any
 ) -> AnyRow:
-    return on(occurrence, sources, target, **{"owner": owner, "why": "It is so.", **said})
+    return on(occurrence, sources, target, **{"owner": owner, "why": "It is so.", **options})
 
 
 STATES: dict[Ticket, State[Any]] = {

@@ -14,21 +14,21 @@ class Runner:
         self.client = client
         self.name = name
 
-    async def lease(self, **asked: Any) -> httpx2.Response:
+    async def lease(self, **fields: Any) -> httpx2.Response:
         """Ask for work."""
-        body = {"runner_id": self.name, **asked}
+        body = {"runner_id": self.name, **fields}
         return await self.client.post("/api/runner/lease", json=body)
 
-    async def grants(self, **asked: Any) -> list[dict[str, Any]]:
+    async def grants(self, **fields: Any) -> list[dict[str, Any]]:
         """What there is to do."""
-        response = await self.lease(**asked)
+        response = await self.lease(**fields)
         assert response.status_code == 200, response.text
         found: list[dict[str, Any]] = response.json()["grants"]
         return found
 
-    async def grant(self, **asked: Any) -> dict[str, Any]:
+    async def grant(self, **fields: Any) -> dict[str, Any]:
         """The one thing that there is to do."""
-        (found,) = await self.grants(**asked)
+        (found,) = await self.grants(**fields)
         return found
 
     async def say(self, what: str, token: str, sequence: int = 1, **more: Any) -> httpx2.Response:

@@ -104,13 +104,13 @@ async def crowd(server: Running, number: int) -> None:
                 await orchestrator.report([done])
 
 
-async def taken(server: Running, work: Work, asked: Asked, tries: int = 3) -> dict[str, int]:
+async def taken(server: Running, work: Work, requests: Asked, tries: int = 3) -> dict[str, int]:
     """Return how many steps each request takes.
 
     Meanwhile the server looks after the store, which adds to some of the tries: the smallest number counts.
     """
-    client, steps = server.client(), dict.fromkeys(asked, sys.maxsize)
-    for name, (path, query) in asked.items():
+    client, steps = server.client(), dict.fromkeys(requests, sys.maxsize)
+    for name, (path, query) in requests.items():
         for _ in range(tries):
             before = work.steps
             answer = await client.get(path, params=query)

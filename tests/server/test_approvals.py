@@ -58,8 +58,8 @@ async def hooked() -> AsyncIterator[Running]:
         yield one
 
 
-async def opened(server: Running, *, author: str = "mallory", sender: str = "mallory", **said: Any) -> str:
-    payload = pull_request("opened", head=FORK, sender={"login": sender}, **said)
+async def opened(server: Running, *, author: str = "mallory", sender: str = "mallory", **fields: Any) -> str:
+    payload = pull_request("opened", head=FORK, sender={"login": sender}, **fields)
     payload["pull_request"]["user"] = {"login": author}
     answer = await github(server.client(), payload, "pull_request")
     assert answer.status_code == 202, answer.text

@@ -177,13 +177,13 @@ async def test_no_route_shows_a_confined_token_anything_of_another_queue(
     assert seen >= (4 if role is Role.RUNNER else 40), "most of what was asked for was answered"
 
 
-def learnt(answer: httpx2.Response, town: Town, asked: set[str]) -> Iterator[str]:
+def learnt(answer: httpx2.Response, town: Town, requested: set[str]) -> Iterator[str]:
     """Whatever an answer says of the other queue, but for what was in the question itself."""
     text = answer.text + " ".join(f"{value}" for name, value in answer.headers.items() if name != "date")
     for known in [*town.theirs, *town.workers, *town.others]:
-        if known in text and not any(known in part for part in asked):
+        if known in text and not any(known in part for part in requested):
             yield f"the id {known}"
-    if SECRET in text and not any(SECRET in part for part in asked):
+    if SECRET in text and not any(SECRET in part for part in requested):
         yield f"a name: {text[max(0, text.index(SECRET) - 60) :][:120]}"
     if answer.headers.get("content-type", "") == "application/json" and "openapi" not in answer.text[:20]:
         yield from _numbers(answer.json(), len(town.theirs) + len(town.mine))

@@ -51,11 +51,11 @@ def bearer(token: str) -> bytes:
 
 
 @asynccontextmanager
-async def held(server: Running, said: Sequence[bytes]) -> AsyncIterator[list[ByHand]]:
+async def held(server: Running, requests: Sequence[bytes]) -> AsyncIterator[list[ByHand]]:
     """Connections that have sent this and are not closed."""
     async with AsyncExitStack() as open_ones:
         clients = []
-        for each in said:
+        for each in requests:
             client = await open_ones.enter_async_context(by_hand(server.address))
             client.say(each)
             clients.append(client)
@@ -154,7 +154,7 @@ async def test_one_token_cannot_take_every_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "code"),
+    ("raw_request", "status", "code"),
     [
         (post("/api/webhooks/generic/nobody", STANDARD), 401, "not_signed"),
         (post("/api/webhooks/generic/secretless", STANDARD), 401, "not_signed"),
@@ -166,10 +166,10 @@ async def test_one_token_cannot_take_every_place() -> None:
     ],
 )
 async def test_a_webhook_that_cannot_be_good_is_refused_before_its_body_is_read(
-    hooked: Running, asked: bytes, status: int, code: str
+    hooked: Running, raw_request: bytes, status: int, code: str
 ) -> None:
     async with by_hand(hooked.address) as client:
-        client.say(asked)
+        client.say(raw_request)
         await client.hear(b"HTTP/1.1 %d" % status)
         await client.hear(code.encode())
 
@@ -330,11 +330,11 @@ async def test_a_connection_whose_token_is_being_looked_up_is_not_closed(
     async with running(settings=settings) as server:
         lookups, go_on, real = 0, asyncio.Event(), server.parts.check.principal_of
 
-        async def slow(*told: Any) -> Principal:
+        async def slow(*arguments: Any) -> Principal:
             nonlocal lookups
             lookups += 1
             await go_on.wait()
-            return await real(*told)
+            return await real(*arguments)
 
         monkeypatch.setattr(server.parts.check, "principal_of", slow)
         token = await server.token(Role.VIEWER)

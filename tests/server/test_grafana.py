@@ -48,9 +48,9 @@ OF_WORKERS = [query for query in QUERIES if any(name in query for name in WORKER
 OF_SERVERS = [query for query in QUERIES if query not in OF_WORKERS]
 
 
-def unanswered(asked: Sequence[str], scrapes: Sequence[Scrape]) -> list[str]:
+def unanswered(expressions: Sequence[str], scrapes: Sequence[Scrape]) -> list[str]:
     """The queries that give nothing, or nothing that is a number."""
-    answers = {query: promql.answer(query, scrapes) for query in asked}
+    answers = {query: promql.answer(query, scrapes) for query in expressions}
     return [query for query, got in answers.items() if not got or not all(map(math.isfinite, got.values()))]
 
 

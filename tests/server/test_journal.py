@@ -23,8 +23,8 @@ async def story(client: httpx2.AsyncClient, server: Running) -> list[str]:
     return jobs
 
 
-async def found(client: httpx2.AsyncClient, **asked: str) -> list[dict[str, Any]]:
-    answer = await client.get("/api/journal", params=asked)
+async def found(client: httpx2.AsyncClient, **filters: str) -> list[dict[str, Any]]:
+    answer = await client.get("/api/journal", params=filters)
     assert answer.status_code == 200, answer.text
     entries: list[dict[str, Any]] = answer.json()["entries"]
     return entries

@@ -418,9 +418,9 @@ async def test_figures_are_counted_by_the_server_itself_and_shown(monkeypatch: p
         await until(is_shown, "the job is counted")
 
 
-@pytest.mark.parametrize("asked", [{"minutes": "0"}, {"minutes": "10081"}, {"minutes": "x"}, {"hours": "1"}])
-async def test_a_question_that_makes_no_sense_is_refused(server: Running, asked: dict[str, str]) -> None:
-    answer = await server.client().get("/api/figures", params=asked)
+@pytest.mark.parametrize("query", [{"minutes": "0"}, {"minutes": "10081"}, {"minutes": "x"}, {"hours": "1"}])
+async def test_a_question_that_makes_no_sense_is_refused(server: Running, query: dict[str, str]) -> None:
+    answer = await server.client().get("/api/figures", params=query)
     assert answer.status_code in (400, 422)
     assert answer.json()["code"]
 

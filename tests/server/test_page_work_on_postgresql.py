@@ -69,14 +69,14 @@ async def buffers(shell: Shell, statements: list[Statement]) -> int:
     return looked_at
 
 
-async def taken(server: Running, noting: Statements, shell: Shell, asked: Asked) -> dict[str, int]:
+async def taken(server: Running, noting: Statements, shell: Shell, requests: Asked) -> dict[str, int]:
     """Return how many buffers each request looks at.
 
     Meanwhile the server looks after the store, which adds to some of the tries: the smallest number counts.
     """
     client, most = server.client(), dict[str, int]()
     await shell.execute("ANALYZE")  # as autovacuum does, which tests turn off
-    for name, (path, query) in asked.items():
+    for name, (path, query) in requests.items():
         for _ in range(TRIES):
             noting.noted = []
             answer = await client.get(path, params=query)

@@ -52,12 +52,12 @@ class Room:
         self.given_back += grants
         await self.runtime.orchestrator.take_back("r0", grants)
 
-    def wait(self, runner: str = "r0", wait_s: float = 60.0, **asked: Any) -> asyncio.Task[list[Grant]]:
+    def wait(self, runner: str = "r0", wait_s: float = 60.0, **fields: Any) -> asyncio.Task[list[Grant]]:
         """Somebody who waits."""
         return asyncio.create_task(
             self.room.claim(
                 "somebody",
-                ClaimRequest(runner_id=runner, **asked),
+                ClaimRequest(runner_id=runner, **fields),
                 self.claim,
                 self.give_back,
                 within_s=wait_s,

@@ -128,8 +128,8 @@ def waiting_for_orders(server: Running, monkeypatch: pytest.MonkeyPatch) -> None
     workers = server.parts.runtime.workers
     orders = workers.orders
 
-    async def patient(worker_id: str, *, wait_s: float = 0.0, **asked: Any) -> WorkerOrders:
-        return await orders(worker_id, wait_s=FOR_EVER_S if wait_s >= 1 else wait_s, **asked)
+    async def patient(worker_id: str, *, wait_s: float = 0.0, **options: Any) -> WorkerOrders:
+        return await orders(worker_id, wait_s=FOR_EVER_S if wait_s >= 1 else wait_s, **options)
 
     monkeypatch.setattr(workers, "orders", patient)
 

@@ -34,7 +34,7 @@ async def asked(head: str, body: str) -> tuple[InterlockError, str]:
 
 
 @pytest.mark.parametrize(
-    ("head", "body", "told"),
+    ("head", "body", "expected"),
     [
         ("404 Not Found\r\ncontent-type: text/html; charset=utf-8", "<html>", "404 (text/html)"),
         (
@@ -49,10 +49,10 @@ async def asked(head: str, body: str) -> tuple[InterlockError, str]:
     ids=["a page", "another api", "a redirect", "a page that is there", "another answer"],
 )
 async def test_a_client_error_names_the_address_and_the_response_of_a_server_that_is_not_interlock(
-    head: str, body: str, told: str
+    head: str, body: str, expected: str
 ) -> None:
     error, address = await asked(head, body)
-    assert f"{address} answered GET /api/jobs with {told}" in error.sentence
+    assert f"{address} answered GET /api/jobs with {expected}" in error.sentence
     assert "not the answer of an Interlock server" in error.sentence
     assert error.todo.startswith("Give the address of an Interlock server with --server or INTERLOCK_URL")
 

@@ -138,8 +138,8 @@ def test_a_claim_of_ones_own_is_checked() -> None:
 
 
 def test_a_required_answer_to_an_event_is_checked_also_where_the_event_is_refused() -> None:
-    def heeded(before: Here, said: Event, after: Here | None) -> bool:
-        return said.name != "ship" or before.state is Order.OPEN or after is not None
+    def heeded(before: Here, occurrence: Event, after: Here | None) -> bool:
+        return occurrence.name != "ship" or before.state is Order.OPEN or after is not None
 
     with pytest.raises(LifecycleBroken, match="shipping works"):
         check_lifecycle(

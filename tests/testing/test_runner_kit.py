@@ -81,8 +81,8 @@ async def verdicts(check_: Check) -> list[ScenarioVerdict]:
     return await check(check_, lambda _: None)
 
 
-def faults(told: list[ScenarioVerdict]) -> dict[str, tuple[str, ...]]:
-    return {verdict.scenario: verdict.faults for verdict in told if verdict.faults}
+def faults(results: list[ScenarioVerdict]) -> dict[str, tuple[str, ...]]:
+    return {verdict.scenario: verdict.faults for verdict in results if verdict.faults}
 
 
 async def test_the_example_runner_passes_every_scenario_of_the_conformance_kit() -> None:

@@ -116,11 +116,13 @@ def _same(payload: bytes) -> bytes:
     return payload
 
 
-def _listening(heard: list[int], errors: list[aio.AioRpcError]) -> Callable[..., Coroutine[Any, Any, None]]:
+def _listening(
+    received: list[int], errors: list[aio.AioRpcError]
+) -> Callable[..., Coroutine[Any, Any, None]]:
     async def listen(channel: WireChannel) -> None:
         try:
             async for message in channel.unary_stream("/bell/ring", _same, _same)(b""):
-                heard.append(int(message))  # noqa: PERF401 - what came before an error was heard
+                received.append(int(message))  # noqa: PERF401 - what came before an error was heard
         except aio.AioRpcError as error:
             errors.append(error)
 

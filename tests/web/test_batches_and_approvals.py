@@ -62,7 +62,7 @@ async def test_a_batch_is_followed_to_its_callback_and_another_is_canceled(
     assert [*await visitor.complaints_midway(), *await visitor.sideways()] == []
     unwanted = await batches.create(BatchSpec(), parts, close=True)
     await page.get_by_role("link", name="Batches").click()
-    page.once("dialog", lambda asked: asyncio.ensure_future(asked.accept()))
+    page.once("dialog", lambda prompt: asyncio.ensure_future(prompt.accept()))
     row = page.get_by_role("row", name=unwanted.batch_id)
     await row.get_by_role("button", name="Cancel").click()
     await expect(row).to_contain_text("CANCELED")

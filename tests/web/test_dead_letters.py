@@ -76,7 +76,7 @@ async def test_a_dead_letter_is_inspected_corrected_and_retried_and_another_disc
     (second,) = await fail(server, queue="post")
     await page.get_by_role("link", name="Dead letters").click()
     row = page.get_by_role("row", name=second)
-    page.once("dialog", lambda asked: asyncio.ensure_future(asked.accept()))
+    page.once("dialog", lambda prompt: asyncio.ensure_future(prompt.accept()))
     await row.get_by_role("button", name="Discard").click()
     await expect(row).to_have_count(0)
     assert await open_letters(server) == []

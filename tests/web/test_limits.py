@@ -68,7 +68,7 @@ async def test_a_limit_is_set_watched_from_a_job_that_waits_changed_and_deleted(
     await expect(panel(page, "In use")).to_contain_text("2 of 2")
     await runner.say("complete", grant["token"], **done())
     await expect(panel(page, "In use")).to_contain_text("1 of 2")  # live
-    page.once("dialog", lambda asked: asyncio.ensure_future(asked.accept()))
+    page.once("dialog", lambda prompt: asyncio.ensure_future(prompt.accept()))
     visitor.expected = ("404", "answered 404")
     await page.get_by_role("button", name="Delete").click()
     await expect(page.get_by_text("There is no limit vendor-x.")).to_be_visible()

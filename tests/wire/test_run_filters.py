@@ -63,7 +63,7 @@ def test_every_run_filter_reads_back_as_the_same_filter(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("state:runing", "There is no state 'runing'"),
         ("outcome:running", "RUNNING is not an outcome"),
@@ -74,10 +74,10 @@ def test_every_run_filter_reads_back_as_the_same_filter(text: str) -> None:
         ("state:running -state:running", "leaves no state that a run could be in"),
     ],
 )
-def test_an_invalid_run_filter_is_refused_with_the_reason(text: str, said: str) -> None:
+def test_an_invalid_run_filter_is_refused_with_the_reason(text: str, message: str) -> None:
     with pytest.raises(BadFilter) as refused:
         read_run_filter(text)
-    assert said in refused.value.sentence
+    assert message in refused.value.sentence
 
 
 def test_the_same_runs_but_only_in_some_states() -> None:

@@ -268,9 +268,9 @@ class Board:
             untrusted=job.untrusted,
         )
 
-    def _answer(self, said: Message) -> Answer:
-        lease = self.leases.get(said.token)
-        if lease is None or lease.runner_id != said.runner_id:
+    def _answer(self, message: Message) -> Answer:
+        lease = self.leases.get(message.token)
+        if lease is None or lease.runner_id != message.runner_id:
             return Stale(code=StaleCode.UNKNOWN_LEASE, error="There is no such lease.")
         if lease.state in ("granted", "active") and self.clock() >= lease.expires_at:
             self._expire(lease)
@@ -278,34 +278,34 @@ class Board:
             return Stale(code=lease.code, error="The lease has ended.")
         if lease.state == "done":
             return Stale(code=StaleCode.LEASE_REVOKED, error="The attempt has ended.")
-        if lease.state == "granted" and not isinstance(said, Ack | Release):
+        if lease.state == "granted" and not isinstance(message, Ack | Release):
             return NotHeard(code="transition_not_allowed", error="Acknowledge it first.")
-        if (known := (type(said), said.sequence)) in lease.heard:
+        if (known := (type(message), message.sequence)) in lease.heard:
             return self._heard(lease)
         lease.heard.add(known)
-        lease.job.log += said.log
-        self._take(lease, said)
+        lease.job.log += message.log
+        self._take(lease, message)
         return self._heard(lease)
 
-    def _take(self, lease: Lease, said: Message) -> None:
+    def _take(self, lease: Lease, message: Message) -> None:
         job = lease.job
-        match said:
+        match message:
             case Ack():
                 lease.state, lease.expires_at = "active", self.clock() + self.ttl_s
             case Heartbeat():
                 lease.expires_at, job.state = self.clock() + self.ttl_s, "running"
-                if said.progress is not None and said.sequence >= lease.progressed:
-                    job.progress, lease.progressed = said.progress, said.sequence
-                job.checkpoint = said.checkpoint or job.checkpoint
+                if message.progress is not None and message.sequence >= lease.progressed:
+                    job.progress, lease.progressed = message.progress, message.sequence
+                job.checkpoint = message.checkpoint or job.checkpoint
             case Complete():
-                lease.state, job.outcome = "done", said.outcome
-                job.state = "succeeded" if isinstance(said.outcome, Succeeded) else "failed"
+                lease.state, job.outcome = "done", message.outcome
+                job.state = "succeeded" if isinstance(message.outcome, Succeeded) else "failed"
             case CancelAck():
                 lease.state, job.state = "done", "canceled"
             case Release():
                 lease.state, job.state = "done", "queued"
-                job.checkpoint = said.checkpoint or job.checkpoint
-                job.released.append(said.reason)
+                job.checkpoint = message.checkpoint or job.checkpoint
+                job.released.append(message.reason)
 
     def _heard(self, lease: Lease) -> Heard:
         return Heard(state=lease.job.state, ttl_s=self.ttl_s, cancel_requested=lease.job.cancel_requested)

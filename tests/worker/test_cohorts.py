@@ -174,11 +174,11 @@ async def test_a_background_task_of_a_handler_keeps_the_context_of_its_own_job(
 async def test_a_result_that_is_refused_fails_that_job_only(
     board: Board, start: Start, acts: Any, tasks_made: list[str]
 ) -> None:
-    def refuse(said: Message) -> NotHeard | None:
+    def refuse(message: Message) -> NotHeard | None:
         refused = (
-            isinstance(said, Complete)
-            and said.token.startswith(jobs[2].id)
-            and isinstance(said.outcome, Succeeded)
+            isinstance(message, Complete)
+            and message.token.startswith(jobs[2].id)
+            and isinstance(message.outcome, Succeeded)
         )
         return NotHeard(code="too_large", error="It is too large.") if refused else None
 

@@ -187,7 +187,7 @@ def test_an_upload_is_reported_once_and_again_when_that_was_not_delivered(contex
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("value", "kept"),
     [
         ("a\n", "a"),
         (42, "42"),
@@ -197,10 +197,10 @@ def test_an_upload_is_reported_once_and_again_when_that_was_not_delivered(contex
     ],
 )
 def test_logged_values_and_progress_messages_are_converted_to_text_that_json_can_encode(
-    context: Context, said: object, kept: str
+    context: Context, value: object, kept: str
 ) -> None:
-    context.log(said)
-    context.progress(message=str(said).rstrip())
+    context.log(value)
+    context.progress(message=str(value).rstrip())
     unsent = context.take()
     assert texts(unsent) == [kept]
     assert msgspec.json.decode(msgspec.json.encode(unsent.log), type=tuple[LogLine, ...]) == unsent.log

@@ -218,8 +218,8 @@ async def test_the_token_does_not_reach_the_process(
 
     sent: list[bytes] = []
 
-    def spy(said: Any) -> bytes:
-        sent.append(task_process.line_of(said))
+    def spy(message: Any) -> bytes:
+        sent.append(task_process.line_of(message))
         return sent[-1]
 
     monkeypatch.setattr(executors, "line_of", spy)

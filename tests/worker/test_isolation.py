@@ -111,15 +111,15 @@ async def test_an_untrusted_step_without_isolation_inherits_no_credentials_and_i
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (SandboxSettings(kind="docker"), "isolate is 'docker'"),
         (SandboxSettings(network=False), "only be taken away by bubblewrap"),
         (SandboxSettings(kind="user", network=False), "only be taken away by bubblewrap"),
     ],
 )
-def test_an_isolation_that_cannot_be_is_refused(settings: SandboxSettings, said: str) -> None:
-    with pytest.raises(InvalidSettings, match=said):
+def test_an_isolation_that_cannot_be_is_refused(settings: SandboxSettings, message: str) -> None:
+    with pytest.raises(InvalidSettings, match=message):
         sandbox.check(settings)
 
 

@@ -271,8 +271,8 @@ async def test_a_heartbeat_whose_contents_are_refused_renews_the_lease_without_t
 ) -> None:
     board.heartbeat_every_s = 400.0  # there is the one that carries what the handler has said, and no other
 
-    def refuse(said: Message) -> NotHeard | None:
-        if not (isinstance(said, Heartbeat) and isinstance(said.checkpoint, msgspec.Raw)):
+    def refuse(message: Message) -> NotHeard | None:
+        if not (isinstance(message, Heartbeat) and isinstance(message.checkpoint, msgspec.Raw)):
             return None
         board.pass_time(0.6 * board.ttl_s)
         return NotHeard(code="too_large", error="The checkpoint is too large.")
@@ -293,8 +293,8 @@ async def test_a_heartbeat_that_is_refused_again_and_again_does_not_keep_the_wor
 ) -> None:
     """The next one comes when it is due, as if it had been heard; the lease is lost in its time."""
 
-    board.refusing = lambda said: (
-        NotHeard(code="error", error="Not now.") if isinstance(said, Heartbeat) else None
+    board.refusing = lambda message: (
+        NotHeard(code="error", error="Not now.") if isinstance(message, Heartbeat) else None
     )
     board.pin(silent)
     clock = Clock()

@@ -97,7 +97,7 @@ def test_the_project_file_declares_limits_beside_sizes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("config", "message"),
     [
         ("[limits.x]\nmaximum = 5", "there is no limits.x.maximum"),
         ("[limits.x]\nmax = 0", "max is 0 and must be 1 to 1000"),
@@ -105,8 +105,8 @@ def test_the_project_file_declares_limits_beside_sizes(tmp_path: Path) -> None:
         ("[limits]\nvendor = 5", "there is no limits.vendor"),
     ],
 )
-def test_a_limit_that_cannot_be_is_named(tmp_path: Path, said: str, told: str) -> None:
-    (tmp_path / "interlock.toml").write_text(said)
+def test_a_limit_that_cannot_be_is_named(tmp_path: Path, config: str, message: str) -> None:
+    (tmp_path / "interlock.toml").write_text(config)
     with pytest.raises(InvalidSettings) as wrong:
         project.load(start=tmp_path)
-    assert told in wrong.value.sentence
+    assert message in wrong.value.sentence

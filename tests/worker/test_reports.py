@@ -98,8 +98,8 @@ async def test_a_result_that_cannot_be_stored_fails_the_job_with_the_reason(
 async def test_a_result_that_the_orchestrator_refuses_becomes_a_failure(
     board: Board, start: Start, echo: str
 ) -> None:
-    def refuse(said: Message) -> NotHeard | None:
-        succeeded = isinstance(said, Complete) and isinstance(said.outcome, Succeeded)
+    def refuse(message: Message) -> NotHeard | None:
+        succeeded = isinstance(message, Complete) and isinstance(message.outcome, Succeeded)
         return NotHeard(code="too_large", error="It is too large.", todo="Less.") if succeeded else None
 
     board.refusing = refuse

@@ -228,9 +228,9 @@ def serve(adapter: Adapter) -> None:
         turn._workers.stop()  # noqa: SLF001 - the bench has gone, so nobody else does
 
 
-def _answer(runner: asyncio.Runner, turn: _Turn, asked: dict[str, Any]) -> dict[str, Any]:
+def _answer(runner: asyncio.Runner, turn: _Turn, request: dict[str, Any]) -> dict[str, Any]:
     try:
-        answer: dict[str, Any] = runner.run(getattr(turn, asked.pop("do"))(**asked))
+        answer: dict[str, Any] = runner.run(getattr(turn, request.pop("do"))(**request))
     except Exception as error:  # noqa: BLE001 - the bench is told, whatever it was
         return {"error": f"{type(error).__name__}: {error}"}
     return answer

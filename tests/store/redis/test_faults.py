@@ -134,12 +134,12 @@ class Proxy:
     async def serve(self) -> asyncio.Server:
         return await asyncio.start_unix_server(self._carry, self._path)
 
-    async def _carry(self, asks: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
+    async def _carry(self, requests: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
         assert isinstance(self._server.address, Path)
         reader, writer = await asyncio.open_unix_connection(self._server.address)
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._pass_on(asks, writer, to_server=True))
+                both.create_task(self._pass_on(requests, writer, to_server=True))
                 both.create_task(self._pass_on(reader, answers, to_server=False))
         finally:
             answers.close()

@@ -26,9 +26,9 @@ async def count(figures: Figures) -> None:
         pass
 
 
-async def seen(house: House, minutes: int = 60, **asked: Any) -> FiguresView:
+async def seen(house: House, minutes: int = 60, **fields: Any) -> FiguresView:
     """Return what somebody is shown who asks for the first time."""
-    return await counter(house).read(Question(minutes=minutes, **asked))
+    return await counter(house).read(Question(minutes=minutes, **fields))
 
 
 def counts(figure: Figure) -> tuple[int, int, int, int, int]:

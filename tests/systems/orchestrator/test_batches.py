@@ -245,10 +245,10 @@ def heard_alone(record: Record, message: Complete, at: datetime) -> Decision[Ans
     max_examples=pick(50, 200), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 def test_reports_processed_together_have_the_same_effect_as_each_report_alone(
-    said: list[str], shards: int, late: bool
+    outcomes: list[str], shards: int, late: bool
 ) -> None:
     spec = JobSpec(task="a", worker_count=shards, retries=1)
-    records = [queued(spec, f"j_{place}") for place in range(len(said))]
+    records = [queued(spec, f"j_{place}") for place in range(len(outcomes))]
     if (
         shards > 1
     ):  # while another worker is wanted, a job keeps the place in the queue that it has by its age
@@ -258,7 +258,7 @@ def test_reports_processed_together_have_the_same_effect_as_each_report_alone(
     at = NOW + timedelta(seconds=500 if late else 1)
     (offer,) = offers_of(claiming(), records, NOW)
     groups: dict[Report, list[tuple[Record, Complete, bytes]]] = {}
-    for before, grant, name in zip(offer.before, offer.grants, said, strict=True):
+    for before, grant, name in zip(offer.before, offer.grants, outcomes, strict=True):
         message = Complete(**{"token": grant.token, "runner_id": "r#1", **OUTCOMES[name]})
         result = result_in(message, grant.token, DEFAULT_SETTINGS)
         if result is not None:

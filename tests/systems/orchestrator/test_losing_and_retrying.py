@@ -267,7 +267,7 @@ async def test_the_pause_of_a_retry_is_the_same_on_every_orchestrator(house: Hou
 
 
 @pytest.mark.parametrize(
-    ("told", "found"),
+    ("failure", "found"),
     [
         (Failed(error="boom", exception="builtins.ValueError builtins.Exception"), "user"),
         (Failed(error="gone", exception="builtins.ConnectionResetError builtins.ConnectionError"), "infra"),
@@ -283,8 +283,8 @@ async def test_the_pause_of_a_retry_is_the_same_on_every_orchestrator(house: Hou
         (Failed(error="boom", exception="builtins.ConnectionError", failure_class="user"), "user"),
     ],
 )
-def test_the_class_of_a_failure_is_found(told: Failed, found: str) -> None:
-    assert classify(told) == found
+def test_the_class_of_a_failure_is_found(failure: Failed, found: str) -> None:
+    assert classify(failure) == found
 
 
 async def test_custom_failure_rules_listed_first_take_precedence_over_the_default_rules() -> None:

@@ -52,9 +52,9 @@ async def receiver() -> AsyncIterator[Receiver]:
         yield one
 
 
-def _is_first(heard: Heard, receiver: Receiver) -> bool:
+def _is_first(request: Heard, receiver: Receiver) -> bool:
     """Whether this very thing was not said before; everybody is down once."""
-    return [one.body for one in receiver.heard if one.path == heard.path].count(heard.body) == 1
+    return [one.body for one in receiver.heard if one.path == request.path].count(request.body) == 1
 
 
 def triggers(site: Site) -> Triggers:
@@ -78,7 +78,7 @@ async def test_outcomes_are_delivered_and_flaky_jobs_detected_on_every_store(
 ) -> None:
     site = Told(reporting(receiver, first_pause_s=0.001), url=url)
     await site.open(asking=url == "memory:")
-    receiver.otherwise = lambda heard: Says(500 if _is_first(heard, receiver) else 200)
+    receiver.otherwise = lambda request: Says(500 if _is_first(request, receiver) else 200)
     outcomes = []
     for failing in ((), ("test",)):
         run_id = await site.begin(planned("test"), workflow="ci", source=SOURCE, concurrency_group="")

@@ -36,20 +36,20 @@ class Hub:
         settings = TriggerSettings(github_secrets=(SECRET,), rules=(RULE,))
         self._triggers = Triggers(IdempotentSubmitter(here.runs), settings, StoreClock(here.store))
 
-    async def deliver(self, event: str, said: dict[str, Any]) -> str:
-        body = msgspec.json.encode(said)
+    async def deliver(self, event: str, payload: dict[str, Any]) -> str:
+        body = msgspec.json.encode(payload)
         headers = {"x-github-event": event, "x-hub-signature-256": github_signature(SECRET, body)}
         receipt = await self._triggers.github(headers, body)
         await self.site.recover()
         return receipt.run_id
 
-    async def push(self, before: str, after: str, at: float | None = None, **said: Any) -> str:
+    async def push(self, before: str, after: str, at: float | None = None, **fields: Any) -> str:
         """A push, some seconds before now."""
         pushed = {} if at is None else {"pushed_at": int(self.site.clock().timestamp() - at)}
         commit = {"id": after, "message": "a change"}
         return await self.deliver(
             "push",
-            push(before=before, after=after, head_commit=commit, repository={**HERE, **pushed}, **said),
+            push(before=before, after=after, head_commit=commit, repository={**HERE, **pushed}, **fields),
         )
 
     async def look(self, run_id: str) -> RunView:

@@ -21,13 +21,13 @@ from interlock.wire.runs import JobFinding, RunJobView
 HERE = JobIdentity("acme/shop", "ci", "test")
 
 
-def failure(error: str = "", *, taken_for: str = "user", **said: Any) -> FailureView:
-    return FailureView(failure_class=taken_for, error=error, **said)
+def failure(error: str = "", *, taken_for: str = "user", **fields: Any) -> FailureView:
+    return FailureView(failure_class=taken_for, error=error, **fields)
 
 
-def finding(of: FailureView, history: HistoryBody | None = None, **said: Any) -> JobFinding:
+def finding(of: FailureView, history: HistoryBody | None = None, **options: Any) -> JobFinding:
     job = RunJobView(name="test", job_id="j_1", state="FAILED", failure=of)
-    return finding_of(job, "sha-1", history, **said)
+    return finding_of(job, "sha-1", history, **options)
 
 
 @pytest.mark.parametrize(

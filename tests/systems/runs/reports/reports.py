@@ -13,7 +13,7 @@ NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 SHA = "b" * 40
 
 
-def run_view(**said: Any) -> RunView:
+def run_view(**fields: Any) -> RunView:
     """A run about a commit."""
     given: dict[str, Any] = {
         "id": "r_0123456789ab",
@@ -25,7 +25,7 @@ def run_view(**said: Any) -> RunView:
         "source": Source(repository="acme/shop", ref="refs/heads/main", sha=SHA, event="push"),
         "tally": {"COMPLETED": 3, "FAILED": 1},
     }
-    return RunView(**{**given, **said})
+    return RunView(**{**given, **fields})
 
 
 def failed_run(number: int = 1) -> RunView:

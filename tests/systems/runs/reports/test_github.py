@@ -65,8 +65,8 @@ async def test_a_failure_names_its_jobs_within_githubs_limit(receiver: Receiver)
 
 
 async def test_a_check_is_made_once_and_then_changed(receiver: Receiver) -> None:
-    receiver.otherwise = lambda heard: Says(
-        200, {"check_runs": []} if heard.method == "GET" else {"id": 4711}
+    receiver.otherwise = lambda request: Says(
+        200, {"check_runs": []} if request.method == "GET" else {"id": 4711}
     )
     github = reporter(receiver, check=True)
     memory = await github.deliver(report(RunStatus.PENDING), "")

@@ -61,7 +61,7 @@ async def test_a_run_that_waits_for_an_approval_is_reported_as_one(site: Told, r
 async def test_a_reporter_that_is_down_holds_neither_the_run_nor_another_report(
     site: Told, receiver: Receiver
 ) -> None:
-    receiver.otherwise = lambda heard: Says(500 if "/statuses/" in heard.path else 200)
+    receiver.otherwise = lambda request: Says(500 if "/statuses/" in request.path else 200)
     run_id = await site.one_job()
     await site.finish(run_id)
     await site.recover()
@@ -83,7 +83,7 @@ async def test_a_reporter_that_is_down_holds_neither_the_run_nor_another_report(
 
 
 async def test_pauses_grow_and_a_receiver_is_given_up_on_in_the_end(site: Told, receiver: Receiver) -> None:
-    receiver.otherwise = lambda heard: Says(500 if "/statuses/" in heard.path else 200)
+    receiver.otherwise = lambda request: Says(500 if "/statuses/" in request.path else 200)
     run_id = await site.one_job()
     await site.finish(run_id)
     await site.recover()
@@ -108,7 +108,7 @@ async def test_a_report_that_github_refuses_with_422_is_given_up_without_a_retry
     site: Told, receiver: Receiver
 ) -> None:
     gone = Says(422, {"message": "No commit found for SHA"})
-    receiver.otherwise = lambda heard: gone if "/statuses/" in heard.path else Says()
+    receiver.otherwise = lambda request: gone if "/statuses/" in request.path else Says()
     run_id = await site.one_job()
     await site.finish(run_id, "test")
     await site.recover()
@@ -159,17 +159,17 @@ async def test_a_github_rate_limit_pauses_the_statuses_of_all_runs_until_retry_a
     now = 0.0
     site.lane("github")._monotonic = lambda: now
     limited = Says(403, {"message": "You have exceeded a secondary rate limit"}, {"Retry-After": "90"})
-    receiver.otherwise = lambda heard: limited if "/statuses/" in heard.path else Says()
+    receiver.otherwise = lambda received: limited if "/statuses/" in received.path else Says()
     first = await site.one_job(concurrency_group="")
-    heard = len(statuses(receiver))
-    assert heard == 1
+    received = len(statuses(receiver))
+    assert received == 1
     receiver.otherwise = lambda _: Says()
     second = await site.one_job(concurrency_group="")
     for given in await site.claim():
         await site.heard(done(given))
     site.clock.jump("80s")
     await site.recover()
-    assert len(statuses(receiver)) == heard
+    assert len(statuses(receiver)) == received
     assert sorted(notices(receiver)) == ["run.success", "run.success"]
     now = 91.0
     await site.recover()
@@ -183,8 +183,8 @@ async def test_an_outcome_is_never_followed_by_how_the_run_stood_before(
     """While "pending" is on its way, slowly, the run ends; the outcome waits, and comes last."""
     held, go_on = asyncio.Event(), asyncio.Event()
 
-    async def hold(heard: Heard) -> None:
-        if b"Waiting" in heard.body:
+    async def hold(request: Heard) -> None:
+        if b"Waiting" in request.body:
             held.set()
             await go_on.wait()
 
@@ -210,7 +210,7 @@ async def test_an_outcome_is_never_followed_by_how_the_run_stood_before(
 async def test_a_report_claimed_by_a_crashed_process_is_sent_after_the_claim_expires(
     site: Told, receiver: Receiver
 ) -> None:
-    receiver.otherwise = lambda heard: Says(500 if b"success" in heard.body else 200)
+    receiver.otherwise = lambda request: Says(500 if b"success" in request.body else 200)
     run_id = await site.one_job()
     await site.finish(run_id)
     await site.recover()
@@ -229,7 +229,7 @@ async def test_a_report_claimed_by_a_crashed_process_is_sent_after_the_claim_exp
 async def test_a_sender_whose_claim_expired_does_not_change_a_report_that_was_claimed_again(
     site: Told, receiver: Receiver
 ) -> None:
-    receiver.otherwise = lambda heard: Says(500 if b"success" in heard.body else 200)
+    receiver.otherwise = lambda request: Says(500 if b"success" in request.body else 200)
     run_id = await site.one_job()
     await site.finish(run_id)
     site.clock.jump("10s")

@@ -243,7 +243,9 @@ async def test_a_429_response_to_a_commit_status_delays_all_reports_by_its_retry
 
 
 async def test_a_check_of_nothing_is_skipped(receiver: Receiver) -> None:
-    receiver.otherwise = lambda heard: Says(200, {"check_runs": []} if heard.method == "GET" else {"id": 7})
+    receiver.otherwise = lambda request: Says(
+        200, {"check_runs": []} if request.method == "GET" else {"id": 7}
+    )
     run = run_view(state="SUCCESS", outcome="SUCCESS", tally={}, skipped=several().skipped)
     github = reporter(receiver, check=True)
     assert github.wants(run, RunStatus.SUCCESS)
@@ -256,19 +258,19 @@ async def test_a_check_of_nothing_is_skipped(receiver: Receiver) -> None:
 
 async def test_checks_of_workflows_are_made_once_and_then_changed(receiver: Receiver) -> None:
     numbers = iter(range(1, 100))
-    receiver.otherwise = lambda heard: Says(
-        200, {"check_runs": []} if heard.method == "GET" else {"id": next(numbers)}
+    receiver.otherwise = lambda request: Says(
+        200, {"check_runs": []} if request.method == "GET" else {"id": next(numbers)}
     )
     github = reporter(receiver, check=True)
     running = several(state="RUNNING", outcome=None, completed_at=None)
     memory = await github.deliver(report(RunStatus.RUNNING, running), "")
-    made = [heard.said["name"] for heard in receiver.heard if heard.method == "POST"]
+    made = [request.said["name"] for request in receiver.heard if request.method == "POST"]
     assert made == [f"interlock/ci/push{part}" for part in ("/lint", "/test", "/docs", "")]
     receiver.heard.clear()
     await github.deliver(report(RunStatus.FAILED, several()), memory)
     await github.close()
-    changed = {heard.said["name"]: heard.said["conclusion"] for heard in receiver.heard}
-    assert {heard.method for heard in receiver.heard} == {"PATCH"}
+    changed = {request.said["name"]: request.said["conclusion"] for request in receiver.heard}
+    assert {request.method for request in receiver.heard} == {"PATCH"}
     assert list(changed.values()) == ["success", "failure", "skipped", "failure"]
 
 

@@ -33,8 +33,8 @@ def reporting(receiver: Receiver, *, token: bool = True, team: bool = True, **mo
 class Told(Site):
     """A site that tells."""
 
-    def __init__(self, said: ReportingSettings, **more: Any) -> None:
-        super().__init__(Settings(runs=RunSettings(reporting=said)), **more)
+    def __init__(self, settings: ReportingSettings, **more: Any) -> None:
+        super().__init__(Settings(runs=RunSettings(reporting=settings)), **more)
 
     async def one_job(self, **spec: Any) -> str:
         """A run of one job, planned."""

@@ -9,7 +9,7 @@ HERE = {"id": 186853002, "full_name": "acme/shop", "clone_url": "https://github.
 FORK = {"id": 186853007, "full_name": "mallory/shop", "clone_url": "https://github.com/mallory/shop.git"}
 
 
-def push(**said: Any) -> dict[str, Any]:
+def push(**fields: Any) -> dict[str, Any]:
     """Somebody has pushed one commit to main."""
     commit = {
         "id": B,
@@ -32,12 +32,12 @@ def push(**said: Any) -> dict[str, Any]:
         "repository": HERE,
         "pusher": {"name": "ann", "email": "ann@example.org"},
         "sender": {"login": "ann", "id": 1},
-        **said,
+        **fields,
     }
 
 
 def pull_request(
-    action: str = "synchronize", *, head: dict[str, Any] | None = HERE, **said: Any
+    action: str = "synchronize", *, head: dict[str, Any] | None = HERE, **fields: Any
 ) -> dict[str, Any]:
     """Something happens to pull request 7."""
     return {
@@ -53,5 +53,5 @@ def pull_request(
         "after": B,
         "repository": HERE,
         "sender": {"login": "ann", "id": 1},
-        **said,
+        **fields,
     }

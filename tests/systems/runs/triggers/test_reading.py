@@ -112,7 +112,7 @@ def test_a_push_of_a_new_branch_has_no_base_commit_and_unknown_changed_paths() -
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [
         {"forced": True},
         {"commits": []},
@@ -120,8 +120,8 @@ def test_a_push_of_a_new_branch_has_no_base_commit_and_unknown_changed_paths() -
         {"commits": [{"added": [f"{n}.py" for n in range(MAX_PATHS + 1)]}]},
     ],
 )
-def test_where_not_all_paths_are_known_none_are_reported(said: dict[str, Any]) -> None:
-    assert change("push", push(**said)).source.changed_paths is None
+def test_where_not_all_paths_are_known_none_are_reported(fields: dict[str, Any]) -> None:
+    assert change("push", push(**fields)).source.changed_paths is None
 
 
 def test_an_annotated_tag_is_evaluated_at_its_commit() -> None:
@@ -224,8 +224,8 @@ def test_one_change_has_one_key_and_another_change_another() -> None:
     assert all(len(key) <= 64 for key in keys)
 
 
-def hook(**said: Any) -> Hook:
-    return Hook(name="deploy", run=Evaluation(workflow="deploy", planner="flow", definition="a:b"), **said)
+def hook(**options: Any) -> Hook:
+    return Hook(name="deploy", run=Evaluation(workflow="deploy", planner="flow", definition="a:b"), **options)
 
 
 def test_a_hook_reads_the_fields_of_a_run_from_the_configured_paths_of_the_body() -> None:

@@ -66,7 +66,7 @@ def test_a_condition_reports_the_values_that_it_was_evaluated_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "offset", "said"),
+    ("text", "offset", "message"),
     [
         ("", 0, "a name or a text is missing at the end"),
         ("branch ==", 9, "a name or a text is missing at the end"),
@@ -88,11 +88,11 @@ def test_a_condition_reports_the_values_that_it_was_evaluated_on() -> None:
     ],
 )
 def test_an_invalid_condition_is_refused_with_the_position_of_the_error(
-    text: str, offset: int, said: str
+    text: str, offset: int, message: str
 ) -> None:
     with pytest.raises(ConditionError) as bad:
         read_condition(text)
-    assert said in bad.value.sentence
+    assert message in bad.value.sentence
     assert bad.value.offset == offset
 
 

@@ -77,14 +77,14 @@ def test_inputs_are_converted_from_text_to_the_parameter_types_of_the_flow() -> 
 
 
 @pytest.mark.parametrize(
-    ("inputs", "said"),
+    ("inputs", "message"),
     [
         ({"python": "3"}, "has no input 'python'. Did you mean pythons?"),
         ({"most": "many"}, "The input most of the flow ci does not fit"),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused(inputs: dict[str, str], said: str) -> None:
-    with pytest.raises(PlanRefused, match=said.replace("?", r"\?")):
+def test_inputs_that_do_not_fit_are_refused(inputs: dict[str, str], message: str) -> None:
+    with pytest.raises(PlanRefused, match=message.replace("?", r"\?")):
         ci.plan(Source(), **inputs)
 
 

@@ -128,17 +128,17 @@ async def test_a_fault_names_the_file_in_the_repository(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"\xff\xfe", r"\.interlock/ci\.yml:1:1: there is a byte that is no UTF-8"),
         (b"a" * 1_000_001, "1,000,001 bytes large, and 1,000,000 is the most"),
     ],
 )
 async def test_a_file_that_is_no_use_is_refused(
-    repository: Repository, repositories: Repositories, content: bytes, said: str
+    repository: Repository, repositories: Repositories, content: bytes, message: str
 ) -> None:
     sha = repository.commit(**{CI_FILE: content})
-    with pytest.raises(PlanRefused, match=said):
+    with pytest.raises(PlanRefused, match=message):
         await planned(repositories, sha=sha)
 
 
@@ -158,7 +158,7 @@ async def test_no_request_can_name_a_repository_that_the_server_was_not_given(
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ({"sha": "--upload-pack=x"}, "is no sha"),
         ({"sha": "abc"}, "is no sha"),
@@ -173,10 +173,10 @@ async def test_no_request_can_name_a_repository_that_the_server_was_not_given(
     ],
 )
 async def test_names_that_git_could_mistake_or_does_not_know_are_refused(
-    repository: Repository, repositories: Repositories, source: dict[str, str], said: str
+    repository: Repository, repositories: Repositories, source: dict[str, str], message: str
 ) -> None:
     repository.commit(**{CI_FILE: CI})
-    with pytest.raises(PlanRefused, match=said):
+    with pytest.raises(PlanRefused, match=message):
         await planned(repositories, **source)
 
 

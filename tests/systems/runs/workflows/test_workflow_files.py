@@ -158,7 +158,7 @@ def test_the_facts_have_the_place_for_programs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "fault"),
     [
         ("needs: [test]", "4:13: jobs wait for each other: test → test"),
         ("timeout: [1]", "4:14: a duration is expected here, not a list"),
@@ -187,8 +187,8 @@ def test_the_facts_have_the_place_for_programs() -> None:
         ("? [a]\n: 1", "4:7: a key has to be text"),
     ],
 )
-def test_a_fault_in_a_job_of_a_workflow_file_is_reported_with_line_and_column(line: str, said: str) -> None:
-    assert said in "\n".join(faults(a_job(line)))
+def test_a_fault_in_a_job_of_a_workflow_file_is_reported_with_line_and_column(line: str, fault: str) -> None:
+    assert fault in "\n".join(faults(a_job(line)))
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1.5E+400", "9" * 400 + ".5", "9" * 21, "9" * 5_000])
@@ -203,7 +203,7 @@ def test_a_matrix_is_not_made_before_it_is_known_to_be_small() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "fault"),
     [
         ("", "1:1: the file is empty"),
         ("# nothing\n", "1:1: the file is empty"),
@@ -222,8 +222,8 @@ def test_a_matrix_is_not_made_before_it_is_known_to_be_small() -> None:
         ("jobs: [" + "1," * 20_001 + "]", "there are more than 20,000 values"),
     ],
 )
-def test_a_file_that_is_no_use_is_refused_before_anything_is_made_of_it(text: str, said: str) -> None:
-    assert said in "\n".join(faults(text))
+def test_a_file_that_is_no_use_is_refused_before_anything_is_made_of_it(text: str, fault: str) -> None:
+    assert fault in "\n".join(faults(text))
 
 
 def test_aliases_cannot_make_a_small_file_large() -> None:
