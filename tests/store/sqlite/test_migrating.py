@@ -109,8 +109,8 @@ def make_old(path: Path) -> None:
             )
         shell.executemany(
             "INSERT INTO journal (sequence, at_us, record, kind, id, version, steps, actor, refusal)"
-            f" VALUES (?1, {OLD_US} + ?1, ?2, 'parcel', ?3, ?4, '{STEPS}', 'ann', ?5)",
-            ENTRIES,
+            f" VALUES (?, {OLD_US} + ?, ?, 'parcel', ?, ?, '{STEPS}', 'ann', ?)",
+            [(entry[0], *entry) for entry in ENTRIES],
         )
         shell.execute(
             "INSERT INTO requests VALUES ('r', 'POST /parcels', 'f', 201, x'31', ?, ?)", (OLD_US, 4 * OLD_US)

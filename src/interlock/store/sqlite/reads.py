@@ -145,8 +145,8 @@ def row_of_recorded(recorded: Recorded) -> Row:
 
 
 _LOAD = f"""
-SELECT {RECORD} FROM json_each(?2) AS wanted
-CROSS JOIN record_given AS g ON g.kind = ?1 AND g.id = wanted.value {STATE_OF_GIVEN}
+SELECT {RECORD} FROM json_each(?) AS wanted
+CROSS JOIN record_given AS g ON g.kind = ? AND g.id = wanted.value {STATE_OF_GIVEN}
 """
 
 
@@ -157,7 +157,7 @@ def load(connection: sqlite3.Connection, keys: Sequence[Key]) -> list[Record | N
         names.setdefault(key.kind, []).append(key.id)
     found: dict[tuple[str, str], Record] = {}
     for kind, wanted in names.items():
-        for row in connection.execute(_LOAD, (kind, list_text(wanted))):
+        for row in connection.execute(_LOAD, (list_text(wanted), kind)):
             found[kind, row[ID]] = record_of(row)
     return [found.get((key.kind, key.id)) for key in keys]
 
@@ -192,7 +192,7 @@ _HEADS = """
 WITH RECURSIVE heads (key) AS (
   VALUES ((
     SELECT key FROM record_state INDEXED BY record_state_by_lane
-    WHERE ready_us IS NOT NULL AND lane >= ?1 AND lane < ?2
+    WHERE ready_us IS NOT NULL AND lane >= ? AND lane < ?
     ORDER BY lane, priority, handler LIMIT 1
   ))
   UNION ALL
@@ -212,7 +212,7 @@ WITH RECURSIVE heads (key) AS (
     (
       SELECT key FROM record_state AS next INDEXED BY record_state_by_lane
       WHERE next.ready_us IS NOT NULL
-        AND next.lane > head.lane AND next.lane < ?2
+        AND next.lane > head.lane AND next.lane < ?
       ORDER BY next.lane, next.priority, next.handler LIMIT 1
     )
   )
@@ -222,15 +222,15 @@ SELECT lane, priority, handler FROM heads JOIN record_state USING (key)
 """
 _READY = f"""
 SELECT {RECORD} FROM record_state AS s INDEXED BY record_state_by_lane {GIVEN_OF_STATE}
-WHERE s.lane = ?1 AND s.priority = ?2 AND s.handler = ?3 AND s.ready_us <= ?4
-ORDER BY s.ready_us, s.id LIMIT ?5
+WHERE s.lane = ? AND s.priority = ? AND s.handler = ? AND s.ready_us <= ?
+ORDER BY s.ready_us, s.id LIMIT ?
 """
 _DUE = f"""
 SELECT {RECORD} FROM record_state AS s INDEXED BY record_state_by_deadline {GIVEN_OF_STATE}
-WHERE s.key >> {PLACE_BITS} = ?1 AND s.deadline_us <= ?2
-ORDER BY s.deadline_us, s.key LIMIT ?3
+WHERE s.key >> {PLACE_BITS} = ? AND s.deadline_us <= ?
+ORDER BY s.deadline_us, s.key LIMIT ?
 """
-_PLACES = "SELECT place FROM states WHERE kind IN (SELECT value FROM json_each(?1))"
+_PLACES = "SELECT place FROM states WHERE kind IN (SELECT value FROM json_each(?))"
 _SEPARATOR, _AFTER_SEPARATOR = "\x1f", "\x20"
 
 Keyed = tuple[int, Record]
@@ -272,7 +272,8 @@ def _lanes(connection: sqlite3.Connection, claim: Claim) -> list[IndexRange]:
     for queue in dict.fromkeys(claim.queues):
         # A lane begins with kind, queue and a separator that sorts before all printable characters.
         first = lane_of(claim.kind, (queue,))
-        found = connection.execute(_HEADS, (first, first + _AFTER_SEPARATOR)).fetchall()
+        end = first + _AFTER_SEPARATOR
+        found = connection.execute(_HEADS, (first, end, end)).fetchall()
         lanes += [
             IndexRange(lane, priority, handler)
             for lane, priority, handler in found

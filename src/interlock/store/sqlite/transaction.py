@@ -67,7 +67,7 @@ _MOVE_ON = "UPDATE progress SET sequence = ?, number = ?, latest_us = ?"
 _REQUESTS = f"SELECT {REQUEST} FROM requests WHERE id IN (SELECT value FROM json_each(?))"
 _STANDING = f"""
 SELECT g.id, s.key, s.version, s.updated_us, p.name, g.queue, g.parent, g.labels, g.priority
-FROM json_each(?2) AS wanted CROSS JOIN record_given AS g ON g.kind = ?1 AND g.id = wanted.value
+FROM json_each(?) AS wanted CROSS JOIN record_given AS g ON g.kind = ? AND g.id = wanted.value
 {STATE_OF_GIVEN}
 """
 
@@ -276,7 +276,7 @@ class Transaction:
         known = self._known[kind]
         known.update(dict.fromkeys(names, ABSENT))
         stand = ABSENT[1]
-        for row in self.connection.execute(_STANDING, (kind, list_text(names))):
+        for row in self.connection.execute(_STANDING, (list_text(names), kind)):
             name, key, version, since_us, state, queue, parent, labels, priority = row
             placing = (queue, parent, labels_of(labels), priority)
             found = Stand(version, state, placing, moment(since_us))

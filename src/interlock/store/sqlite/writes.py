@@ -10,8 +10,9 @@ Equal entries of the journal, as those of a batch, share a row.
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import accumulate, groupby
@@ -55,6 +56,22 @@ _DIGITS = 13
 _SPELT = f"%0{_DIGITS}d"
 
 
+class Statement(NamedTuple):
+    """A statement with nameless parameters, and a function that picks them from a row in their order."""
+
+    text: str
+    pick: Callable[[Row], Row]
+
+
+def numbered(text: str) -> Statement:
+    """Return a statement that is written with the places of its parameters in the row: `?1`, `?2`, …
+
+    Python 3.12 before 3.12.4 takes numbered parameters for named ones, and warns of each.
+    """
+    places = [int(place) - 1 for place in re.findall(r"\?(\d+)", text)]
+    return Statement(re.sub(r"\?\d+", "?", text), itemgetter(*places))
+
+
 def _nth(parameter: int, place: str = "new.key") -> str:
     """Return the SQL for the number at a place, among numbers of fixed width."""
     return f"CAST(substr(?{parameter}, ({place}) * {_DIGITS} + 1, {_DIGITS}) AS INTEGER)"
@@ -63,23 +80,25 @@ def _nth(parameter: int, place: str = "new.key") -> str:
 _INTO_GIVEN = (
     "INSERT INTO record_given (number, created_us, kind, id, queue, parent, labels, priority, given)"
 )
-_GIVE_ONE = f"{_INTO_GIVEN} VALUES (?7, ?1, ?2, ?8, ?3, ?4, ?5, ?6, ?9)"
-_GIVE_MANY = f"""
+_GIVE_ONE = numbered(f"{_INTO_GIVEN} VALUES (?7, ?1, ?2, ?8, ?3, ?4, ?5, ?6, ?9)")
+_GIVE_MANY = numbered(f"""
 {_INTO_GIVEN}
 SELECT
   {_nth(7)}, ?1, ?2, new.value, ?3, ?4, ?5, ?6, ifnull(substr(?9, {_nth(10)}, {_nth(11)}), x'')
 FROM json_each(?8) AS new
-"""
+""")
 _BEGIN = """
 INSERT INTO record_state
   (key, version, updated_us, body, trail, deadline_us, ready_us, lane, priority, handler, id)
 SELECT ?1 + number, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, iif(?7 IS NULL, NULL, id)
 FROM record_given WHERE number
 """
-_BEGIN_RUN = f"{_BEGIN} BETWEEN ?11 AND ?12"
-_BEGIN_LISTED = f"{_BEGIN} IN (SELECT value FROM json_each(?11))"
+_BEGIN_RUN = numbered(f"{_BEGIN} BETWEEN ?11 AND ?12")
+_BEGIN_LISTED = numbered(f"{_BEGIN} IN (SELECT value FROM json_each(?11))")
 _LEAVE = "UPDATE record_state SET result = ? WHERE key = ?"
-_PLACE = "UPDATE record_given SET queue = ?, parent = ?, labels = ?, priority = ? WHERE number = ?"
+_PLACE = numbered(
+    "UPDATE record_given SET queue = ?1, parent = ?2, labels = ?3, priority = ?4 WHERE number = ?5"
+)
 # An expired request counts as unknown, so that its id may be reused.
 _INSERT_REQUEST = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _INSERT_ENTRY = """
@@ -96,7 +115,7 @@ _OWN_RESULT = f"result = substr(?12, {_nth(14, 'key - ?11')}, {_nth(15, 'key - ?
 
 
 @cache
-def update(moves: bool, result: str, which: str) -> str:
+def update(moves: bool, result: str, which: str) -> Statement:
     """Return the statement that changes records to the first ten parameters."""
     parts = ["key = key + ?1"] if moves else []
     parts += ["version = ?2", "updated_us = ?3", "body = ?4", "trail = trail || ?5", "deadline_us = ?6"]
@@ -104,7 +123,7 @@ def update(moves: bool, result: str, which: str) -> str:
     parts.append(f"id = iif(?7 IS NULL, NULL, (SELECT id FROM record_given WHERE number = key & {NUMBERS}))")
     if result:
         parts.append(result)
-    return f"UPDATE record_state SET {', '.join(parts)} WHERE {which}"
+    return numbered(f"UPDATE record_state SET {', '.join(parts)} WHERE {which}")
 
 
 class JournalGroup(msgspec.Struct, eq=False):
@@ -314,14 +333,14 @@ class Pending:
         for creation in self.created:
             shared = (self._now_us, creation.change.kind, *_placed(creation.change))
             if columns := creation.columns():
-                execute(_GIVE_MANY, (*shared, *columns))
+                execute(_GIVE_MANY.text, _GIVE_MANY.pick((*shared, *columns)))
             else:
                 ones += [(*shared, *row) for row in creation.rows()]
         if ones:
-            many(_GIVE_ONE, ones)
+            many(_GIVE_ONE.text, map(_GIVE_ONE.pick, ones))
         left: list[Row] = []
         for statement, calls in groupby(self._beginnings(), key=itemgetter(0)):
-            many(statement, [row for _, row in calls])
+            many(statement.text, [statement.pick(row) for _, row in calls])
         for creation in self.created:
             shift = creation.place << PLACE_BITS
             keyed = zip(creation.results, creation.numbers, strict=False)
@@ -329,7 +348,7 @@ class Pending:
         if left:
             many(_LEAVE, left)
 
-    def _beginnings(self) -> Iterator[tuple[str, Row]]:
+    def _beginnings(self) -> Iterator[tuple[Statement, Row]]:
         for creation in self.created:
             values = self._values(creation.change, creation.place << PLACE_BITS, creation.journal)
             numbers = creation.numbers
@@ -342,13 +361,13 @@ class Pending:
     def _write_steps(self) -> None:
         """Write the steps; equal statements for single records are executed together."""
         for statement, calls in groupby(self._calls(), key=itemgetter(0)):
-            rows = [row for _, row in calls]
+            rows = [statement.pick(row) for _, row in calls]
             if len(rows) == 1:
-                self._connection.execute(statement, rows[0])
+                self._connection.execute(statement.text, rows[0])
             else:
-                self._connection.executemany(statement, rows)
+                self._connection.executemany(statement.text, rows)
 
-    def _calls(self) -> Iterator[tuple[str, Row]]:
+    def _calls(self) -> Iterator[tuple[Statement, Row]]:
         """Yield each statement with its parameters."""
         for step in self._steps:
             moves = step.before.state != step.after.state
