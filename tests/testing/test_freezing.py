@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until_so
 
-from interlock.testing import process_control
+from interlock.testing import process_control, watchdog
 
 WRITER = """
 import sqlite3, sys
@@ -96,3 +96,26 @@ def test_a_process_that_has_ended_cannot_be_frozen(path: Path) -> None:
         process_control.freeze(process.pid, f"sqlite:///{path}")
     with pytest.raises(FileNotFoundError):
         process_control.is_frozen(process.pid)
+
+
+def test_a_process_that_is_started_while_its_parent_is_being_frozen_is_frozen_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tree, calls = watchdog.tree, iter(range(10))
+    with subprocess.Popen(("sh", "-c", "read line; sleep 600 & wait"), stdin=subprocess.PIPE) as parent:
+
+        def outdated(pid: int) -> list[int]:
+            """Return the family once as it was before a child was born."""
+            found = tree(pid)
+            if next(calls) == 0:
+                assert parent.stdin is not None
+                parent.stdin.write(b"go\n")
+                parent.stdin.flush()
+                until_so(lambda: len(tree(pid)) == 2, "the child has been born")
+            return found
+
+        monkeypatch.setattr(watchdog, "tree", outdated)
+        family = watchdog.freeze(parent.pid)
+        states = [Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] for pid in family]
+        watchdog.send(family, signal.SIGKILL)
+    assert (len(family), states) == (2, ["T", "T"])

@@ -207,8 +207,7 @@ class Server(ABC):
         """Kill it as a crash would: `kill -9`, with all its children at once."""
         if self._process is None:
             return
-        family = watchdog.tree(self.pid)
-        watchdog.send(family, signal.SIGSTOP)  # otherwise children would see their parent die and clean up
+        family = watchdog.freeze(self.pid)  # otherwise children would see their parent die and clean up
         watchdog.send(family, signal.SIGKILL)
         self._wait(self._process)
         _wait_until_gone(family)
@@ -220,7 +219,7 @@ class Server(ABC):
 
     def pause(self) -> None:
         """Freeze it: it keeps its connections and does not answer."""
-        watchdog.send(watchdog.tree(self.pid), signal.SIGSTOP)
+        watchdog.freeze(self.pid)
 
     def resume(self) -> None:
         """Continue it after a pause."""

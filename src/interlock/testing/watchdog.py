@@ -44,8 +44,17 @@ def end_tree(pid: int) -> None:
     send(family, signal.SIGCONT)
     send([pid], signal.SIGQUIT)
     _wait_until_gone(family, _PATIENCE_S)
+    family += freeze(pid)
     send(family, signal.SIGKILL)
     _wait_until_gone(family, _DYING_S)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether a process is stopped, or has ended."""
+    try:
+        return _fields(Path(f"/proc/{pid}"))[0] in "TtZX"
+    except OSError:
+        return True
 
 
 def _wait_until_gone(pids: Iterable[int], most_s: float) -> None:
@@ -71,6 +80,18 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
+
+
+def freeze(pid: int) -> list[int]:
+    """Stop a process and its descendants, also those that are started meanwhile; return all of them."""
+    family = tree(pid)
+    while True:
+        send(family, signal.SIGSTOP)
+        while not all(map(_is_stopped, family)):
+            time.sleep(0.001)
+        before, family = family, tree(pid)  # a stopped process starts no others, so it is complete
+        if set(family) <= set(before):
+            return before
 
 
 def alive(pid: int) -> bool:
