@@ -40,6 +40,8 @@ from interlock.worker.tasks import Registry
 SOURCES = Path(interlock.__file__).parent
 WAIT_S = 60.0
 JOBS = 16
+BESIDE = {"interlock-standing", "interlock-supervisor", "interlock-renewer"}
+"""Threads of a worker that do not take part in the way of a job."""
 SETTINGS = Settings(durations=msgspec.structs.replace(QUICK, heartbeat_every_s=20.0, sweep_every_s=20.0))
 
 
@@ -65,7 +67,9 @@ class Walk:
 
 
 class Recorder:
-    """Notes each call of a function of the package, in all threads that begin after it was made."""
+    """Notes each call of a function of the package, in the threads on the way of a job that begin after it was
+    made.
+    """
 
     def __init__(self) -> None:
         self.noting = False
@@ -74,7 +78,9 @@ class Recorder:
         sys.setprofile(self._note)
 
     def _note(self, frame: FrameType, event: str, _: object) -> None:
-        if self.noting and event == "call" and frame.f_code.co_filename.startswith(str(SOURCES)):
+        if not self.noting or event != "call" or threading.current_thread().name in BESIDE:
+            return
+        if frame.f_code.co_filename.startswith(str(SOURCES)):
             self._called.append(frame.f_code)
 
     def walk(self) -> Walk:
