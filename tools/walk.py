@@ -67,9 +67,7 @@ class Walk:
 
 
 class Recorder:
-    """Notes each call of a function of the package, in the threads on the way of a job that begin after it was
-    made.
-    """
+    """Notes each call of a function of the package, in the threads on the way of a job."""
 
     def __init__(self) -> None:
         self.noting = False
