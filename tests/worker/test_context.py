@@ -54,9 +54,7 @@ def texts(unsent: Unsent) -> list[str]:
     return [line.text for line in unsent.log]
 
 
-def test_the_context_of_a_handler_has_the_ids_queue_shard_attempt_and_trace_of_its_job(
-    clock: JumpingClock,
-) -> None:
+def test_a_context_has_the_ids_queue_shard_attempt_and_trace_of_its_job(clock: JumpingClock) -> None:
     given = grant(
         shard=2, shards=3, attempt=4, queue="mail", parent_job_id="j_2", depth=1, trace={"traceparent": "00"}
     )
@@ -75,9 +73,7 @@ def test_a_new_context_has_nothing_to_send(context: Context) -> None:
     assert not context.take()
 
 
-def test_progress_log_lines_and_checkpoints_are_handed_to_the_runner_once(
-    context: Context, clock: JumpingClock
-) -> None:
+def test_progress_lines_and_checkpoints_are_handed_over_once(context: Context, clock: JumpingClock) -> None:
     context.progress(1, 10, "begun")
     context.log("hello")
     clock.jump("1s")
@@ -150,9 +146,7 @@ class Position:
     page: int
 
 
-def test_a_later_attempt_restores_the_checkpoint_of_an_earlier_one_as_the_requested_type(
-    context: Context, clock: JumpingClock
-) -> None:
+def test_a_later_attempt_restores_a_checkpoint_as_a_type(context: Context, clock: JumpingClock) -> None:
     context.checkpoint(Position(3))
     saved = context.take().checkpoint
     later = Context(grant(attempt=2, checkpoint=saved), now=clock)
@@ -196,9 +190,7 @@ def test_an_upload_is_reported_once_and_again_when_that_was_not_delivered(contex
         ("two\nlines", "two\nlines"),
     ],
 )
-def test_logged_values_and_progress_messages_are_converted_to_text_that_json_can_encode(
-    context: Context, value: object, kept: str
-) -> None:
+def test_logged_values_become_text_that_json_can_encode(context: Context, value: object, kept: str) -> None:
     context.log(value)
     context.progress(message=str(value).rstrip())
     unsent = context.take()
@@ -217,9 +209,7 @@ def written(numbers: range) -> int:
     return sum(len(f"{number}\n") for number in numbers)
 
 
-def test_a_log_with_too_many_lines_drops_the_oldest_and_reports_the_offset_of_the_rest(
-    context: Context,
-) -> None:
+def test_a_log_with_too_many_lines_drops_the_oldest_and_keeps_offsets(context: Context) -> None:
     for number in range(1_500):
         context.log(number)
     unsent = context.take()

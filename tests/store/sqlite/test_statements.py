@@ -18,7 +18,7 @@ def test_a_numbered_statement_is_executed_with_nameless_parameters_in_their_orde
 
 
 def test_no_statement_of_the_store_has_numbered_parameters() -> None:
-    statements = [one for one in vars(writes).values() if isinstance(one, writes.Statement)]
+    statements = [one for one in vars(writes).values() if isinstance(one, writes.RowStatement)]
     statements += [writes.update(True, writes._OWN_RESULT, writes._RUN)]
     assert len(statements) > 4
     assert [one.text for one in statements if NUMBERED.search(one.text)] == []

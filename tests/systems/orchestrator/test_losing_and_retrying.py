@@ -76,9 +76,7 @@ async def test_a_lease_lives_to_its_last_moment_and_no_longer(house: House) -> N
 
 
 @pytest.mark.parametrize("budget", [None, 0, 1, 5])
-async def test_losses_have_a_budget_of_their_own_and_then_the_job_fails(
-    house: House, budget: int | None
-) -> None:
+async def test_a_job_whose_budget_of_losses_is_used_up_fails(house: House, budget: int | None) -> None:
     job_id = await house.submit(losses=budget, retries=100)
     allowed = 3 if budget is None else budget
     for _ in range(allowed):
@@ -362,9 +360,7 @@ async def test_the_default_time_of_an_attempt_is_a_setting() -> None:
     await house.close()
 
 
-async def test_a_job_that_exceeds_its_timeout_receives_a_cancel_request_and_is_then_canceled(
-    house: House,
-) -> None:
+async def test_a_job_past_its_timeout_gets_a_cancel_request_and_is_canceled(house: House) -> None:
     grant = await house.started(job_timeout_s=60.0)
     await house.later(60)
     assert await house.states(grant.job_id) == ("RUNNING", ["CANCEL_REQUESTED"])
@@ -426,9 +422,7 @@ async def test_two_that_sweep_at_once_lose_nothing_and_count_nothing_twice(house
         assert await house.states(grant.job_id) == ("RUNNING", ["STALE", "QUEUED"])
 
 
-async def test_attempts_are_numbered_without_gaps_across_failures_releases_timeouts_and_missing_acks(
-    house: House,
-) -> None:
+async def test_attempts_are_numbered_without_gaps_whatever_ends_them(house: House) -> None:
     job_id = await house.submit(retries=5, timeout_s=50.0)
     await house.heard(failed(await house.grant()))
     house.clock.jump(60)

@@ -56,20 +56,20 @@ _DIGITS = 13
 _SPELT = f"%0{_DIGITS}d"
 
 
-class Statement(NamedTuple):
+class RowStatement(NamedTuple):
     """A statement with nameless parameters, and a function that picks them from a row in their order."""
 
     text: str
     pick: Callable[[Row], Row]
 
 
-def numbered(text: str) -> Statement:
+def numbered(text: str) -> RowStatement:
     """Return a statement that is written with the places of its parameters in the row: `?1`, `?2`, …
 
     Python 3.12 before 3.12.4 takes numbered parameters for named ones, and warns of each.
     """
     places = [int(place) - 1 for place in re.findall(r"\?(\d+)", text)]
-    return Statement(re.sub(r"\?\d+", "?", text), itemgetter(*places))
+    return RowStatement(re.sub(r"\?\d+", "?", text), itemgetter(*places))
 
 
 def _nth(parameter: int, place: str = "new.key") -> str:
@@ -115,7 +115,7 @@ _OWN_RESULT = f"result = substr(?12, {_nth(14, 'key - ?11')}, {_nth(15, 'key - ?
 
 
 @cache
-def update(moves: bool, result: str, which: str) -> Statement:
+def update(moves: bool, result: str, which: str) -> RowStatement:
     """Return the statement that changes records to the first ten parameters."""
     parts = ["key = key + ?1"] if moves else []
     parts += ["version = ?2", "updated_us = ?3", "body = ?4", "trail = trail || ?5", "deadline_us = ?6"]
@@ -348,7 +348,7 @@ class Pending:
         if left:
             many(_LEAVE, left)
 
-    def _beginnings(self) -> Iterator[tuple[Statement, Row]]:
+    def _beginnings(self) -> Iterator[tuple[RowStatement, Row]]:
         for creation in self.created:
             values = self._values(creation.change, creation.place << PLACE_BITS, creation.journal)
             numbers = creation.numbers
@@ -367,7 +367,7 @@ class Pending:
             else:
                 self._connection.executemany(statement.text, rows)
 
-    def _calls(self) -> Iterator[tuple[Statement, Row]]:
+    def _calls(self) -> Iterator[tuple[RowStatement, Row]]:
         """Yield each statement with its parameters."""
         for step in self._steps:
             moves = step.before.state != step.after.state
