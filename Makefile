@@ -25,10 +25,10 @@ demo: dashboard ## Two workers and 28 jobs live on SQLite; then this repository'
 	$(BIN)/interlock demo --repository .
 
 test: dashboard ## Run the tests (minutes)
-	$(BIN)/pytest -q -n $(PROCESSES) --dist worksteal
+	$(BIN)/pytest -q --processes $(PROCESSES)
 
 test-all: dashboard ## Run every test, also the long ones (before an issue is closed)
-	INTERLOCK_TEST_ALL=1 $(BIN)/pytest -q -n $(PROCESSES) --dist worksteal
+	INTERLOCK_TEST_ALL=1 $(BIN)/pytest -q --processes $(PROCESSES)
 
 test-hard: dashboard ## Run the tests on a machine that is kept busy: every core three times over, and the disk
 	$(BIN)/python tools/busy.py $(MAKE) test PROCESSES=$$(( 6 * $$(nproc) ))

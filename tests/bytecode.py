@@ -1,18 +1,23 @@
-"""Compile the tests once, not once in each process that runs them.
+"""Compile the tests with all cores, before one process collects them.
 
-pytest rewrites the assertions of a test file when it first imports it, which takes longer than the import.
-All processes of a run import the same files in the same order, so in a fresh clone each would rewrite all of
-them. Here each process rewrites its share first, and then finds what the others have written.
+pytest rewrites the assertions of a test file when it first imports it, which takes longer than the import. In
+a fresh clone that is most of the time of the collection, and it can be divided.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from _pytest.assertion import rewrite  # there is no public way to write what an import would
+
+FORK = multiprocessing.get_context("fork")
+FEW = 20
+"""So many files are left to the import."""
 
 
 def keep_bytecode_in(folder: Path) -> None:
@@ -21,22 +26,35 @@ def keep_bytecode_in(folder: Path) -> None:
     sys.dont_write_bytecode = False
 
 
-def compile_share(config: pytest.Config) -> None:
-    """Rewrite this process's share of the test files, if all are about to be run and it is one of several."""
-    worker = getattr(config, "workerinput", None)
-    if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+def compile_tests(config: pytest.Config) -> None:
+    """Rewrite the test files in several processes, if all are about to be collected and many are changed."""
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
-    number, of = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
-    for path in sorted((config.rootpath / "tests").rglob("test_*.py"))[number::of]:
-        _compile(path, config)
+    paths = [path for path in (config.rootpath / "tests").rglob("test_*.py") if not _is_compiled(path)]
+    if len(paths) < FEW:
+        return
+    cores = os.cpu_count() or 1
+    processes = [FORK.Process(target=_compile, args=(paths[at::cores], config)) for at in range(cores)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
 
 
-def _compile(path: Path, config: pytest.Config) -> None:
-    folder = rewrite.get_cache_dir(path)
-    pyc = folder / (path.stem + rewrite.PYC_TAIL)
-    if rewrite._read_pyc(path, pyc) is None and rewrite.try_makedirs(folder):
+def _is_compiled(path: Path) -> bool:
+    return rewrite._read_pyc(path, _compiled(path)) is not None
+
+
+def _compiled(path: Path) -> Path:
+    return rewrite.get_cache_dir(path) / (path.stem + rewrite.PYC_TAIL)
+
+
+def _compile(paths: Sequence[Path], config: pytest.Config) -> None:
+    for path in paths:
+        if not rewrite.try_makedirs(_compiled(path).parent):
+            return  # nothing can be kept here
         try:
             source_hash, code = rewrite._rewrite_test(path, config)
         except SyntaxError:
-            return  # told by the import
-        rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source_hash, pyc)
+            continue  # reported by the import
+        rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source_hash, _compiled(path))

@@ -1,20 +1,27 @@
-"""How all tests are run: patiently, compiled once, in four processes more than there are cores."""
+"""How all tests are run: patiently, compiled once, and in several processes."""
 
 from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.brief_reports import pytest_runtest_makereport
-from tests.bytecode import compile_share, keep_bytecode_in
+from tests.bytecode import compile_tests, keep_bytecode_in
 from tests.databases import postgres, redis, shared_postgres
 from tests.effort import ALL, pick
+from tests.processes import pytest_addoption, pytest_runtestloop
 
-__all__ = ["postgres", "pytest_runtest_makereport", "redis", "shared_postgres"]
+__all__ = [
+    "postgres",
+    "pytest_addoption",
+    "pytest_runtest_makereport",
+    "pytest_runtestloop",
+    "redis",
+    "shared_postgres",
+]
 
 # Said before anybody imports gRPC, which reads it then. With its care for forks a process that has spoken
 # gRPC now and then loses a child between fork and exec, or leaves it hanging there with all its pipes open.
@@ -26,7 +33,7 @@ settings.register_profile(
     "patient",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    max_examples=pick(25, 100),
+    max_examples=pick(15, 100),
     derandomize=not ALL,
 )
 settings.load_profile("patient")
@@ -47,7 +54,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     """Collect tests without looking for garbage, and never look for it among them: they stay to the end."""
     gc.disable()
     try:
-        compile_share(session.config)
+        compile_tests(session.config)
         return (yield)
     finally:
         gc.freeze()
@@ -60,13 +67,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if long and not ALL and not config.option.markexpr:
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in set(long)]
-
-
-def pytest_xdist_auto_num_workers() -> int:
-    """Four more than there are cores: many tests wait for what they have started, and leave theirs free.
-
-    Each has servers of its own, and needs about a gigabyte of memory.
-    """
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
-    return max(2, min(cores + 4, gigabytes))

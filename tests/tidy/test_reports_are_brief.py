@@ -32,7 +32,7 @@ def test_the_report_of_a_failing_test_fits_on_a_page_also_in_ci(
     monkeypatch.setenv("CI", "true")
     pytester.makepyfile(FAILING)
     pytester.makeconftest("from tests.brief_reports import pytest_runtest_makereport")
-    result = pytester.runpytest("-p", "no:xdist", "-p", "no:asyncio")
+    result = pytester.runpytest("-p", "no:asyncio")
     result.assert_outcomes(failed=1)
     assert len(result.outlines) < 3 * MAX_LINES
     assert all(len(line) < 2 * MAX_LENGTH for line in result.outlines)
@@ -70,7 +70,7 @@ def reported(pytester: pytest.Pytester, source: str, **outcomes: int) -> list[st
     """Return what pytest prints about tests that fail."""
     pytester.makepyfile(source)
     pytester.makeconftest("from tests.brief_reports import pytest_runtest_makereport")
-    result = pytester.runpytest("-p", "no:xdist", "-p", "no:asyncio")
+    result = pytester.runpytest("-p", "no:asyncio")
     result.assert_outcomes(**outcomes)
     return result.outlines
 
