@@ -14,7 +14,8 @@ import pytest
 from tests.effort import pick
 from tests.waiting import PROGRAM_S
 
-from interlock.testing.runner_kit import SCENARIOS, Check, ScenarioVerdict, check, named
+from interlock.testing import runner_kit
+from interlock.testing.runner_kit import SCENARIOS, Check, Piece, ScenarioVerdict, check, named
 from interlock.testing.runner_server import UNDER_WAY_S, KitOrchestrator, KitRequest, Pace
 
 ROOT = Path(__file__).parents[2]
@@ -210,3 +211,19 @@ async def _tell(orchestrator: KitOrchestrator, what: str, **message: object) -> 
     await orchestrator.respond(
         KitRequest("POST", f"/api/runner/{what}", "", json.dumps(message).encode()), what
     )
+
+
+def test_a_process_that_got_the_id_of_an_ended_job_is_neither_taken_for_it_nor_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Piece(tmp_path, 1)
+    with subprocess.Popen(["sleep", "600"]) as other:
+        job.pid_file.write_text(str(other.pid))
+        assert job.running
+        monkeypatch.setattr(runner_kit, "began", lambda pid: "later")
+        assert not job.running
+        job.kill()
+        assert other.poll() is None
+        monkeypatch.undo()
+        job.kill()
+    assert other.returncode == -signal.SIGKILL

@@ -160,6 +160,26 @@ OWNER = """
 """
 
 
+def test_a_process_that_got_the_id_of_one_that_has_ended_is_not_ended_with_a_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ids come around within minutes on a busy machine, and the watchdog waits for seconds before it kills."""
+    server, other = (subprocess.Popen(["sleep", "600"]) for _ in range(2))
+    births = {server.pid: [watchdog.began(server.pid)], other.pid: ["of the process before"]}
+    now = watchdog.began
+    monkeypatch.setattr(watchdog, "tree", lambda pid: [server.pid, other.pid])
+    monkeypatch.setattr(watchdog, "began", lambda pid: births[pid].pop() if births[pid] else now(pid))
+    monkeypatch.setattr(watchdog, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(watchdog, "_DYING_S", 0.1)
+    try:
+        watchdog.end_tree(server.pid)
+        assert server.wait(PATIENCE_S) != 0
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_server_is_gone_with_its_owner_however_that_ends(number: signal.Signals) -> None:
     owner = subprocess.Popen(

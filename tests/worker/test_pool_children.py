@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from interlock.worker.pool import ABOUT, about_pool, started_with
+from interlock.worker import pool
+from interlock.worker.pool import ABOUT, PoolWorker, about_pool, started_with
 
 SAYS = """
 import sys, pathlib
@@ -30,3 +33,17 @@ def test_a_worker_ignores_pool_information_that_it_cannot_parse(
 ) -> None:
     monkeypatch.setenv(ABOUT, text)
     assert about_pool() == {}
+
+
+async def test_a_worker_that_has_ended_is_not_killed_because_its_id_may_be_in_use_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(pool.os, "kill", lambda pid, number: killed.append(pid))
+    ready, write = os.pipe()
+    process = await asyncio.create_subprocess_exec("true")
+    worker = PoolWorker(process, ready, lambda: None)
+    os.close(write)
+    await worker.gone()
+    worker.kill()
+    assert killed == []

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from interlock.processes.groups import began
 from interlock.testing.runner_server import (
     UNDER_WAY_S,
     HangUp,
@@ -59,6 +60,8 @@ class Piece:
     def __init__(self, folder: Path, number: int) -> None:
         self.ran_file: Path = folder / f"{number}.ran"
         self.pid_file: Path = folder / f"{number}.pid"
+        self._process: tuple[int, str] | None = None
+        """The process id and the start time: when the process has ended, another one may get its id."""
 
     @property
     def times(self) -> int:
@@ -68,16 +71,25 @@ class Piece:
     @property
     def begun(self) -> bool:
         """Whether it has written its process id; the process may have ended since."""
-        return self.pid_file.exists()
+        if self._process is None:
+            with contextlib.suppress(OSError, ValueError):
+                pid = int(self.pid_file.read_text())
+                self._process = pid, began(pid)
+        return self._process is not None
 
     @property
     def running(self) -> bool:
         """Whether its process is running."""
-        try:
-            stat = Path(f"/proc/{int(self.pid_file.read_text())}/stat").read_text()
-        except (OSError, ValueError):
+        if not self.begun or self._process is None:
             return False
-        return stat.rpartition(") ")[2][:1] not in "ZX"
+        pid, start = self._process
+        return bool(start) and began(pid) == start
+
+    def kill(self) -> None:
+        """Kill its process if it is running."""
+        if self.running and self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process[0], signal.SIGKILL)
 
 
 class Stage:
@@ -91,7 +103,7 @@ class Stage:
         self.command: tuple[str, ...] = tuple(command)
         self.remarks: list[str] = []
         self._work = work
-        self._pieces = 0
+        self._pieces: list[Piece] = []
         self._may_go = False
         self._process: asyncio.subprocess.Process | None = None
 
@@ -113,13 +125,12 @@ class Stage:
 
     async def end(self) -> None:
         """Kill the runner and the processes of its jobs."""
-        if self._process is not None:
+        if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
-        for file in self.folder.glob("*.pid"):
-            with contextlib.suppress(OSError, ValueError):
-                os.kill(int(file.read_text()), signal.SIGKILL)
+        for piece in self._pieces:
+            piece.kill()
 
     def ask_to_go(self) -> None:
         """Send SIGTERM to the runner."""
@@ -153,8 +164,8 @@ class Stage:
         return self._put(self._work.slow)
 
     def _put(self, arguments: dict[str, Any]) -> Piece:
-        self._pieces += 1
-        piece = Piece(self.folder, self._pieces)
+        piece = Piece(self.folder, len(self._pieces) + 1)
+        self._pieces.append(piece)
         text = msgspec.json.encode(arguments).decode()
         text = text.replace("{ran}", str(piece.ran_file)).replace("{pid}", str(piece.pid_file))
         self.orchestrator.put(self._work.task, msgspec.json.decode(text))

@@ -40,13 +40,16 @@ def main() -> None:
 
 def end_tree(pid: int) -> None:
     """End a process and its descendants: by request, so that it can tidy up, and then by force."""
-    family = tree(pid)
+    family = {member: began(member) for member in tree(pid)}
     send(family, signal.SIGCONT)
     send([pid], signal.SIGQUIT)
     _wait_until_gone(family, _PATIENCE_S)
-    family += freeze(pid)
-    send(family, signal.SIGKILL)
-    _wait_until_gone(family, _DYING_S)
+    # Meanwhile the id of one that has ended may have been given to another process.
+    left = [member for member, start in family.items() if start and began(member) == start]
+    if pid in left:
+        left += freeze(pid)
+    send(left, signal.SIGKILL)
+    _wait_until_gone(left, _DYING_S)
 
 
 def _is_stopped(pid: int) -> bool:
@@ -100,6 +103,15 @@ def alive(pid: int) -> bool:
         return _fields(Path(f"/proc/{pid}"))[0] not in "ZX"
     except OSError:
         return False
+
+
+def began(pid: int) -> str:
+    """Return the start time of a process; empty if it has ended."""
+    try:
+        fields = _fields(Path(f"/proc/{pid}"))
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
 
 
 def _parent_of(entry: Path) -> int:

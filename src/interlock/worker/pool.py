@@ -160,7 +160,9 @@ class PoolWorker:
                 self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it with all its child processes."""
+        """Kill it with all its child processes, if it is still there: its id may name another process."""
+        if self.exit_code is not None:
+            return
         for pid in (*descendants(self.pid), self.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
