@@ -140,6 +140,7 @@ def test_jobs_follow_the_transactions_of_the_project_and_its_worker_runs_them(pr
     assert not (project / "of-another-project.db").exists(), "the settings go before the environment"
 
 
+@pytest.mark.long
 def test_jobs_follow_the_transactions_of_a_project_on_postgresql_and_its_worker_runs_them(
     project: Path, postgres: PostgresServer
 ) -> None:
@@ -167,6 +168,7 @@ def test_the_first_job_of_a_process_may_follow_a_write_in_its_transaction(projec
     assert json.loads(manage(project, "interlock", "job", "show", job_id, "--json"))["state"] == "PENDING"
 
 
+@pytest.mark.long
 def test_a_file_that_was_not_begun_as_a_store_serves_django_and_is_refused_for_jobs(project: Path) -> None:
     (project / "early_settings.py").write_text("from site_settings import *\nINTERLOCK = {}\n")
     manage(project, "migrate", "--run-syncdb", "--settings", "early_settings")
@@ -174,6 +176,7 @@ def test_a_file_that_was_not_begun_as_a_store_serves_django_and_is_refused_for_j
     assert "is the database of another program" in manage(project, "order", code=1)
 
 
+@pytest.mark.long
 def test_tests_of_the_project_submit_jobs_to_a_database_in_a_file(project: Path) -> None:
     stderr = manage(project, "test", code=1)
     assert "which no worker could open: it is in memory" in stderr

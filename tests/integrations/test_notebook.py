@@ -35,6 +35,7 @@ def opened() -> Any:
     return nbformat().reads(EXAMPLE.read_text(encoding="utf-8"), as_version=4)
 
 
+@pytest.mark.long
 def test_the_example_runs_in_jupyter_and_shows_both_to_their_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

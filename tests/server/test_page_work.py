@@ -55,6 +55,7 @@ async def asked_by_pages(server: Running) -> Asked:
     }
 
 
+@pytest.mark.long
 async def test_no_page_takes_more_work_because_there_are_more_jobs(
     work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
