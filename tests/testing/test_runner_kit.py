@@ -219,9 +219,10 @@ def test_a_process_that_got_the_id_of_an_ended_job_is_neither_taken_for_it_nor_k
     job = Piece(tmp_path, 1)
     with subprocess.Popen(["sleep", "600"]) as other:
         job.pid_file.write_text(str(other.pid))
-        assert job.running
-        monkeypatch.setattr(runner_kit, "began", lambda pid: "later")
-        assert not job.running
+        taken_for_the_job = [job.running]
+        monkeypatch.setattr(runner_kit, "began", lambda _: "later")
+        taken_for_the_job.append(job.running)
+        assert taken_for_the_job == [True, False]
         job.kill()
         assert other.poll() is None
         monkeypatch.undo()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from interlock.worker import pool
 from interlock.worker.pool import ABOUT, PoolWorker, about_pool, started_with
 
 SAYS = """
@@ -39,7 +38,7 @@ async def test_a_worker_that_has_ended_is_not_killed_because_its_id_may_be_in_us
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     killed: list[int] = []
-    monkeypatch.setattr(pool.os, "kill", lambda pid, number: killed.append(pid))
+    monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
     ready, write = os.pipe()
     process = await asyncio.create_subprocess_exec("true")
     worker = PoolWorker(process, ready, lambda: None)
