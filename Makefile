@@ -41,6 +41,7 @@ check: dashboard ## Lint, types, layers, links of the pages, and whether what is
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/sync_client.py --check
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python tools/proto.py --check
 	$(BIN)/python tools/dashboard.py --check
@@ -54,7 +55,8 @@ format: $(READY) ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY) ## Regenerate docs/lifecycles, docs/reference and web/openapi.json
+docs: $(READY) ## Regenerate docs/lifecycles, docs/reference, web/openapi.json and the synchronous client
+	$(BIN)/python tools/sync_client.py
 	$(BIN)/python docs/generate.py
 
 site: $(READY) ## Build the documentation site into .site, a folder for each version

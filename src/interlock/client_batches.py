@@ -7,7 +7,7 @@ print((await batch.wait()).counts)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -167,58 +167,3 @@ def _callback_of(callback: Work, into: str) -> JobSpec:
     if isinstance(callback, Task) and into:
         return replace(callback.partial_spec(After(jobs=(), into=into), (), {}), after=None)
     return spec_of(callback, (), {})
-
-
-class SyncBatches:
-    """`Interlock.batches` for synchronous code, named by their ids; see `BatchesClient`."""
-
-    def __init__(self, inner: BatchesClient, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        self._inner, self._run = inner, run
-
-    def submit(
-        self,
-        jobs: Sequence[JobSpec],
-        *,
-        callback: Work | None = None,
-        on: AfterEnd = "end",
-        into: str = "",
-        description: str = "",
-        request_id: str | None = None,
-    ) -> str:
-        """Submit many jobs as a batch and return its id; see `BatchesClient.submit`."""
-        made: BatchHandle = self._run(
-            self._inner.submit(
-                jobs,
-                callback=callback,
-                on=on,
-                into=into,
-                description=description,
-                request_id=request_id,
-            )
-        )
-        return made.id
-
-    def get(self, batch_id: str) -> BatchView:
-        """Return a batch, with the counts of its jobs as of now."""
-        view: BatchView = self._run(self._inner.get(batch_id))
-        return view
-
-    def list(self, *, limit: int = 50, cursor: str = "") -> tuple[Sequence[BatchView], str]:
-        """Return a page of batches, newest first, and the cursor of the next page."""
-        page: tuple[Sequence[BatchView], str] = self._run(self._inner.list(limit=limit, cursor=cursor))
-        return page
-
-    def jobs(self, batch_id: str) -> Sequence[BatchJob]:
-        """Return all jobs of a batch in their order, with the outcomes of those that have ended."""
-        found: Sequence[BatchJob] = self._run(self._inner.jobs(batch_id))
-        return found
-
-    def cancel(self, batch_id: str, *, reason: str = "", request_id: str | None = None) -> BatchView:
-        """Request the cancellation of all jobs of a batch that have not ended."""
-        view: BatchView = self._run(self._inner.cancel(batch_id, reason=reason, request_id=request_id))
-        return view
-
-    def wait(self, batch_id: str, *, timeout_s: float | None = None) -> BatchView:
-        """Wait until all jobs of a batch have ended and return it."""
-        view: BatchView = self._run(self._inner.wait(batch_id, timeout_s=timeout_s))
-        return view

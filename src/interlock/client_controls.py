@@ -26,9 +26,9 @@ await il.dead_letters.discard(letters[1].id, reason="the customer has left")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import msgspec
 
@@ -46,13 +46,6 @@ from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, Schedul
 from interlock.wire.waits import ApprovalView
 from interlock.worker.codec import Work, encode, spec_of, with_json
 from interlock.worker.schedules import ScheduleOptions, schedule_spec
-
-
-class ReplyOptions(TypedDict, total=False):
-    """Options of `approvals.approve` and `approvals.reject`."""
-
-    comment: str
-    request_id: str | None
 
 
 class ApprovalsClient:
@@ -91,37 +84,6 @@ class ApprovalsClient:
         return await self._waits.reject(
             approval_id, comment=comment, actor=self._actor, request_id=request_id
         )
-
-
-class SyncApprovals:
-    """`Interlock.approvals` for synchronous code."""
-
-    def __init__(self, inner: ApprovalsClient, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        self._inner = inner
-        self._run = run
-
-    def list(
-        self, *, ended: bool = False, job_id: str = "", limit: int = 100, cursor: str = ""
-    ) -> tuple[Sequence[ApprovalView], str]:
-        """Return a page of approvals that wait, newest first, and the next cursor; with `ended` all."""
-        approvals = self._inner.list(ended=ended, job_id=job_id, limit=limit, cursor=cursor)
-        found: tuple[Sequence[ApprovalView], str] = self._run(approvals)
-        return found
-
-    def get(self, approval_id: str) -> ApprovalView:
-        """Return an approval, by its id, or by the id of its job if only one of that waits."""
-        view: ApprovalView = self._run(self._inner.get(approval_id))
-        return view
-
-    def approve(self, approval_id: str, **how: Unpack[ReplyOptions]) -> ApprovalView:
-        """Approve what a job waits for; the job goes on."""
-        view: ApprovalView = self._run(self._inner.approve(approval_id, **how))
-        return view
-
-    def reject(self, approval_id: str, **how: Unpack[ReplyOptions]) -> ApprovalView:
-        """Reject what a job waits for; its handler is told so."""
-        view: ApprovalView = self._run(self._inner.reject(approval_id, **how))
-        return view
 
 
 class SchedulesClient:

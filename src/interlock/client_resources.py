@@ -215,19 +215,17 @@ async def _called_or_time(called: asyncio.Event) -> None:
             await asyncio.sleep(LEAST_PAUSE_S)
 
 
-Work: TypeAlias = "Simulation[..., Any] | SimulationSpec | str"
+SimulationWork: TypeAlias = "Simulation[..., Any] | SimulationSpec | str"
 """A simulation and its arguments, a finished spec, or the name of a simulation defined elsewhere."""
-
-"""A call may be lost; then this is the price."""
 
 
 class SimulationHandle:
     """A started simulation."""
 
-    __slots__ = ("_door", "run_id")
+    __slots__ = ("_simulations", "run_id")
 
-    def __init__(self, door: SimulationsClient, run_id: str) -> None:
-        self._door = door
+    def __init__(self, simulations: SimulationsClient, run_id: str) -> None:
+        self._simulations = simulations
         self.run_id: str = run_id
 
     def __repr__(self) -> str:
@@ -235,23 +233,23 @@ class SimulationHandle:
 
     async def view(self) -> SimulationView:
         """Return the simulation."""
-        return await self._door.get(self.run_id)
+        return await self._simulations.get(self.run_id)
 
     async def wait(self, *, timeout_s: float | None = None) -> SimulationView:
         """Wait until the simulation is paused, interrupted or ended, and return it."""
-        return await self._door.wait(self.run_id, timeout_s=timeout_s)
+        return await self._simulations.wait(self.run_id, timeout_s=timeout_s)
 
     async def pause(self, *, reason: str = "") -> SimulationView:
         """Request a pause after the current step."""
-        return await self._door.pause(self.run_id, reason=reason)
+        return await self._simulations.pause(self.run_id, reason=reason)
 
     async def resume(self, *, reason: str = "", queue: str = "") -> SimulationView:
         """Resume it, optionally in another queue."""
-        return await self._door.resume(self.run_id, reason=reason, queue=queue)
+        return await self._simulations.resume(self.run_id, reason=reason, queue=queue)
 
     async def cancel(self, *, reason: str = "") -> SimulationView:
         """Cancel it permanently."""
-        return await self._door.cancel(self.run_id, reason=reason)
+        return await self._simulations.cancel(self.run_id, reason=reason)
 
 
 class SimulationsClient:
@@ -268,7 +266,7 @@ class SimulationsClient:
 
     async def start(
         self,
-        work: Work,
+        work: SimulationWork,
         /,
         *,
         run_id: str = "",
@@ -401,7 +399,7 @@ def stands(view: SimulationView) -> bool:
     return status is not simulation.RUNNING and not view.resuming
 
 
-def spec_of(work: Work, arguments: dict[str, Any]) -> SimulationSpec:
+def spec_of(work: SimulationWork, arguments: dict[str, Any]) -> SimulationSpec:
     """Return the spec, validated as far as possible without a worker."""
     match work:
         case Simulation():

@@ -260,6 +260,21 @@ def test_the_same_without_asyncio() -> None:
         assert il.faulty is None
 
 
+def test_the_resources_of_a_synchronous_client_are_those_of_the_store_of_the_test() -> None:
+    with in_memory_sync(registry) as il:
+        il.schedules.create("post", send.spec("Hello", closed=0), "1h")
+        il.limits.set("post", max=1)
+        batch_id = il.batches.submit([add.spec(1, 2)])
+        il.clock.jump("90m")
+        assert il.schedules.get("post").submitted == 1
+        assert [limit.name for limit in il.limits.list()] == ["post"]
+        assert il.batches.wait(batch_id).counts.completed == 1
+        assert il.approvals.list() == ([], "")
+        assert il.dead_letters.list() == ([], "")
+        assert il.simulations.find() == ([], "")
+        assert il.runs.find() == ([], "")
+
+
 def test_a_worker_dies_without_asyncio_too() -> None:
     with in_memory_sync(registry) as il:
         job_id = il.submit(save_and_wait)

@@ -11,23 +11,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tools import sync_client
+
 import interlock
 import interlock.errors
 import interlock.machine
 import interlock.sync
 import interlock.testing
-from interlock import client_controls, client_resources
+from interlock import client_batches, client_controls, client_resources, sync_resources
 from interlock import client_transactions as transactions
-from interlock.client_options import (
-    BackfillOptions,
-    ChangeOptions,
-    CreateScheduleOptions,
-    FindSimulationsOptions,
-    LimitOptions,
-    ManyLettersOptions,
-    RetryLetterOptions,
-    TransitionOptions,
-)
 from interlock.worker.schedules import ScheduleOptions, schedule_spec
 from interlock.worker.signatures import JobOptions
 from interlock.worker.tasks import OPTIONS
@@ -45,13 +37,9 @@ CLIENTS = (
     client_resources.RunsClient,
     client_resources.SimulationsClient,
     client_controls.SchedulesClient,
-    interlock.sync.DeadLetters,
+    client_batches.BatchesClient,
     interlock.sync.Interlock,
-    interlock.sync.Records,
-    interlock.sync.Runs,
-    interlock.sync.Schedules,
-    interlock.sync.Simulations,
-    interlock.sync.SyncLimits,
+    *(getattr(sync_resources, client.name) for client in sync_client.CLIENTS),
     transactions.SyncTransactionClient,
     transactions.TransactionClient,
 )
@@ -84,9 +72,7 @@ ANY = {
     "input return": _JSON,
     "create data": _PAYLOAD,
     "send **data": _PAYLOAD,
-    "send **how": _PAYLOAD,
     "list **where": _PAYLOAD,
-    "list **wanted": _PAYLOAD,
     "within transaction": "connections of five libraries, none of which is a dependency",
     "__init__ transaction": "connections of five libraries, none of which is a dependency",
     "__init__ **options": "the options of `@task`, which are typed there",
@@ -191,27 +177,7 @@ def test_a_reason_that_is_not_needed_any_more_is_struck_from_the_list() -> None:
 
 
 def test_options_for_type_checkers_are_those_of_the_methods() -> None:
-    schedules, letters = client_controls.SchedulesClient, client_controls.DeadLettersClient
-    simulations, limits = client_resources.SimulationsClient, client_controls.LimitsClient
-    typed: list[tuple[Any, Any]] = [
-        (ScheduleOptions, schedule_spec),
-        (BackfillOptions, schedules.backfill),
-        *(
-            (ChangeOptions, act)
-            for act in (schedules.pause, schedules.resume, schedules.run, schedules.delete)
-        ),
-        (RetryLetterOptions, letters.retry),
-        (ChangeOptions, letters.discard),
-        (ManyLettersOptions, letters.retry_all),
-        (ManyLettersOptions, letters.discard_all),
-        (LimitOptions, limits.set),
-        (ChangeOptions, limits.delete),
-        (FindSimulationsOptions, simulations.find),
-        (TransitionOptions, simulations.transition),
-    ]
-    assert [method.__name__ for names, method in typed if names.__optional_keys__ != options_of(method)] == []
-    of_schedule = options_of(schedules.create) | ScheduleOptions.__optional_keys__
-    assert CreateScheduleOptions.__optional_keys__ == of_schedule
+    assert ScheduleOptions.__optional_keys__ == options_of(schedule_spec)
     assert JobOptions.__optional_keys__ == set(OPTIONS)
 
 

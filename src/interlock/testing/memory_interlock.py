@@ -479,7 +479,7 @@ class SyncInMemory(sync.Interlock):
     def __init__(self, inner: InMemory, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__("memory:")
         self.inner: InMemory = inner
-        self._inner = inner
+        self._client = inner
         self._own = loop
         self.clock: SyncClock = SyncClock(self)
         self.worker: SyncWorker = SyncWorker(self)
