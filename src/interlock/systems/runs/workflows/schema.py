@@ -337,7 +337,7 @@ JOB = Object(
         ),
         Field("steps", ListOf(STEP, MOST_STEPS), "Shell commands, in order."),
         Field("task", PlainText("task", most=200), "Name of a Python task, instead of steps.", "shop.pack"),
-        Field("input", AnyJson(), "WorkflowInput of the task.", "{size: 3}"),
+        Field("input", AnyJson(), "Input of the task.", "{size: 3}"),
         Field("env", _ENV, "Variables of its steps."),
         Field("optional", Flag(), "The job may fail: the run and dependent jobs continue."),
         Field("shards", WholeNumber(1, 10), "Number of parallel shards; all must succeed."),
