@@ -2,7 +2,7 @@
 
     interlock simulation run examples/epidemic.py people=2000 days=120 plot=epidemic.svg
 
-Every person lives in a runtime and meets a few others each day. Whoever is ill may infect them; after
+Every person lives in a runtime and meets a few others each day. A person who is ill may infect them; after
 some days they are well again. Each day is a step: what is yielded is all that the next day needs, so the
 town can be paused, moved to another worker and survive it, and comes to the same end. When there are more
 ill people than beds, the simulation warns of it.
@@ -19,11 +19,11 @@ import msgspec
 from interlock import SimulationContext, simulation
 
 WELL, RECOVERED = 0, -1
-"""Whoever is neither is ill, and the number says for how many days more."""
+"""Any other number is that of the days for which the person is still ill."""
 
 
 class Town(msgspec.Struct):
-    """Everybody, and how it went so far."""
+    """All people, and the counts so far."""
 
     people: list[int]
     curve: list[tuple[int, int, int]] = []
@@ -72,7 +72,7 @@ def _founded(people: int, illness: int, seed: int) -> Town:
 
 
 def _live(town: Town, chance: random.Random, meetings: int, contagion: float, illness: int) -> None:
-    """One day: everybody who is ill meets some others, and then the night passes."""
+    """Play one day: each person who is ill meets some others, and then the night passes."""
     number = len(town.people)
     caught = {
         other

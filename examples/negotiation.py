@@ -19,7 +19,7 @@ from interlock import SimulationContext, simulation
 
 
 class Party(msgspec.Struct, frozen=True):
-    """Somebody at the table."""
+    """A participant."""
 
     name: str
     wants: float
@@ -39,7 +39,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What somebody said."""
+    """A statement of a participant."""
 
     party: str
     price: float
@@ -62,7 +62,7 @@ def negotiation(
     rules: list[Rule] | None = None,
     seed: int = 1,
 ) -> Generator[Table, None, dict[str, object]]:
-    """Turn after turn, until they agree or nobody wants to go on."""
+    """Take turns until the participants agree, or until all want to stop."""
     table = sim.restored(type=Table) or Table({party.name: party.wants for party in parties})
     for number in sim.steps(turns):
         party = parties[(number - 1) % len(parties)]

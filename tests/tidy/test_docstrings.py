@@ -1,4 +1,4 @@
-"""Docstrings, comments and messages are plain: a named subject, a verb, and no indefinite pronoun."""
+"""Docstrings, comments, messages and pages are plain: a named subject, a verb, no indefinite pronoun."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ BANNED = re.compile(
     r"|(?:after|at most|at least|by|every|for|of|than|up to) so (?:many|much|long|often|far))\b",
     re.IGNORECASE,
 )
+CODE = re.compile(r"^( *)```.*?^\1```|`[^`]*`", re.DOTALL | re.MULTILINE)
+"""Blocks and words of a page that are code."""
 COMMENT = re.compile(r"(?:^|\s)#\s(?P<text>[^\"']*)$")
 
 GERUNDS = {"ranking"}
@@ -142,6 +144,29 @@ def pronouns_in(found: Iterable[Source]) -> list[str]:
     return docs + comments
 
 
+def prose_of(path: Path) -> str:
+    """Return the text of a page without its code, or a program whole."""
+    text = path.read_text(encoding="utf-8")
+    return CODE.sub("", text) if path.suffix == ".md" else text
+
+
+def pronouns_on(pages: Iterable[Path]) -> list[str]:
+    """Return the pages with a sentence that names nothing as the subject."""
+    return [
+        f"{page.name}: {word[0]}"
+        for page in pages
+        for word in BANNED.finditer(prose_of(page))
+        if word[0] != "whom"
+    ]
+
+
+def pages() -> list[Path]:
+    """Return what users read: the pages, the examples and the source of the dashboard."""
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench" / "README.md"]
+    found += [*(ROOT / "examples").glob("*.py"), *(ROOT / "web" / "src").rglob("*.ts*")]
+    return sorted(path for path in found if path.name not in ("CHANGELOG.md", "schema.ts"))
+
+
 def long_openings_in(found: Iterable[Source]) -> list[str]:
     """Return the docstrings whose first line is too long."""
     return [doc.place for s in found for doc in s.docs if len(doc.text.partition("\n")[0]) > LONGEST]
@@ -163,6 +188,11 @@ def test_a_docstring_begins_with_a_verb_or_with_a_noun() -> None:
 
 def test_docstrings_comments_and_messages_name_their_subject() -> None:
     assert pronouns_in(sources()) == []
+
+
+def test_pages_and_the_dashboard_name_their_subject() -> None:
+    assert len(pages()) > 200
+    assert pronouns_on(pages()) == []
 
 
 def test_the_first_line_of_a_docstring_is_short() -> None:
@@ -228,6 +258,12 @@ def test_plain_docstrings_are_left_alone(text: str, tmp_path: Path) -> None:
 )
 def test_a_pronoun_without_a_name_would_be_noticed(text: str, tmp_path: Path) -> None:
     assert len(pronouns_in([source_of(text, tmp_path)])) == 1
+
+
+def test_a_page_without_a_subject_would_be_noticed_but_not_its_code(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Whoever waits.\n\n```py\nnobody = 1\n```\n\nA `somebody` and nobody.\n")
+    assert pronouns_on([page]) == ["page.md: Whoever", "page.md: nobody"]
 
 
 @pytest.mark.parametrize("text", ['x = "nobody"', "# So many callers share it.\nx = 1", 'x = "#nobody"'])

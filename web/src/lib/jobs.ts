@@ -51,7 +51,7 @@ export function useJobs(q: string, chosen: () => boolean) {
     return { jobs: [...found.items], cursor: found.cursor, count };
   };
 
-  /** Note where the list goes on, after so many were found at its end. */
+  /** Store the cursor of the next page, and whether there may be jobs that are not shown. */
   function goOn(cursor: string, found: number): void {
     state.current.cursor = cursor;
     unseen.value = cursor !== "" && found < PAGE;

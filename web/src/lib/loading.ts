@@ -43,7 +43,7 @@ export interface Loaded<T> {
 /** For what changes although nothing happens: the last hour moves on, and a server that has begun catches up with its figures. */
 export const TIME_PASSES_MS = 10_000;
 
-/** Call `look` every so often while the page can be seen; never while `everyMs` is 0. */
+/** Call `look` at intervals while the page is visible; never while `everyMs` is 0. */
 export function useEvery(everyMs: number, look: () => void): void {
   const latest = useRef(look);
   latest.current = look;

@@ -78,7 +78,7 @@ export interface Tick {
   readonly label: string;
 }
 
-/** Return at most so many round times of a zone between two moments: full hours, midnights, Mondays. */
+/** Return a bounded number of round times of a zone between two moments: full hours, midnights, Mondays. */
 export function ticksOf(from: number, to: number, zone: string, most: number): Tick[] {
   const step = STEPS.find((each) => (to - from) / each <= most) ?? STEPS.at(-1) ?? DAY;
   const origin = step >= 7 * DAY ? MONDAY : 0;

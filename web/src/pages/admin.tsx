@@ -183,7 +183,7 @@ function Retention({ kept, records, cap, pruned }: RetentionProps) {
   return (
     <Panel title="Retention">
       <p class="quiet">
-        Records are removed with their journal when they have ended for so long. The last round has removed {pruned}. Remove
+        Ended records are removed with their journal after this time. The last round has removed {pruned}. Remove
         more with <code>interlock db prune --older-than 7d</code>.
       </p>
       <div class="scroll">

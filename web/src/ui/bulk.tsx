@@ -23,7 +23,7 @@ interface Preview {
   readonly noun: Noun;
   readonly verb: Verb;
   readonly filter: string;
-  /** How many it would be; at least so many when there are `more`. */
+  /** Number of records; a lower bound when there are `more`. */
   readonly number: number;
   readonly more: boolean;
   readonly total: number;
