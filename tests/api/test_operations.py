@@ -16,7 +16,7 @@ from interlock.api import jobs, kinds, runs, workers
 from interlock.api.access import GET_TOKEN
 from interlock.api.operation import PARAMETER, Operation
 from interlock.api.server import HEALTHZ, Alive
-from interlock.api.table import OPERATIONS
+from interlock.api.table import NOUNS, OPERATIONS, declared_in
 from interlock.errors import InterlockError, UnknownJob, UnknownKind, UnknownRecord
 from interlock.remote.http_client import ApiClient
 from interlock.server import routes
@@ -55,6 +55,12 @@ def test_an_input_with_an_unknown_field_is_refused() -> None:
 
 
 # Handlers
+
+
+def test_the_handlers_of_a_noun_stand_in_the_file_with_the_name_of_its_operations() -> None:
+    homes = {each.name: noun.__name__.rpartition(".")[2] for noun in NOUNS for each in declared_in(noun)}
+    found = {route.name: route.handler.__module__.rpartition(".")[2] for route in ROUTES}
+    assert {name: home for name, home in found.items() if homes[name] != home} == {}
 
 
 async def alive(_: Call) -> Alive:

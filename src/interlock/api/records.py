@@ -1,4 +1,4 @@
-"""Records of any kind, records of declared kinds, and the journal."""
+"""Records of any kind, and the kinds that users have declared."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from interlock.api.messages import Cursor, EntryView, HistoryPage, HistoryQuery, Input, Limit, Output
-from interlock.api.operation import Confined, Link, Operation, Parameter
+from interlock.api.messages import Cursor, HistoryPage, HistoryQuery, Input, Limit, Output
+from interlock.api.operation import Confined, Operation, Parameter
 from interlock.errors import (
-    BadRequest,
     InvalidRecord,
-    TooMany,
-    UnknownEvent,
-    UnknownKind,
     UnknownRecord,
     UnknownRecordKind,
     UnknownState,
@@ -25,43 +21,6 @@ from interlock.wire.records import KindView
 
 _KIND = {"kind": Parameter("A kind of record: job, run, message.")}
 _RECORD = {**_KIND, "record_id": Parameter("The id of a record of that kind.")}
-
-
-class JournalQuery(Input, frozen=True, kw_only=True):
-    """Filter and page of the journal."""
-
-    after: Cursor = ""
-    limit: Limit = 200
-    kind: Annotated[str, Meta(max_length=64, description="Only records of this kind.")] = ""
-    id: Annotated[str, Meta(max_length=64, description="Only this record; needs its kind.")] = ""
-    state: Annotated[str, Meta(max_length=64, description="Only transitions to this state.")] = ""
-    actor: Annotated[str, Meta(max_length=200, description="Only entries of this actor.")] = ""
-    trigger: Annotated[str, Meta(max_length=64, description="Only entries of this event.")] = ""
-    newest: Annotated[
-        bool,
-        Meta(description="The newest entries, newest first; a filter looks at the latest ones only."),
-    ] = False
-
-
-class JournalPage(Output, frozen=True, kw_only=True):
-    """A page of the journal. `cursor` is for the next page; `gap` when there were older entries."""
-
-    entries: tuple[EntryView, ...]
-    cursor: str
-    gap: bool = False
-
-
-class EventsQuery(Input, frozen=True, kw_only=True):
-    """Filter of live events, and where to start."""
-
-    after: str = ""
-    """A cursor; the header Last-Event-ID takes precedence. Without one: from now on, or a moment earlier."""
-    kind: str = ""
-    """Kinds of records, separated by commas."""
-    id: str = ""
-    """Ids of records, separated by commas."""
-    begin: bool = False
-    """Whether the stream starts with an event `begin`, whose id is the cursor of the start."""
 
 
 class RecordsQuery(Input, frozen=True, kw_only=True):
@@ -123,17 +82,6 @@ class Kinds(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[KindView, ...]
 
 
-READ_JOURNAL = Operation(
-    name="readJournal",
-    request="GET /api/journal",
-    summary="Read the journal after a cursor, oldest first, or its newest entries, by a filter.",
-    role=Role.VIEWER,
-    input=JournalQuery,
-    output=JournalPage,
-    errors=(UnknownKind, UnknownState, UnknownEvent, InvalidRecord),
-    links=(Link("readJournal", "after", "$response.body#/cursor"),),
-)
-
 LIST_RECORDS = Operation(
     name="listRecords",
     request="GET /api/records/{kind}",
@@ -173,15 +121,4 @@ LIST_KINDS = Operation(
     role=Role.VIEWER,
     confined=Confined.NOTHING,
     output=Kinds,
-)
-
-FOLLOW_EVENTS = Operation(
-    name="followEvents",
-    request="GET /api/events",
-    summary="Follow the journal live (server-sent events); resume with Last-Event-ID.",
-    role=Role.VIEWER,
-    input=EventsQuery,
-    media="text/event-stream",
-    errors=(UnknownKind, InvalidRecord, BadRequest, TooMany),
-    bounded=False,
 )

@@ -13,7 +13,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from interlock.api import jobs, records
+from interlock.api import jobs, journal, records
 from interlock.api import kinds as api
 from interlock.api.messages import MAX_PAGE, HistoryQuery
 from interlock.errors import InterlockError, NotAllowed, StoreUnavailable
@@ -112,7 +112,7 @@ class HttpJournal:
         It is empty for a token that may not follow all events.
         """
         try:
-            async with self._client.stream(records.FOLLOW_EVENTS, {}) as lines, aclosing(_ids(lines)) as ids:
+            async with self._client.stream(journal.FOLLOW_EVENTS, {}) as lines, aclosing(_ids(lines)) as ids:
                 async for cursor in ids:
                     return cursor
         except NotAllowed:
@@ -123,8 +123,8 @@ class HttpJournal:
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
         """Return the journal after a cursor."""
-        query = records.JournalQuery(after=after, limit=min(limit, MAX_PAGE))
-        page = await self._client.call(records.READ_JOURNAL, query)
+        query = journal.JournalQuery(after=after, limit=min(limit, MAX_PAGE))
+        page = await self._client.call(journal.READ_JOURNAL, query)
         return Feed(tuple(map(entry_of, page.entries)), page.cursor, gap=page.gap)
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
@@ -166,8 +166,8 @@ class HttpJournal:
 
     async def _follow_once(self) -> None:
         headers = {"Last-Event-ID": self._cursor} if self._cursor else {}
-        wanted = records.EventsQuery(kind=f"{JOB.name},{RUN.name}")
-        stream = self._client.stream(records.FOLLOW_EVENTS, headers, wanted)
+        wanted = journal.EventsQuery(kind=f"{JOB.name},{RUN.name}")
+        stream = self._client.stream(journal.FOLLOW_EVENTS, headers, wanted)
         async with stream as lines, aclosing(_ids(lines)) as ids:
             async for cursor in ids:
                 self._cursor = cursor

@@ -1,4 +1,4 @@
-"""The handlers, one file for each noun, bound to the operations of `interlock.api`."""
+"""The handlers, in a file of the name of that in `interlock.api` which declares their operations."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ from interlock.server.api import (  # noqa: F401 - each binds its handlers
     journal,
     limits,
     machines,
-    queues,
     records,
     runner,
     runs,
     schedules,
     server,
     simulations,
-    trees,
     waits,
-    webhooks,
     workers,
-    workload_jobs,
     workloads,
 )
 from interlock.server.routes import Route, routes_for

@@ -1,4 +1,4 @@
-"""Routes of jobs: submit, list, show, cancel and retry them, singly or by filter; attempts.
+"""Routes of jobs: submit, list, show, cancel and retry them, singly or by filter; attempts, trees, queues.
 
 Similar failures: no index of failures exists, and counting a table would cost more the more has failed. So
 the newest failed jobs are read, up to a bound of jobs and of bytes, and the answer says how many that were.
@@ -18,6 +18,7 @@ from interlock.api.messages import ActionAnswer, CountView, Done, EntryView, His
 from interlock.errors import InterlockError, UnknownAttempt, UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import FAILED, JOB
+from interlock.server.api.runner import known_as
 from interlock.server.api.visibility import (
     Sight,
     cursor_of_place,
@@ -33,6 +34,7 @@ from interlock.server.api.visibility import (
     sight_of,
     unknown_job,
 )
+from interlock.server.authentication import lease_of
 from interlock.server.bulk import act_once, answer_of, part_of
 from interlock.server.history import history_of
 from interlock.server.requests import decode
@@ -41,8 +43,20 @@ from interlock.store.records import Key, Query, Record
 from interlock.systems.orchestrator.attachments import LOG, Chunk, lines_of
 from interlock.systems.orchestrator.dependencies import named_in
 from interlock.systems.orchestrator.views import glimpse_failure
+from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.filter_language import LOOKED_AT
-from interlock.wire.jobs import AttemptView, Explanation, JobSpec, JobView
+from interlock.wire.jobs import (
+    AttemptView,
+    Born,
+    ChildPage,
+    Explanation,
+    JobSpec,
+    JobView,
+    NewChildren,
+    PredecessorPage,
+    QueueHold,
+    TreeView,
+)
 
 
 class _Peek(msgspec.Struct):
@@ -353,3 +367,80 @@ async def _newest_failed(call: Call) -> AsyncIterator[Record | None]:
 def _error_signature(error: str) -> str:
     """Return an error with its variable parts replaced, such as numbers."""
     return _VARIES.sub("#", error[:_SIGN])
+
+
+@handles(api.GET_JOB_TREE)
+async def get_tree(call: Call) -> TreeView:
+    """Return a job and its visible descendants."""
+    job = await job_of(call)
+    sees = call.principal.sees if call.principal.scoped else None
+    tree = await call.parts.runtime.jobs.tree(job.id, most=call.query.limit, sees=sees)
+    failures = [node.failure.error for node in tree.nodes if node.failure is not None]
+    sight = await sight_of(call, [*(node.parent_job_id for node in tree.nodes), *failures])
+    nodes = [
+        msgspec.structs.replace(
+            node, parent_job_id=sight.id(node.parent_job_id), failure=sight.failure(node.failure)
+        )
+        for node in tree.nodes
+    ]
+    return msgspec.structs.replace(tree, nodes=tuple(nodes))
+
+
+@handles(api.SUBMIT_CHILDREN)
+async def submit_children(call: Call) -> Born:
+    """Submit children of the attempt that holds the lease."""
+    body: NewChildren = call.body
+    call.principal.need_queues(spec.queue for spec in body.jobs)
+    if call.principal.scoped:
+        for other in named_in(body.jobs):
+            await job_of(call, other)
+    need_own_keys(call, body.jobs)
+    runner_id = known_as(call.principal, body.runner_id)
+    token = lease_of(call.principal, body.token)
+    return Born(ids=await call.parts.runtime.trees.submit(token, runner_id, body.name, body.jobs))
+
+
+@handles(api.LIST_CHILDREN)
+async def list_children(call: Call) -> ChildPage:
+    """Return the children of the job that holds the lease, with their results."""
+    token, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
+    token, known = lease_of(call.principal, token), known_as(call.principal, runner_id)
+    sees = call.principal.sees if call.principal.scoped else None
+    page = await call.parts.runtime.trees.children(token, known, await place_of_cursor(call), sees)
+    return msgspec.structs.replace(page, cursor=await cursor_of_place(call, page.cursor))
+
+
+@handles(api.LIST_PREDECESSORS)
+async def list_predecessors(call: Call) -> PredecessorPage:
+    """Return the jobs that the job of the lease comes after, with their results."""
+    token, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
+    token, known = lease_of(call.principal, token), known_as(call.principal, runner_id)
+    sees = call.principal.sees if call.principal.scoped else None
+    page = await call.parts.runtime.followers.predecessors(token, known, await place_of_cursor(call), sees)
+    return msgspec.structs.replace(page, cursor=await cursor_of_place(call, page.cursor))
+
+
+@handles(api.LIST_QUEUES)
+async def list_queues(call: Call) -> api.QueueList:
+    """Return the queues that the principal may see."""
+    return api.QueueList(queues=await call.parts.queue_board.take(frozenset(call.principal.queues)))
+
+
+def hold_handler(verb: str) -> Callable[[Call], Awaitable[QueueHold]]:
+    """Return a handler that pauses or resumes a queue."""
+
+    async def handle(call: Call) -> QueueHold:
+        body: api.QueueRequest = call.body
+        call.principal.need_queues([body.queue])
+        act = getattr(call.parts.runtime.queues, verb)
+        held: QueueHold = await act(
+            body.queue, reason=body.reason, actor=call.actor, request_id=call.request_id
+        )
+        call.parts.queue_board.forget()
+        return held
+
+    return handle
+
+
+handles(api.PAUSE_QUEUE)(hold_handler("pause"))
+handles(api.RESUME_QUEUE)(hold_handler("resume"))

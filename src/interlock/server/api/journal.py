@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from interlock.api import records as api
+from interlock.api import journal as api
 from interlock.errors import BadRequest, UnknownEvent, UnknownState
 from interlock.machine.table import fold_name
 from interlock.server.event_streams import EntryFilter, EventStream, Readers, Stream
