@@ -375,7 +375,7 @@ class SimulationsClient:
                     called.clear()
                     with suppress(StoreUnavailable):  # the store may come back; the waiter has a timeout
                         view = await self._simulations.get(run_id)
-                        if stands(view):
+                        if is_settled(view):
                             return view
                         if loop.time() - swept_at >= LOOK_EVERY_S:
                             await self._recover()
@@ -391,7 +391,7 @@ class SimulationsClient:
             stop()
 
 
-def stands(view: SimulationView) -> bool:
+def is_settled(view: SimulationView) -> bool:
     """Return whether the simulation changes only after a command."""
     status = SimulationState(view.status)
     if status is simulation.PENDING:

@@ -373,4 +373,4 @@ async def waiters(server: Running, number: int) -> None:
 
 async def asked(server: Running, number: int) -> None:
     """Until so many requests are inside."""
-    await until(lambda: server.parts.waiting_room.asking == number, f"{number} requests are inside")
+    await until(lambda: server.parts.waiting_room.unanswered == number, f"{number} requests are inside")

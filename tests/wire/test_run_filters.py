@@ -26,7 +26,7 @@ def test_filter_terms_that_the_store_supports_become_part_of_the_store_query() -
         "state:running workflow:ci repository:shop/web branch:main sha:5f1c label:a group:g since:1h "
         f"origin:{ONE}"
     )
-    query = wanted.asked(NOW)
+    query = wanted.query(NOW)
     assert wanted.exact
     assert (query.states, query.workflow, query.repository) == (("RUNNING",), "ci", "shop/web")
     assert (query.ref, query.sha, query.labels) == ("refs/heads/main", "5f1c", ("a",))

@@ -106,7 +106,7 @@ class _Execution:
                 await workload.cleanup()
         except Exception as caught:  # noqa: BLE001 - any exception is the outcome
             traceback.print_exc()  # for the agent's log; the controller gets one line
-            error = _told_with_place(caught)
+            error = _error_with_place(caught)
         self._send_sample()
         self.send(WorkloadEnded(error=error))
 
@@ -176,7 +176,7 @@ class _Execution:
             task.result()
 
 
-def _told_with_place(error: Exception) -> str:
+def _error_with_place(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""  # noqa: PTH119
     return short_error(error) + place

@@ -167,7 +167,7 @@ def check_machines(names: Sequence[str]) -> list[MachineVerdict]:
     try:
         from interlock import lifecycles  # the import declares them, so a fault appears here
     except (MalformedTable, MalformedCouplings) as error:
-        return [_as_told(error, "lifecycles")]
+        return [_raised_verdict(error, "lifecycles")]
     if names:
         return [_on_name(name) for name in names]
     built_in = [_on_machine(machine) for machine in lifecycles.MACHINES.values()]
@@ -186,7 +186,7 @@ def _on_name(name: str) -> MachineVerdict:
     try:
         return _on_machine(load_machine(name))
     except (MalformedTable, MalformedCouplings) as error:
-        return _as_told(error, name)
+        return _raised_verdict(error, name)
 
 
 def _on_machine(machine: AnyMachine) -> MachineVerdict:
@@ -197,11 +197,11 @@ def _on_couplings(couplings: Couplings[Any]) -> MachineVerdict:
     try:
         Couplings(couplings.all)
     except MalformedCouplings as error:
-        return _as_told(error, COUPLINGS)
+        return _raised_verdict(error, COUPLINGS)
     return _verdict(COUPLINGS, ())
 
 
-def _as_told(error: MalformedTable | MalformedCouplings, name: str) -> MachineVerdict:
+def _raised_verdict(error: MalformedTable | MalformedCouplings, name: str) -> MachineVerdict:
     """Return the faults that a declaration raised; tables give pairs of code and sentence."""
     listed = error.facts.get("faults")
     faults = listed if isinstance(listed, list) else [error.sentence]

@@ -20,7 +20,7 @@ from interlock.cli.job_submit import typed_arguments
 from interlock.cli.output import lasting, print_line, print_struct
 from interlock.cli.simulation_views import status_text, steps_of, whole_id
 from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
-from interlock.client_resources import stands
+from interlock.client_resources import is_settled
 from interlock.errors import CannotLoad, InvalidArguments
 from interlock.lifecycles.simulation import SimulationState
 from interlock.remote.interfaces import Reach
@@ -221,7 +221,7 @@ async def follow(port: Reach, run_id: str, timeout_s: float | None, *, as_json: 
 
 def looks_at(port: Reach, run_id: str) -> AsyncGenerator[SimulationView, None]:
     """Yield the simulation whenever it may have changed, until it stops."""
-    return watch.looks(port, lambda: port.here.simulations.get(run_id), stands, every_s=LOOK_EVERY_S)
+    return watch.looks(port, lambda: port.here.simulations.get(run_id), is_settled, every_s=LOOK_EVERY_S)
 
 
 def exit_code(view: SimulationView) -> int:

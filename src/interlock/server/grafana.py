@@ -55,7 +55,7 @@ def _by(labels: Sequence[str], expression: str, *, take: str = "sum") -> str:
     return f"{take} by ({', '.join(labels)}) ({expression})"
 
 
-def _told_by_all(metric: Metric, labels: Sequence[str], only: str = "") -> str:
+def _maximum_of_servers(metric: Metric, labels: Sequence[str], only: str = "") -> str:
     """Return the query of a metric that every server counts: the maximum over all servers."""
     rate = _rate(metric, only=only)
     one = rate if set(labels) == set(metric.labels) else _by(("instance", *labels), rate)
@@ -94,7 +94,7 @@ ROWS = (
                 "By how they end.",
                 (
                     PromQuery(
-                        _told_by_all(
+                        _maximum_of_servers(
                             table.TRANSITIONS,
                             ("to_state",),
                             f'machine="{JOB.name}", {_one_of("to_state", job.ENDED)}',
@@ -109,7 +109,7 @@ ROWS = (
                 "Attempts whose leases expired or were revoked; the work is retried.",
                 (
                     PromQuery(
-                        _told_by_all(
+                        _maximum_of_servers(
                             table.TRANSITIONS,
                             ("from_state",),
                             f'machine="{ATTEMPT.name}", to_state="{attempt.STALE}"',
@@ -167,7 +167,7 @@ ROWS = (
                 "By the states that they lead from and to.",
                 (
                     PromQuery(
-                        _told_by_all(table.TRANSITIONS, table.TRANSITIONS.labels, _MACHINES),
+                        _maximum_of_servers(table.TRANSITIONS, table.TRANSITIONS.labels, _MACHINES),
                         "{{machine}}: {{from_state}} → {{to_state}}",
                     ),
                 ),
@@ -193,7 +193,7 @@ ROWS = (
                         "{{machine}} {{state}}: {{code}}",
                     ),
                     PromQuery(
-                        _told_by_all(table.REFUSALS_JOURNALLED, ("machine",), _MACHINES),
+                        _maximum_of_servers(table.REFUSALS_JOURNALLED, ("machine",), _MACHINES),
                         "{{machine}}: journalled",
                     ),
                 ),

@@ -224,7 +224,7 @@ class Poll:
     def __init__(self, request: ClaimRequest, until: float) -> None:
         self.request = request
         self.until = until
-        self.asking = 0
+        self.unanswered = 0
         """Number of waiting requests."""
         self.stirred: asyncio.Event = asyncio.Event()
         """Set when the claim was woken, its deadline changed, or its last request disconnected."""
@@ -256,9 +256,9 @@ class LongPoll:
         return sum(map(len, self._lines.values()))
 
     @property
-    def asking(self) -> int:
+    def unanswered(self) -> int:
         """Number of unanswered requests with a named claim."""
-        return sum(visit.asking for visit in self._visits.values())
+        return sum(visit.unanswered for visit in self._visits.values())
 
     def close(self) -> None:
         """Unsubscribe, and cancel all claims."""
@@ -301,13 +301,13 @@ class LongPoll:
 
     async def _answer(self, visit: Poll) -> list[Grant]:
         """Wait for the answer; when the last waiting request is cancelled, the claim ends."""
-        visit.asking += 1
+        visit.unanswered += 1
         try:
             grants = await asyncio.shield(visit.found)
             visit.taken = True
             return grants
         finally:
-            visit.asking -= 1
+            visit.unanswered -= 1
             visit.stirred.set()
 
     async def _give(
@@ -325,10 +325,10 @@ class LongPoll:
     async def _is_taken(self, visit: Poll) -> bool:
         """Return whether a request received the grants, at once or after a reconnect."""
         until = self._loop.time() + COMES_BACK_S if visit.request.claim_id else 0.0
-        while not visit.taken and (visit.asking or self._loop.time() < until):
+        while not visit.taken and (visit.unanswered or self._loop.time() < until):
             visit.stirred.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(None if visit.asking else until):
+                async with asyncio.timeout_at(None if visit.unanswered else until):
                     await visit.stirred.wait()
         return visit.taken
 
@@ -356,11 +356,11 @@ class LongPoll:
         looks = False
         line.join(called)
         try:
-            if visit.asking and self._loop.time() < visit.until and not unless.is_set():
+            if visit.unanswered and self._loop.time() < visit.until and not unless.is_set():
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(visit.until):
                         await called.wait()
-                looks = bool(visit.asking) and not unless.is_set() and called.is_set()
+                looks = bool(visit.unanswered) and not unless.is_set() and called.is_set()
         finally:
             line.leave(called, unused=not looks)
         return looks

@@ -226,9 +226,9 @@ class ServerMetrics:
         if commit.request is None or not commit.changes:
             return
         if isinstance(outcome, Committed | Repeated | RequestReused):
-            self.asked(outcome)
+            self.count_request(outcome)
 
-    def asked(self, outcome: Committed | Repeated | RequestReused) -> None:
+    def count_request(self, outcome: Committed | Repeated | RequestReused) -> None:
         """Count the outcome of a commit with a request id."""
         match outcome:
             case Committed():

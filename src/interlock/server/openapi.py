@@ -281,11 +281,11 @@ def _schemas(routes: Sequence[Route]) -> tuple[dict[Any, Any], dict[str, Any]]:
     places, components = schemas_of(types)
     for body in {body for route in routes for body in route.bodies}:
         if (tag := getattr(body.__struct_config__, "tag_field", None)) is not None:
-            places[body] = _told_by_its_address(components[body.__name__], tag)
+            places[body] = _with_implied_tag(components[body.__name__], tag)
     return places, components
 
 
-def _told_by_its_address(schema: Mapping[str, Any], tag: str) -> dict[str, Any]:
+def _with_implied_tag(schema: Mapping[str, Any], tag: str) -> dict[str, Any]:
     """Return the schema of a message whose type may be omitted because the path implies it."""
     return {**schema, "required": [name for name in schema["required"] if name != tag]}
 

@@ -96,7 +96,7 @@ class Parts:
         self._loops: tuple[Loop, ...] = ()
         self._running: asyncio.Task[None] | None = None
         runtime.engine.committer = CountedCommits(runtime.engine.committer, self.metrics)
-        runtime.engine.recalled = self.metrics.asked
+        runtime.engine.recalled = self.metrics.count_request
         self.following.add(self.metrics.follow)
         self.following.add(door.follow)
 

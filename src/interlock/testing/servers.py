@@ -32,9 +32,9 @@ __all__ = [
     "RedisServer",
     "ReplyError",
     "ServerFailed",
-    "ask_postgres",
-    "ask_redis",
     "postgres_server",
+    "query_postgres",
+    "query_redis",
     "redis_server",
 ]
 
@@ -50,7 +50,7 @@ class ReplyError(Exception):
     """The server answered with an error."""
 
 
-def ask_postgres(
+def query_postgres(
     address: Path | tuple[str, int], database: str, statement: str, *, user: str = "postgres"
 ) -> list[list[str | None]]:
     """Run a statement; return its rows, every value as text."""
@@ -66,7 +66,7 @@ def ask_postgres(
         return rows
 
 
-def ask_redis(address: Path | tuple[str, int], *words: str) -> Answer:
+def query_redis(address: Path | tuple[str, int], *words: str) -> Answer:
     """Run a command; return its answer, every value as text."""
     with _connected(address) as connection, connection.makefile("rb") as answers:
         parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]
@@ -356,7 +356,7 @@ class PostgresServer(Server):
 
     def sql(self, statement: str, *, database: str = "postgres") -> list[list[str | None]]:
         """Run a statement as `psql` would; raise `ReplyError`."""
-        return ask_postgres(self.address, database, statement)
+        return query_postgres(self.address, database, statement)
 
     def new_database(self, *, template: str = "template1") -> str:
         """Create a database as a copy of another one without connections; return its URL."""
@@ -418,7 +418,7 @@ class RedisServer(Server):
 
     def run(self, *words: str) -> Answer:
         """Run a command and return its answer; raise `ReplyError`."""
-        return ask_redis(self.address, *words)
+        return query_redis(self.address, *words)
 
     def setting(self, name: str) -> str:
         """Return the present value of a setting."""

@@ -324,7 +324,7 @@ async def test_a_claim_may_be_decided_as_several_batches_all_of_which_are_writte
     await store.commit(
         [Batch(change=creation("", queue=QUEUE, ready_at=past), ids=tuple("q" + n for n in names))]
     )
-    store._claiming._company.met_nobody()
+    store._claiming._company.met_no_conflict()
     store._claiming._company._careful = 0
     messages.number = 0
     assert kinds_of(await store.claim(take(40), decide)) == [Committed] * 40

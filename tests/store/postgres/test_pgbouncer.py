@@ -13,7 +13,7 @@ from tests.debian import unpacked
 from tests.waiting import until
 
 from interlock.store.records import Committed
-from interlock.testing.servers import PostgresServer, Server, ask_postgres, running
+from interlock.testing.servers import PostgresServer, Server, query_postgres, running
 from interlock.testing.store_contract.builders import Sender, creation, each, made, see, take, waiting
 
 from .conftest import OpenStore
@@ -53,7 +53,7 @@ class PgBouncer(Server):
         return {"LD_LIBRARY_PATH": self._libraries}
 
     def probe(self) -> None:
-        ask_postgres(self.address, "postgres", "SELECT 1")
+        query_postgres(self.address, "postgres", "SELECT 1")
 
     def url_of(self, database: str) -> str:
         return f"postgresql://postgres@/{database}?host={quote(str(self.folder), safe='')}&port={PORT}"

@@ -178,10 +178,10 @@ def columns_agree(seen: Look) -> bool:
     timers = [seen.body.timer_at, *(one.timer_at for one in seen.body.attempts)]
     timers += [one.lease.timer_at for one in seen.body.attempts if one.lease is not None]
     running = [timer for timer in timers if timer is not None]
-    return _is_ready_as_said(seen) and seen.value.deadline_at == min(running, default=None)
+    return _ready_time_is_stored(seen) and seen.value.deadline_at == min(running, default=None)
 
 
-def _is_ready_as_said(seen: Look) -> bool:
+def _ready_time_is_stored(seen: Look) -> bool:
     waiting = [one for one in seen.body.attempts if one.state in attempt.UNLEASED]
     column, limits = seen.value.ready_at, seen.body.limits
     if limits is not None and limits.since is None:
@@ -267,7 +267,7 @@ def ends_absorb(step: Taken) -> bool:
     )
 
 
-def only_the_live_lease_is_heard(step: Taken) -> bool:
+def only_the_live_lease_is_accepted(step: Taken) -> bool:
     """Return whether an accepted message came under a live lease that had not expired."""
     if not step.accepted or step.token is None:
         return True
@@ -344,7 +344,7 @@ def across_holds(step: Taken) -> bool:
 STEP_CLAIMS: Mapping[str, Callable[[Taken], bool]] = {
     "the journal replays to the record": journal_replays,
     "a terminal record never changes": ends_absorb,
-    "only reports under the live lease are accepted": only_the_live_lease_is_heard,
+    "only reports under the live lease are accepted": only_the_live_lease_is_accepted,
     "a success comes only from an accepted completion": success_is_reported,
     "a heartbeat makes it RUNNING": signs_of_life_are_noted,
     "only the runner takes the rows that it owns": owners_act,

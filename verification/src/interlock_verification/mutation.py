@@ -117,7 +117,7 @@ def _of_machine(machine: AnyMachine) -> Iterator[Mutant]:
         title = f"{machine.name} / {row.event.name}: {', '.join(row.sources)}{_arrow(row)}"
         for guard in row.when:
             for answer in (True, False):
-                changed = replace(row, when=tuple(_says(g, answer) if g is guard else g for g in row.when))
+                changed = replace(row, when=tuple(_fixed(g, answer) if g is guard else g for g in row.when))
                 rows = _with(machine, place, changed)
                 yield _mutant(machine, f"{title} / {name_of(guard)} is {str(answer).lower()}", rows)
 
@@ -151,7 +151,7 @@ def _with(machine: AnyMachine, place: int, row: AnyRow | None) -> tuple[AnyRow, 
     return (*rows[:place], *(() if row is None else (row,)), *rows[place + 1 :])
 
 
-def _says(guard: Callable[..., bool], answer: bool) -> Callable[..., bool]:
+def _fixed(guard: Callable[..., bool], answer: bool) -> Callable[..., bool]:
     def broken(_data: object, _event: object) -> bool:
         return answer
 

@@ -237,7 +237,7 @@ _PLAIN = (
 )
 
 
-def _starts_when_told(before: Here, event: Any, after: Here | None) -> bool:
+def _starts_at_the_start_time(before: Here, event: Any, after: Here | None) -> bool:
     if not isinstance(event, load.StartTimeReached) or before.state is not load.READY:
         return True
     if not _mine(before.data, event):
@@ -265,7 +265,7 @@ WORKLOAD_ALONE = Lifecycle(
                 or (after is not None and after.state is (load.FAILED if event.fault else load.READY))
             ),
         ),
-        Answer("it starts on time, and never by itself", _starts_when_told),
+        Answer("it starts on time, and never by itself", _starts_at_the_start_time),
         Answer("it ends on time", must(load.DurationElapsed, (load.RUNNING,), load.IDLE, when=_mine)),
         Answer("a failure is reported", must(load.WorkloadError, (load.RUNNING,), load.FAILED, when=_mine)),
         Answer("it resets itself", must(load.ErrorSent, (load.FAILED,), load.IDLE, when=_mine)),
@@ -424,7 +424,7 @@ MINE, OTHER = "mine", "other"
 # Lease
 
 
-def _said(name: str) -> tuple[lease.LeaseMessage, ...]:
+def _sent(name: str) -> tuple[lease.LeaseMessage, ...]:
     kind: Any = getattr(lease, name)
     more = {"ttl_s": 30.0} if name in ("Ack", "Heartbeat") else {}
     return tuple(kind(at=at, runner_id=who, **more) for who in (MINE, OTHER) for at in (AT, END))
@@ -440,7 +440,7 @@ def _stranger_or_late(before: Here, event: Any, after: Here | None) -> bool:
     return after is None or _own_and_in_time(before, event)
 
 
-def _heard(kind: Any, sources: tuple[Any, ...], target: Any) -> Any:
+def _accepts(kind: Any, sources: tuple[Any, ...], target: Any) -> Any:
     def holds(before: Here, event: Any, after: Here | None) -> bool:
         if type(event) is not kind or before.state not in sources or not _own_and_in_time(before, event):
             return True
@@ -461,7 +461,7 @@ def _never_shortened(before: Here, _: Any, after: Here | None) -> bool:
     return after is None or after.data.expires_at >= before.data.expires_at
 
 
-def _stops_when_asked(before: Here, event: Any, after: Here | None) -> bool:
+def _stops_on_request(before: Here, event: Any, after: Here | None) -> bool:
     if not isinstance(event, lease.CancelAck) or before.state is not lease.ACTIVE:
         return True
     if not before.data.cancel_requested:
@@ -472,20 +472,20 @@ def _stops_when_asked(before: Here, event: Any, after: Here | None) -> bool:
 LEASE_ALONE = Lifecycle(
     data=Lease(runner_id=MINE, expires_at=END),
     events=(
-        *(each for name in ("Ack", "Heartbeat", "Complete", "CancelAck", "Release") for each in _said(name)),
+        *(each for name in ("Ack", "Heartbeat", "Complete", "CancelAck", "Release") for each in _sent(name)),
         lease.Expire(at=AT),
         lease.Expire(at=END),
         lease.Expire(at=END + timedelta(seconds=60)),
     ),
     answers=(
         Answer("only its runner may report, and only in time", _stranger_or_late),
-        Answer("its runner may report: acknowledged", _heard(lease.Ack, (lease.GRANTED,), lease.ACTIVE)),
-        Answer("its runner may report: at work", _heard(lease.Heartbeat, (lease.ACTIVE,), lease.ACTIVE)),
-        Answer("its runner may report: done", _heard(lease.Complete, (lease.ACTIVE,), lease.COMPLETED)),
-        Answer("its runner may report: given back", _heard(lease.Release, lease.LIVE, lease.REVOKED)),
+        Answer("its runner may report: acknowledged", _accepts(lease.Ack, (lease.GRANTED,), lease.ACTIVE)),
+        Answer("its runner may report: at work", _accepts(lease.Heartbeat, (lease.ACTIVE,), lease.ACTIVE)),
+        Answer("its runner may report: done", _accepts(lease.Complete, (lease.ACTIVE,), lease.COMPLETED)),
+        Answer("its runner may report: given back", _accepts(lease.Release, lease.LIVE, lease.REVOKED)),
         Answer("it expires when its time is up, and not before", _expires_in_time),
         Answer("it is never shortened", _never_shortened),
-        Answer("a cancel is acknowledged only after a request", _stops_when_asked),
+        Answer("a cancel is acknowledged only after a request", _stops_on_request),
         Answer("a dead runner loses it at once", must(lease.holder_lost, lease.LIVE, lease.EXPIRED)),
         Answer("it can be revoked", must(lease.revoke, lease.LIVE, lease.REVOKED)),
         Answer("a cancel is passed on", must(lease.request_cancel, (lease.ACTIVE,), lease.ACTIVE)),

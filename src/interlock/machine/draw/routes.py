@@ -148,7 +148,7 @@ def _slid(
     floor = span[0] + _MARGIN_PX
     for index, slot in enumerate(slots):
         least = floor + slot.lead_px(first=not index)
-        most = min(span[1] - _MARGIN_PX - _room_below(slots, index), _next_asked(slots, index, wanted))
+        most = min(span[1] - _MARGIN_PX - _room_below(slots, index), _next_wish(slots, index, wanted))
         y = wanted.get(slot.net)
         if y is None:
             y = _half_step(least, most, home[slot.net], strangers[slot.net])
@@ -174,7 +174,7 @@ def _room_below(slots: Sequence[Slot], index: int) -> int:
     return sum(slot.lead_px(first=False) for slot in slots[index + 1 :])
 
 
-def _next_asked(slots: Sequence[Slot], index: int, wanted: Mapping[int, int]) -> int:
+def _next_wish(slots: Sequence[Slot], index: int, wanted: Mapping[int, int]) -> int:
     """Return the lowest y that leaves the next line with a wish at its place."""
     room = 0
     for slot in slots[index + 1 :]:

@@ -86,7 +86,7 @@ class Company:
         self._careful = self._length
         self._length = min(2 * self._length, _LONGEST_COMPANY)
 
-    def met_nobody(self) -> None:
+    def met_no_conflict(self) -> None:
         """Record a claim without a conflict."""
         self._length = _SHORTEST_COMPANY
 
@@ -216,7 +216,7 @@ class Claims:
             nothing = rows[0]["nothing"] and alone and self._beginnings.is_enough(claim, ())
             return [] if nothing else None
         if alone:
-            self._company.met_nobody()
+            self._company.met_no_conflict()
         self._beginnings.is_enough(claim, rows)
         writing.saw(at)
         records = foreseen_records_of(rows, foresight.like)
@@ -257,7 +257,7 @@ class Claims:
         except Again:
             self._company.met()
             raise
-        self._company.met_nobody()
+        self._company.met_no_conflict()
         return self._notifier.notify(outcomes, notifying)
 
     async def _claim_in_company(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome]:

@@ -493,7 +493,7 @@ class PostgresPool:
             raise asyncpg.InterfaceError("the store has been closed")
         long_ago = loop.time() - _LONG_IDLE_S
         for idle in self._idle:
-            if idle.idle_since < long_ago and _has_said_something(idle.connection):
+            if idle.idle_since < long_ago and _has_data(idle.connection):
                 # The server may have closed it meanwhile, unnoticed by the loop. Checking now is cheap; after
                 # a commit was sent, its outcome would be unknown.
                 for _ in range(_LOOPS):
@@ -525,7 +525,7 @@ class PostgresPool:
                 self._next_attempt = loop.time() + self._pause_s
                 full = isinstance(error, asyncpg.TooManyConnectionsError)
                 if full:
-                    self._say_full(error)
+                    self._warn_of_full_server(error)
                 if not full and not isinstance(error, asyncpg.CannotConnectNowError):
                     raise
                 if loop.time() + self._pause_s >= deadline:
@@ -536,7 +536,7 @@ class PostgresPool:
                 self._pause_s = self._next_attempt = 0.0
                 return TimedConnection(connection)
 
-    def _say_full(self, error: BaseException) -> None:
+    def _warn_of_full_server(self, error: BaseException) -> None:
         now = asyncio.get_running_loop().time()
         if now >= self._said_at + _SAY_EVERY_S:
             self._said_at = now
@@ -552,7 +552,7 @@ class PostgresPool:
             leaving.add_done_callback(self._leaving.discard)
 
 
-def _has_said_something(connection: Connection) -> bool:
+def _has_data(connection: Connection) -> bool:
     """Return whether there is data to read, such as the end."""
     transport: asyncio.Transport = getattr(connection, "_transport")  # noqa: B009 - not public elsewhere
     socket = transport.get_extra_info("socket")

@@ -179,10 +179,10 @@ class AgentConnection:
             self._raise(error)
 
     def _raise(self, error: aio.AioRpcError) -> NoReturn:
-        raise told(self.agent, error, self._access) from None
+        raise error_of_call(self.agent, error, self._access) from None
 
 
-def told(agent: str, error: aio.AioRpcError, access: Access = NOTHING_NEEDED) -> InterlockError:
+def error_of_call(agent: str, error: aio.AioRpcError, access: Access = NOTHING_NEEDED) -> InterlockError:
     """Return the error of a failed call, in the agent's words if it has some."""
     for key, value in error.trailing_metadata() or ():
         if key == PROBLEM:

@@ -46,7 +46,7 @@ async def found_runs(
     """Return up to `limit` matching runs, from at most `looks` pages that ended before they were full."""
     if wanted.ids:
         return FoundRuns(await _named(runs, wanted, limit))
-    query, found, scanned = wanted.asked(now), FoundRuns(cursor=cursor), 0
+    query, found, scanned = wanted.query(now), FoundRuns(cursor=cursor), 0
     while True:
         room = limit - len(found.views)
         size = min(PAGE, room) if wanted.exact else PAGE

@@ -48,7 +48,7 @@ class Verdict(msgspec.Struct, kw_only=True):
         """Return a count per minute."""
         return 60 * self.counts.get(what, 0) / self.seconds if self.seconds else 0.0
 
-    def told(self) -> str:
+    def counts_text(self) -> str:
         """Return the counts in words."""
         return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in self.counts.items())
 
@@ -60,7 +60,7 @@ class Verdict(msgspec.Struct, kw_only=True):
             f"python -m interlock_verification.chaos --only {self.harness} --store {setup.store}"
             f" --rounds {setup.rounds} --seed {setup.seed}{mode}"
         )
-        yield f"    {self.told()} in {self.seconds:.1f} s"
+        yield f"    {self.counts_text()} in {self.seconds:.1f} s"
         yield from (f"    {remark}" for remark in self.remarks)
         yield from (f"    broken promise: {sentence}" for sentence in self.broken_promises[:SHOWN])
         if len(self.broken_promises) > SHOWN:
@@ -72,8 +72,9 @@ def table(verdicts: Sequence[Verdict]) -> Iterator[str]:
     yield "| harness | store | what was done and counted | broken promises | seconds |"
     yield "|---|---|---|---|---|"
     for verdict in verdicts:
-        broken, seconds = len(verdict.broken_promises), round(verdict.seconds)
-        yield f"| {verdict.harness} | {verdict.setup.store} | {verdict.told()} | {broken} | {seconds:,} |"
+        counts, broken = verdict.counts_text(), len(verdict.broken_promises)
+        seconds = round(verdict.seconds)
+        yield f"| {verdict.harness} | {verdict.setup.store} | {counts} | {broken} | {seconds:,} |"
 
 
 class Harness(Protocol):

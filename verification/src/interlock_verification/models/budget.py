@@ -26,7 +26,7 @@ def has(spare: int, unit: int) -> bool:
     return bool(spare & 7 * unit)
 
 
-def asked(job: int) -> int:
+def cancel_committed(job: int) -> int:
     """Return the bit for a user's cancel of this job that was committed."""
     return 1 << (_ASKED + job)
 
@@ -40,6 +40,6 @@ def swapped(spare: int, order: tuple[int, ...]) -> int:
     """Return the budget with the jobs renamed: job n becomes order[n]."""
     moved = spare & ((1 << _ASKED) - 1)
     for job, new in enumerate(order):
-        moved |= asked(new) if spare & asked(job) else 0
+        moved |= cancel_committed(new) if spare & cancel_committed(job) else 0
         moved |= wanted(new) if spare & wanted(job) else 0
     return moved

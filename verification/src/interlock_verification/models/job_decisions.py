@@ -283,7 +283,7 @@ class Deciding:
         message = message_of(note, token, self.plan.snooze)
         record = self._record(value)
         decision = decide_message(record, token, message, NOW, MARK, self._settings)
-        together = self._heard_together(record, token, message)
+        together = self._batch_effect(record, token, message)
         entry = self._alike(
             decision.commit,
             decision.commit if together is None else together,
@@ -305,7 +305,7 @@ class Deciding:
             entry.marks |= self._mark(claims.ACKNOWLEDGED)
         return entry
 
-    def _heard_together(self, record: Record, token: Token, message: Message) -> Commit | None:
+    def _batch_effect(self, record: Record, token: Token, message: Message) -> Commit | None:
         """Return the effect of a batch of identical messages about jobs of one grant."""
         if not isinstance(message, Complete):
             return None

@@ -72,7 +72,7 @@ class Naming:
         jobs, hands, net, orch, _ = state
         if hands[0] != hands[1]:
             return bool(hands[0] > hands[1])
-        mine, other = _said_of(0, net), _said_of(1, net)
+        mine, other = _messages_of(0, net), _messages_of(1, net)
         if mine != other:
             return mine > other
         renamed = tuple([self._deciding.rename(value, (1, 0)) for value in jobs])
@@ -127,7 +127,7 @@ def _known(job: int, hands: tuple[int, ...], net: tuple[int, ...], orch: tuple[A
     return known
 
 
-def _said_of(worker: int, net: tuple[int, ...]) -> list[int]:
+def _messages_of(worker: int, net: tuple[int, ...]) -> list[int]:
     """Return the messages from or to a worker, without its name."""
     return [code & ~(3 << 10) for code in net if code >> 10 & 3 == worker and not _is_command(code)]
 

@@ -204,8 +204,8 @@ class Doing:
             out.append(self._submitted(state, note.job, aided))
             return
         if note.say is Say.CANCEL:
-            if state[4] & budget.asked(note.job):
-                out.append(self._asked_again(state, note.job, code, aided))
+            if state[4] & budget.cancel_committed(note.job):
+                out.append(self._repeated_request(state, note.job, code, aided))
                 return
             entry = self.deciding.cancel(value)
         else:
@@ -213,7 +213,7 @@ class Doing:
         reply = self._reply_code(entry, code)
         self._decided(state, Done("hear", note.job, note.worker, entry, code), code, reply, out, aided)
 
-    def _asked_again(self, state: State, job: int, code: int, aided: int) -> Step:
+    def _repeated_request(self, state: State, job: int, code: int, aided: int) -> Step:
         """Deliver a repeat of a committed request."""
         done = Done("again", job, 0, None, code)
         return done, self._again or state, aided | self._repeated
@@ -317,8 +317,8 @@ class Doing:
             out.append((Done("refused", job, 0, None, op), state, mark))
             return
         note, value = read_note(op), state[0][job]
-        if note.say is Say.CANCEL and state[4] & budget.asked(job):
-            out.append(self._asked_again(state, job, op, mark))
+        if note.say is Say.CANCEL and state[4] & budget.cancel_committed(job):
+            out.append(self._repeated_request(state, job, op, mark))
             return
         entry = self.deciding.cancel(value) if note.say is Say.CANCEL else self.deciding.receive(value, op)
         done = Done("again", job, note.worker, entry, op)
@@ -329,7 +329,7 @@ def _noted(state: State, op: int) -> State:
     """Return the state with the request recorded in its commit."""
     if op < 0 or op >> 12 != Say.CANCEL:
         return state
-    return *state[:4], state[4] | budget.asked(read_note(op).job)
+    return *state[:4], state[4] | budget.cancel_committed(read_note(op).job)
 
 
 def awaited(code: int, hands: tuple[int, ...]) -> bool:
@@ -543,7 +543,7 @@ class JobWorld(Working):
             unsettled |= known.unsettled[value]
             stopping |= known.stopping[value]
             due |= known.due[value]
-            if known.by_cancel[value] and not spare & budget.asked(number):
+            if known.by_cancel[value] and not spare & budget.cancel_committed(number):
                 seen |= self._asked_for
         if self._given_twice(hands, net):
             seen |= self._given_once

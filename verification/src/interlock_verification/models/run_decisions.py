@@ -122,7 +122,7 @@ class RunDeciding:
 
     def send(self, number: int, event: Event) -> RunEntry:
         """Return the effect of an event without data."""
-        return self._once(number, event, lambda record: self._told(record, event))
+        return self._once(number, event, lambda record: self._after_event(record, event))
 
     def begin(self, number: int) -> RunEntry:
         """Return the effect of starting to plan, or of waiting for an approval."""
@@ -151,7 +151,7 @@ class RunDeciding:
 
     def receive(self, number: int, change: JobChanged) -> RunEntry:
         """Return the effect of a job's step on the run."""
-        return self._once(number, change, lambda record: self._heard(record, change))
+        return self._once(number, change, lambda record: self._after_job_change(record, change))
 
     def fire(self, number: int) -> RunEntry | None:
         """Return the effect of a passed deadline; None if it has not passed."""
@@ -167,7 +167,7 @@ class RunDeciding:
 
     # Decisions
 
-    def _told(self, record: Record, event: Event) -> Commit | None:
+    def _after_event(self, record: Record, event: Event) -> Commit | None:
         draft = RunAggregate.of(record, NOW, self._durations)
         return None if draft.send(event) is not None else _commit(draft)
 
@@ -198,7 +198,7 @@ class RunDeciding:
             return None
         return None if draft is None else _commit(draft)
 
-    def _heard(self, record: Record, change: JobChanged) -> Commit | None:
+    def _after_job_change(self, record: Record, change: JobChanged) -> Commit | None:
         draft = RunAggregate.of(record, NOW, self._durations, graph=self.plan.graph)
         apply_job_changes(draft, [change])
         return _commit(draft)

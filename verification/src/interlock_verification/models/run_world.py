@@ -266,7 +266,7 @@ class RunWorld:
         done = Done(what, which, 0, entry)
         if entry.wrong:
             return done, (entry.wrong,), aided
-        requests = budget.asked(which) if what == STOP else 0
+        requests = budget.cancel_committed(which) if what == STOP else 0
         inner = (jobs, hands, net, orch, spare | requests)
         after = self.inner.become(inner, which, entry.after, 0) if entry.changed else inner
         return done, (*after, number, tuple(sorted((*wires, *self._news(entry)))), left), aided

@@ -78,7 +78,7 @@ class Striker:
             "lag": f"timers of {blow.who} are {blow.amount:.0f} s late for {blow.for_s:.0f} s",
         }
         self.stage.watcher.note(self.stage.schedule.now, f"{verbs[blow.what]}  [{blow.name}]")
-        self.stage.watcher.heard(f"{blow.name} {blow.what} {blow.who}".encode())
+        self.stage.watcher.record(f"{blow.name} {blow.what} {blow.who}".encode())
         self._ACTS[blow.what](self, blow, process)
 
     def _lands(self, blow: Blow, process: Process) -> bool:

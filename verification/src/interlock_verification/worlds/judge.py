@@ -88,10 +88,10 @@ def was_pending(look: Look | None) -> bool:
 
 def attempts_of(look: Look) -> str:
     """Return its attempts, in a line."""
-    return ", ".join(map(_told, look.body.attempts)) or "no attempts"
+    return ", ".join(map(_attempt_in_words, look.body.attempts)) or "no attempts"
 
 
-def _told(one: AttemptBody) -> str:
+def _attempt_in_words(one: AttemptBody) -> str:
     return f"{one.name} {one.state}" + (f" ({one.lease.state})" if one.lease is not None else "")
 
 
@@ -264,8 +264,10 @@ class Judge:
     def written(self, before: Record | None, after: Record, note: Note | None, now: datetime) -> None:
         """Handle a changed record."""
         watcher = self._watcher
-        watcher.heard(f"{watcher.time():.6f} {after.kind} {after.id} {after.version} {after.state} ".encode())
-        watcher.heard(after.body)
+        watcher.record(
+            f"{watcher.time():.6f} {after.kind} {after.id} {after.version} {after.state} ".encode()
+        )
+        watcher.record(after.body)
         if watcher.tells and note is not None:
             description = f"{after.id}: {rows(note.steps)} ({note.actor or 'unknown'}{why(note)})"
             watcher.note(watcher.time(), description, job_of(after.id))
@@ -305,7 +307,7 @@ class Judge:
 
     def refused(self, key: Key, note: Note) -> None:
         """Handle a journalled refusal."""
-        self._watcher.heard(f"refused {key.id} {note.refusal}".encode())
+        self._watcher.record(f"refused {key.id} {note.refusal}".encode())
         self._watcher.note(self._watcher.time(), f"{key.id}: refused {note.refusal} ({note.actor})", key.id)
         self._refusals.add((key.id, note.actor))
 
@@ -380,7 +382,7 @@ class Judge:
 
     # Messages
 
-    def says(self, message: Message) -> None:
+    def message_sent(self, message: Message) -> None:
         """Record a message of a worker when it is sent, since it may arrive at any time."""
         token = read_token(message.token)
         if token is None:
@@ -394,7 +396,7 @@ class Judge:
         """Check an answer of an orchestrator."""
         token = read_token(message.token)
         assert token is not None
-        self._watcher.heard(f"answer {token.job_id} {type(message).__name__} {answer}".encode())
+        self._watcher.record(f"answer {token.job_id} {type(message).__name__} {answer}".encode())
         report = (message.token, f"{type(message).__name__} {message.sequence}")
         if isinstance(answer, Heard):
             self._reported.add(report)
@@ -420,7 +422,7 @@ class Judge:
 
     def granted(self, grant: Grant) -> None:
         """Check a grant of an orchestrator."""
-        self._watcher.heard(f"grant {grant.job_id} {grant.shard} {grant.attempt} {grant.fence}".encode())
+        self._watcher.record(f"grant {grant.job_id} {grant.shard} {grant.attempt} {grant.fence}".encode())
         self._handed.add((grant.job_id, grant.shard, grant.attempt))
         before, latest = self._fences.get((grant.job_id, grant.shard), (0, 0))
         if grant.attempt <= latest:
@@ -469,7 +471,7 @@ class Judge:
         if event != "heartbeat" and token is not None:
             # A heartbeat may also be the renewal by a repeated claim.
             holder = f"the holder of {job_id} {token}"
-            accepted = Accepted(holder, holder if self._was_said(job_id, token, event) else "nobody")
+            accepted = Accepted(holder, holder if self._was_sent(job_id, token, event) else "nobody")
             self._watcher.check(HEARD_CLAIMS, accepted, lambda: f"no report said so: {rows(steps)}", job_id)
         taken = Taken(before, after, steps, cause, token, accepted_now, report, now)
         for claim, holds in STEP_CLAIMS.items():
@@ -479,7 +481,7 @@ class Judge:
                 description = f"{job_id}: {rows(steps)}; {attempts_of(before)} → {attempts_of(after)}"
                 self._watcher.broke(claim, description, job_id)
 
-    def _was_said(self, job_id: str, token: tuple[int, int], event: str) -> bool:
+    def _was_sent(self, job_id: str, token: tuple[int, int], event: str) -> bool:
         """Return whether the holder sent the message; an undelivered grant is released by its server."""
         never_handed_out = event == "release" and (job_id, *token) not in self._handed
         return never_handed_out or (job_id, *token, event) in self._reports

@@ -116,7 +116,7 @@ UNDISTURBED_S = 30.0
 INSTANT_S = 1e-5
 
 
-class Told(msgspec.Struct, frozen=True):
+class AcceptedStart(msgspec.Struct, frozen=True):
     """The start time that an agent accepted."""
 
     at_s: float
@@ -163,7 +163,7 @@ class FleetJudge:
         self._lives: dict[str, Life] = {}
         self._at: dict[str, Life] = {}
         """The live workload of each agent process."""
-        self._taken: dict[tuple[str, str], Told | None] = {}
+        self._taken: dict[tuple[str, str], AcceptedStart | None] = {}
         """Workloads that each agent process reported READY, with the accepted start."""
         self._fresh: set[tuple[str, str]] = set()
         """Workloads requested from a free agent, which has to answer READY."""
@@ -279,7 +279,7 @@ class FleetJudge:
 
     # Messages of agents
 
-    def asked(self, agent: Process, workload_id: str, *, free: bool) -> None:
+    def start_requested(self, agent: Process, workload_id: str, *, free: bool) -> None:
         """Record a request for a workload; a free agent has to accept it, unless it is a repeat."""
         self._requested_at[workload_id] = self._watcher.time()
         key = (agent.loop.name, workload_id)
@@ -288,7 +288,7 @@ class FleetJudge:
         elif free:
             self._watcher.saw("an earlier workload is requested again")
 
-    def said(self, agent: Process, workload_id: str, status: int) -> None:
+    def status_sent(self, agent: Process, workload_id: str, status: int) -> None:
         """Check a status of an agent."""
         self._note(f"{agent.loop.name} says {Status(status).name} of {workload_id}", workload_id)
         key = (agent.loop.name, workload_id)
@@ -301,11 +301,11 @@ class FleetJudge:
             self._broke(FREED, description, workload_id)
         self._fresh.discard(key)
 
-    def told(self, agent: Process, workload_id: str, at_ns: int, ahead_ns: int) -> None:
+    def start_accepted(self, agent: Process, workload_id: str, at_ns: int, ahead_ns: int) -> None:
         """Record an accepted start, by the monotonic clock."""
         key = (agent.loop.name, workload_id)
         if key in self._taken:
-            self._taken[key] = Told(self._watcher.time(), at_ns, at_ns + ahead_ns)
+            self._taken[key] = AcceptedStart(self._watcher.time(), at_ns, at_ns + ahead_ns)
 
     def busy(self, agent: Process, workload_id: str) -> None:
         """Check a refusal of a busy agent."""
@@ -320,7 +320,7 @@ class FleetJudge:
             description = f"{agent.loop.name} is busy with {workload_id}, which is over since {since_s:.0f} s"
             self._broke(FREED, description, workload_id)
 
-    def old_word(self, agent: Process, workload_id: str, *, changed: bool) -> None:
+    def late_message(self, agent: Process, workload_id: str, *, changed: bool) -> None:
         """Check that a message about an old workload has no effect."""
         self._watcher.saw("a late message for an old workload")
         if changed:
@@ -376,7 +376,7 @@ class FleetJudge:
             self._broke(TOGETHER, f"{name} begins {late_s:.6f} s late", life.workload_id)
         life.prompt = late_s < INSTANT_S and not held_up and not self._meddled(life, order)
 
-    def _meddled(self, life: Life, order: Told) -> bool:
+    def _meddled(self, life: Life, order: AcceptedStart) -> bool:
         """Return whether its clock was set between measurement and start message."""
         was_set = self._set_at[life.process.name]
         if any(at_s > order.at_s for at_s in was_set):
@@ -423,7 +423,7 @@ class FleetJudge:
 
     def _note(self, description: str, about: str) -> None:
         now = self._watcher.time()
-        self._watcher.heard(f"{now:.6f} {description}".encode())
+        self._watcher.record(f"{now:.6f} {description}".encode())
         self._watcher.note(now, description, job_of(about))
 
     def _broke(self, claim: str, description: str, about: str) -> None:

@@ -101,7 +101,7 @@ class SimulationJudge:
 
     # Messages and steps
 
-    def says(self, token: str, runner_id: str, message: AnySimulationMessage) -> None:
+    def message_sent(self, token: str, runner_id: str, message: AnySimulationMessage) -> None:
         """Record a message of a worker when it is sent, since it may arrive at any time."""
         read = read_token(token)
         look = self._look_of(read.job_id) if read is not None else None

@@ -56,7 +56,7 @@ class Watcher:
         """A hash of all events."""
         return self._hash.hexdigest()
 
-    def heard(self, what: bytes) -> None:
+    def record(self, what: bytes) -> None:
         """Add an event to the hash; the same seed has to give the same hash."""
         self._hash.update(what)
 

@@ -76,7 +76,7 @@ class Chronicle(msgspec.Struct):
     skewed: int = 0
     """Number of results from a host with a skewed clock."""
 
-    def next_word(self, names: tuple[str, ...], after: datetime) -> datetime | None:
+    def next_message(self, names: tuple[str, ...], after: datetime) -> datetime | None:
         """Return when one of these was first heard after a time."""
         found = []
         for name in names:

@@ -168,15 +168,15 @@ def recoveries(
         if not _judged(death, recovery.bound_s, ledger):
             recovery.not_judged += 1
         elif death.serves:
-            recovery.took.append(_heard_again(chronicle, death, people[death.name], ledger.lag))
+            recovery.took.append(_recovery_of(chronicle, death, people[death.name], ledger.lag))
         else:
             recovery.took += [_taken_up(death, again, ledger.lag) for again in _again(chronicle, death)]
     return workers, servers
 
 
-def _heard_again(chronicle: Chronicle, death: Death, people: tuple[str, ...], lag: Lag) -> Took | None:
+def _recovery_of(chronicle: Chronicle, death: Death, people: tuple[str, ...], lag: Lag) -> Took | None:
     """Return when workers were heard again; the server's scheduling delay is what held them up."""
-    answered = chronicle.next_word(people, death.after)
+    answered = chronicle.next_message(people, death.after)
     if answered is None:
         return None
     return Took(death, _seconds(death.before, answered), lag.of(death.name, death.before, answered))

@@ -150,10 +150,10 @@ class DrawnFamily:
             ahead_s = next_s - (self._home.clocks.monotonic_ns() - started_ns) / 1e9
             stopping = await self._asked_within(ahead_s)
             elapsed_ns = self._home.clocks.monotonic_ns() - started_ns
-            self._tell(round((elapsed_ns / 1e9 - done_s) * self._operations_per_s), elapsed_ns)
+            self._report_sample(round((elapsed_ns / 1e9 - done_s) * self._operations_per_s), elapsed_ns)
             done_s = max(next_s, elapsed_ns / 1e9)
 
-    def _tell(self, operations: int, elapsed_ns: int) -> None:
+    def _report_sample(self, operations: int, elapsed_ns: int) -> None:
         if self._life.end == "mute":
             return
         self._life.operations += operations
@@ -263,23 +263,23 @@ class AgentEars:
         self._judge = judge
         self._before: object = None
 
-    def hears(self, method: str, request: Any) -> None:
+    def request_received(self, method: str, request: Any) -> None:
         """Report a request before it is answered."""
         if method == RUN:
             free = self._agent_state.state in WORKLOAD.resting
-            self._judge.asked(self._process, request.workload_id, free=free)
+            self._judge.start_requested(self._process, request.workload_id, free=free)
         self._before = self._stands()
 
-    def says(self, method: str, request: Any, message: Any) -> None:
+    def answer_sent(self, method: str, request: Any, message: Any) -> None:
         """Report a response before it is sent."""
         if method == RUN:
-            self._judge.said(self._process, request.workload_id, message.status)
+            self._judge.status_sent(self._process, request.workload_id, message.status)
         elif method == STATUS and message.state not in WORKLOAD.resting:
             self._judge.busy(self._process, message.workload_id)
         elif method == START:
             clocks = self._agent_state.clocks
             ahead_ns = request.start_at_unix_ns - clocks.wall_ns()
-            self._judge.told(self._process, request.workload_id, clocks.monotonic_ns(), ahead_ns)
+            self._judge.start_accepted(self._process, request.workload_id, clocks.monotonic_ns(), ahead_ns)
         if method in (START, ABORT):
             self._compare(request)
 
@@ -297,7 +297,7 @@ class AgentEars:
     def _compare(self, request: Any) -> None:
         if request.workload_id != self._agent_state.record.workload_id:
             changed = self._stands() != self._before
-            self._judge.old_word(self._process, request.workload_id, changed=changed)
+            self._judge.late_message(self._process, request.workload_id, changed=changed)
 
     def _stands(self) -> object:
         present = self._agent_state.present
@@ -338,6 +338,6 @@ def set_clocks(
 def _set(stage: Stage, name: str, agent: str, cast: AgentCast, step_s: float, judge: FleetJudge) -> None:
     if stage.fates.happens(name, CLOCK_SET):
         stage.watcher.note(stage.schedule.now, f"the clock of {agent} is set by {step_s:+g} s  [{name}]")
-        stage.watcher.heard(f"{name} {agent}".encode())
+        stage.watcher.record(f"{name} {agent}".encode())
         cast.set_ns += round(step_s * 1e9)
         judge.clock_was_set(agent)

@@ -89,10 +89,10 @@ class Controlling:
             self._judge.refused(tour, refusal.sentence)
             raise
         self._judge.drive_ends(tour)
-        self._tell(tour, result)
+        self._count_result(tour, result)
         return worth(result, ctx)
 
-    def _tell(self, tour: Tour, result: WorkloadResult) -> None:
+    def _count_result(self, tour: Tour, result: WorkloadResult) -> None:
         self._watcher.saw(SIGHTS[result.verdict])
         counts = [
             Counted(

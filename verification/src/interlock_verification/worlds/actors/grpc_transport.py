@@ -26,14 +26,14 @@ PROMPT_S = 0.1
 """Calls that take longer met a fault."""
 
 
-class Ears(Protocol):
+class RpcObserver(Protocol):
     """An observer of a server, without influence on it."""
 
-    def hears(self, method: str, request: Any) -> None:
+    def request_received(self, method: str, request: Any) -> None:
         """Observe a request before it is answered."""
         ...
 
-    def says(self, method: str, request: Any, message: Any) -> None:
+    def answer_sent(self, method: str, request: Any, message: Any) -> None:
         """Observe a response before it is sent."""
         ...
 
@@ -70,9 +70,9 @@ class Context:
 class WireServer:
     """The server of one process: its methods, and how a call is answered."""
 
-    def __init__(self, process: Process, ears: Ears) -> None:
+    def __init__(self, process: Process, observer: RpcObserver) -> None:
         self.process = process
-        self.ears = ears
+        self.observer = observer
         self._methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
@@ -95,16 +95,16 @@ class WireServer:
     async def _answer(self, path: str, payload: bytes, done: Done) -> None:
         method, name = self.method(path), named(path)
         request = method.request_deserializer(payload)
-        self.ears.hears(name, request)
+        self.observer.request_received(name, request)
         try:
             answer = await method.unary_unary(request, Context())
         except RefusedCall as refused:
-            self.ears.refuses(name, request)
+            self.observer.refuses(name, request)
             done(None, refused.error)
         except Exception as crash:  # noqa: BLE001 - any exception is a finding
             self.crashed(name, crash)
         else:
-            self.ears.says(name, request, answer)
+            self.observer.answer_sent(name, request, answer)
             done(method.response_serializer(answer), None)
 
     def crashed(self, name: str, crash: Exception) -> None:
@@ -445,22 +445,22 @@ class Serving:
 
     def alone(self) -> None:
         """Report that the receiver has disconnected."""
-        self._server.ears.alone(self._request)
+        self._server.observer.alone(self._request)
 
     def cut(self) -> None:
         """Cancel the call, as gRPC does for a broken connection."""
         self._task.cancel()
 
     async def _serve(self) -> None:
-        method, ears, request = self._method, self._server.ears, self._request
-        ears.hears(self._name, request)
+        method, observer, request = self._method, self._server.observer, self._request
+        observer.request_received(self._name, request)
         try:
             async with aclosing(method.unary_stream(request, Context())) as messages:
                 async for message in messages:
-                    ears.says(self._name, request, message)
+                    observer.answer_sent(self._name, request, message)
                     await self._write(method.response_serializer(message))
         except RefusedCall as refused:
-            ears.refuses(self._name, request)
+            observer.refuses(self._name, request)
             await self._write(End(refused.error))
         except Exception as crash:  # noqa: BLE001 - any exception is a finding
             self._server.crashed(self._name, crash)

@@ -71,7 +71,7 @@ class ServedPort:
     async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Send messages; they may arrive twice."""
         for message in messages:
-            self._judge.says(message)
+            self._judge.message_sent(message)
         sent = placeless(messages)
         return await self._call(lambda served: served.report(sent), repeats=True)
 
@@ -93,7 +93,7 @@ class ServedPort:
 
     async def simulate(self, token: str, runner_id: str, message: AnySimulationMessage) -> SimulationOrders:
         """Send a message about a simulation; it may arrive twice."""
-        self._judge.simulations.says(token, runner_id, message)
+        self._judge.simulations.message_sent(token, runner_id, message)
         return await self._call(
             lambda served: served.runtime.simulations.receive(token, runner_id, message), repeats=True
         )
@@ -215,12 +215,12 @@ class EmbeddedPort(EmbeddedOrchestrator):
     async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Process messages."""
         for message in messages:
-            self._judge.says(message)
+            self._judge.message_sent(message)
         return await Watched(self.here, self._judge).report(placeless(messages))
 
     async def simulate(self, token: str, runner_id: str, message: AnySimulationMessage) -> SimulationOrders:
         """Process a message about a simulation."""
-        self._judge.simulations.says(token, runner_id, message)
+        self._judge.simulations.message_sent(token, runner_id, message)
         return await super().simulate(token, runner_id, message)
 
     async def register(self, spec: WorkerSpec) -> str:
