@@ -22,10 +22,12 @@ which workers must not import; so they stand apart from the structs of jobs, run
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+
+import msgspec
 
 from interlock.errors import BadFilter
 from interlock.lifecycles.job import JOB
@@ -55,6 +57,20 @@ MAX_SCANNED = 10_000
 """Records that are examined for a filter that the store cannot evaluate."""
 
 
+def _query(wanted: Wanted, now: datetime, *, queues: Sequence[str], parents: Sequence[str]) -> Query:
+    """Return the part of a filter that the store evaluates; of several queues or parents it knows none."""
+    return Query(
+        kind=wanted.machine.name,
+        states=wanted.queried_states,
+        queue=queues[0] if len(queues) == 1 else None,
+        parent=parents[0] if len(parents) == 1 else None,
+        labels=wanted.sure_labels,
+        since=instant(wanted.since, now),
+        until=instant(wanted.until, now),
+        within=LOOKED_AT,
+    )
+
+
 class Filter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
     """A filter of jobs; empty parts do not filter."""
 
@@ -65,19 +81,8 @@ class Filter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
 
     def selection(self, now: datetime, *, limit: int = 100, cursor: str = "") -> Selection:
         """Return the query for the store, and the filter for its results."""
-        query = Query(
-            kind=JOB.name,
-            states=self.queried_states,
-            queue=self.queues[0] if len(self.queues) == 1 else None,
-            parent=self.parents[0] if len(self.parents) == 1 else None,
-            labels=self.sure_labels,
-            since=instant(self.since, now),
-            until=instant(self.until, now),
-            limit=limit,
-            cursor=cursor,
-            within=LOOKED_AT,
-        )
-        return Selection(self, query)
+        query = _query(self, now, queues=self.queues, parents=self.parents)
+        return Selection(self, msgspec.structs.replace(query, limit=limit, cursor=cursor))
 
     def own_words(self) -> Iterator[Said]:
         """Yield queues, parents and tasks."""
@@ -203,7 +208,7 @@ class WantedRuns(Wanted, frozen=True, kw_only=True, omit_defaults=True):
         """Whether the query alone decides, so that results need no further test."""
         return not self.ids and not self.outcomes and all(len(group) == 1 for group in self.labels)
 
-    def asked(self, now: datetime) -> RunFilter:
+    def query(self, now: datetime) -> RunFilter:
         """Return the query for the store."""
         return RunFilter(
             states=self.queried_states,
@@ -310,19 +315,8 @@ class WorkerFilter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
 
     def selection(self, now: datetime, *, limit: int = 100, cursor: str = "") -> WorkerSelection:
         """Return the query for the store, and the filter for its results."""
-        query = Query(
-            kind=WORKER.name,
-            states=self.queried_states,
-            queue=self.workspaces[0] if len(self.workspaces) == 1 else None,
-            parent=self.names[0] if len(self.names) == 1 else None,
-            labels=self.sure_labels,
-            since=instant(self.since, now),
-            until=instant(self.until, now),
-            limit=limit,
-            cursor=cursor,
-            within=LOOKED_AT,
-        )
-        return WorkerSelection(self, query)
+        query = _query(self, now, queues=self.workspaces, parents=self.names)
+        return WorkerSelection(self, msgspec.structs.replace(query, limit=limit, cursor=cursor))
 
     def own_words(self) -> Iterator[Said]:
         """Yield names, workspaces and queues."""
