@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,17 @@ BANNED = re.compile(
 CODE = re.compile(r"^( *)```.*?^\1```|`[^`]*`", re.DOTALL | re.MULTILINE)
 """Blocks and words of a page that are code."""
 COMMENT = re.compile(r"(?:^|\s)#\s(?P<text>[^\"']*)$")
+
+WORD = re.compile(r"\w+")
+NAMED = re.compile(r"`((?=[\w.]*[_.A-Z])[A-Za-z_][\w.]*)(?:\(\))?`")
+"""Names of the code in a docstring: with an underscore, a dot or a capital."""
+ELSEWHERE = frozenset(
+    {
+        *("ARCHITECTURE", "md", "manage", "on_commit", "qualname", "json_each", "pg_stat_activity"),
+        *("PR_SET_DUMPABLE", "on_", "interlock_", "worker_"),
+    }
+)
+"""Names and beginnings of names outside this repository, or of many at once."""
 
 GERUNDS = {"ranking"}
 """Modules that are still named by a gerund. The set may only shrink."""
@@ -167,6 +179,16 @@ def pages() -> list[Path]:
     return sorted(path for path in found if path.name not in ("CHANGELOG.md", "schema.ts"))
 
 
+def strange_names_in(found: Sequence[Source], queries: Iterable[str]) -> list[str]:
+    """Return the names in backticks that occur nowhere but in docstrings."""
+    code = Counter(word for source in found for line in source.lines for word in WORD.findall(line))
+    code.subtract(word for source in found for doc in source.docs for word in WORD.findall(doc.text))
+    known = {word for word, number in code.items() if number > 0} | set(queries) | ELSEWHERE
+    known |= {part for source in found for part in source.path.with_suffix("").parts}
+    named = ((doc.place, name) for source in found for doc in source.docs for name in NAMED.findall(doc.text))
+    return [f"{place}: {name}" for place, name in named if not known.issuperset(name.split("."))]
+
+
 def long_openings_in(found: Iterable[Source]) -> list[str]:
     """Return the docstrings whose first line is too long."""
     return [doc.place for s in found for doc in s.docs if len(doc.text.partition("\n")[0]) > LONGEST]
@@ -188,6 +210,18 @@ def test_a_docstring_begins_with_a_verb_or_with_a_noun() -> None:
 
 def test_docstrings_comments_and_messages_name_their_subject() -> None:
     assert pronouns_in(sources()) == []
+
+
+def test_a_name_in_a_docstring_exists() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.sql")]
+    assert strange_names_in(sources(), (word for text in texts for word in WORD.findall(text))) == []
+
+
+def test_a_name_that_was_renamed_in_the_code_alone_would_be_noticed(tmp_path: Path) -> None:
+    example = source_of(
+        'def new_name() -> None:\n    """Call `old_name` and `new_name`, `plain` words."""', tmp_path
+    )
+    assert strange_names_in([example], ()) == ["example.py:2: old_name"]
 
 
 def test_pages_and_the_dashboard_name_their_subject() -> None:

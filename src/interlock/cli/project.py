@@ -57,7 +57,7 @@
     within_s = 3600
     lasts_s = 1800
 
-Webhooks, forks, secrets, environments and reports are described in `edge_sections`. `--store`,
+Webhooks, forks, secrets, environments and reports are described in `project_ci`. `--store`,
 INTERLOCK_URL and a profile that is named go before what the file says about the store; the rest holds in any
 case.
 """

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from interlock.backoff import Backoff
 from interlock.cli import connection, project
 from interlock.cli.connection import connected, token
 from interlock.cli.machine_names import load_kinds
@@ -262,14 +263,13 @@ class Deaths:
 
     async def report(self, name: str, incarnation: str, reason: str) -> None:
         """Report it until the store has accepted it, or the leases have expired."""
-        until, pause_s = time.monotonic() + self._for_s, FIRST_PAUSE_S
+        until, backoff = time.monotonic() + self._for_s, Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while time.monotonic() < until:
             try:
                 await self._report(name, incarnation, reason)
             except StoreUnavailable as error:
                 self._log.warning("death_not_reported", worker=name, error=error.sentence)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                await asyncio.sleep(backoff.next_s())
             except InterlockError as error:  # also for an unknown worker: it had not registered yet
                 self._log.warning("death_not_reported", worker=name, code=error.code, error=error.sentence)
                 return

@@ -1,9 +1,9 @@
 """Write in a transaction of the user, on the user's connection.
 
-A store that can do so makes a `Dialect`: how the time is read, how records are loaded and how commits are
-judged and written, on a bare connection of a driver. Nothing here begins or ends the transaction: what is
-written is true when its owner commits, and was never there when its owner rolls back. Each use is in a
-savepoint, so that a refusal leaves the transaction as it was.
+A store that can do so makes a `SqlDialect` or a `FileDialect`: how the time is read, how records are loaded
+and how commits are judged and written, on a bare connection of a driver. Nothing here begins or ends the
+transaction: what is written is true when its owner commits, and was never there when its owner rolls back.
+Each use is in a savepoint, so that a refusal leaves the transaction as it was.
 
     sqlite3.Connection                            SQLite
     asyncpg.Connection, also of a pool            PostgreSQL

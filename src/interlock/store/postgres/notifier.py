@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+from interlock.backoff import Backoff
 from interlock.errors import StoreError
 from interlock.store.contract import Wake
 from interlock.store.postgres.commits import BatchPart, Part, SinglePart, Wave
@@ -107,19 +108,18 @@ class _Listener:
             await connections.close()
 
     async def _listen(self, connections: PostgresPool) -> None:
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             with suppress(*Trouble):
                 connection = await connections.connect_to_listen(self._timeout_s)
-                pause_s = _FIRST_PAUSE_S
+                backoff.reset()
                 try:
                     await self._receive(connection)
                 finally:
                     self.listening = False
                     # Not gracefully: the connection may be unresponsive.
                     connection.terminate()
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            await asyncio.sleep(backoff.next_s())
 
     async def _receive(self, connection: Connection) -> None:
         """Forward notifications until the connection is lost, which needs a check when it is silent."""
@@ -265,7 +265,7 @@ class PostgresNotifier:
         self.wake()
 
     async def _notify_others(self) -> None:
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             await self._news.wait()
             await asyncio.sleep(self._notified_at + NOTIFY_EVERY_S - asyncio.get_running_loop().time())
@@ -275,11 +275,10 @@ class PostgresNotifier:
                 await self._connections.run("Notifying others of a commit", self._notify)
             except StoreError:
                 self._news.set()
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                await asyncio.sleep(backoff.next_s())
             else:
                 self.notified += 1
-                pause_s = _FIRST_PAUSE_S
+                backoff.reset()
 
     async def _notify(self, session: Session) -> None:
         """Send a notification without waiting for the disk: one lost in a crash is made up by the reconnect.

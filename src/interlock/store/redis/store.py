@@ -21,6 +21,7 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
+from interlock.backoff import Backoff
 from interlock.errors import StoreError, StoreUnavailable
 from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
@@ -89,7 +90,7 @@ _MAX_REQUESTS_PRUNED = 1_000
 
 
 _LOST = (RedisError, StoreError, OSError, EOFError, TimeoutError)
-_LONGEST_PAUSE_S = 5.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
 
 
 class RedisNotifier:
@@ -134,7 +135,7 @@ class RedisNotifier:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _listen(self) -> None:
-        pause_s = 0.05
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             try:
                 async with asyncio.timeout(self._patience_s):
@@ -144,10 +145,10 @@ class RedisNotifier:
                 finally:
                     was_standing, self.standing = self.standing, False
                     await hang_up(connection)
-                    pause_s = 0.05 if was_standing else pause_s
+                    if was_standing:
+                        backoff.reset()
             except _LOST:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                await asyncio.sleep(backoff.next_s())
 
     async def _receive(self, connection: AbstractConnection) -> None:
         """Wake subscribers on every message, including the confirmation of the subscription.

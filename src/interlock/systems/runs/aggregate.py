@@ -2,8 +2,8 @@
 
 The table of the run decides its transitions, and `WIRING` maps the couplings to the run itself or to its
 jobs. Orders to its jobs are collected, to be committed with it. Steps of its jobs arrive as messages
-(`hear_jobs`). Facts are computed from the record when a coupling needs them. This module reads no clock and
-no store, and contains no rule of a lifecycle: those are in the tables.
+(`apply_job_changes`). Facts are computed from the record when a coupling needs them. This module reads no
+clock and no store, and contains no rule of a lifecycle: those are in the tables.
 """
 
 from __future__ import annotations

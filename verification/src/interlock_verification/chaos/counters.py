@@ -5,9 +5,9 @@ the journal. So afterwards the store alone shows everything: an acknowledged int
 was lost, one that is there twice was done twice, and the number in the body has to be equal to the number of
 entries and to the version.
 
-Half of the clients have exclusive records and rely on their versions (`commit_surely`); the others share one,
-decide again after a conflict, and send a request id (`Engine.apply`). None of them knows the injected fault.
-When the store is unavailable they retry, which is safe for both.
+Half of the clients have exclusive records and rely on their versions (`commit_with_recovery`); the others
+share one, decide again after a conflict, and send a request id (`Engine.apply`). None of them knows the
+injected fault. When the store is unavailable they retry, which is safe for both.
 """
 
 from __future__ import annotations
