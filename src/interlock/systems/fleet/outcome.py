@@ -125,7 +125,6 @@ def progress_in(chunk: Chunk) -> Iterator[WorkloadProgress]:
                 yield read_line(line.text)
 
 
-LOST = "LOST"
 MOST_SECONDS_IN_A_RESULT = 600
 """Maximum seconds in the result of a job; longer ones are only in the files."""
 

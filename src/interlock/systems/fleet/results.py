@@ -15,7 +15,6 @@ from interlock.lifecycles.workload import Status
 from interlock.systems.fleet import histograms
 from interlock.systems.fleet.clocks import CommonStart, Offset, began_ms, some, spread_of, took
 from interlock.systems.fleet.histograms import CorruptHistogram, Histogram
-from interlock.systems.fleet.outcome import LOST
 from interlock.systems.fleet.spec import covered, judged, verdict_of
 from interlock.text import counted
 from interlock.wire.workloads import (
@@ -27,6 +26,9 @@ from interlock.wire.workloads import (
     WorkloadResult,
     WorkloadSpec,
 )
+
+LOST = "LOST"
+"""Status of an agent that did not report its end."""
 
 NS = 1_000_000_000
 MOST_SAMPLES = 5
