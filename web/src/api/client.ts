@@ -40,7 +40,7 @@ async function watched(request: Request): Promise<Response> {
   } catch (error) {
     if (request.signal.aborted) throw error;
     unreachableSince.value ||= Date.now();
-    throw new Problem("unreachable", "The server cannot be reached.", "It is asked again every few seconds.");
+    throw new Problem("unreachable", "The server cannot be reached.", "The page retries every few seconds.");
   }
 }
 

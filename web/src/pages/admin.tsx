@@ -303,7 +303,7 @@ function Failing({ reports, look }: { reports: readonly components["schemas"]["F
                   {hasEnded("report", one.state) && (
                     <Action
                       request="POST /api/runs/{run_id}/reports/again"
-                      done="It is told once more."
+                      done="The report is sent again."
                       run={() => ask(client.POST("/api/runs/{run_id}/reports/again", { params: { path: { run_id: one.run_id } } }))}
                       then={look}
                     >

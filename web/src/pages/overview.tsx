@@ -109,7 +109,7 @@ function Remedy({ finding, look }: { finding: Finding; look: () => void }) {
       return (
         <Action
           request="POST /api/supervisor/workers/{worker_id}/resume"
-          done="It takes work again."
+          done="It claims jobs again."
           run={() => ask(client.POST("/api/supervisor/workers/{worker_id}/resume", { ...path, body }))}
           then={look}
         >
@@ -132,7 +132,7 @@ function Remedy({ finding, look }: { finding: Finding; look: () => void }) {
         <Action
           request="POST /api/supervisor/workers/{worker_id}/terminate"
           done="It was terminated; its work is done elsewhere."
-          ask="Terminate this worker? What it has is done again elsewhere."
+          ask="Terminate this worker? Other workers run its jobs again."
           danger
           run={() => ask(client.POST("/api/supervisor/workers/{worker_id}/terminate", { ...path, body }))}
           then={look}

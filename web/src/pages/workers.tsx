@@ -232,11 +232,11 @@ export function WorkerPage({ id }: { id: string }) {
           </>
         }
       >
-        {order("Resume", "resume", "It takes work again.")}
-        {order("Pause", "pause", "It takes nothing new.")}
-        {!over && !worker.draining && order("Drain", "drain", "It finishes what it has and goes.")}
+        {order("Resume", "resume", "It claims jobs again.")}
+        {order("Pause", "pause", "It claims no further jobs.")}
+        {!over && !worker.draining && order("Drain", "drain", "It finishes its jobs and exits.")}
         {!over &&
-          order("Terminate", "terminate", "It was told to go now.", "Terminate this worker? What it has is done again elsewhere.")}
+          order("Terminate", "terminate", "It was ordered to terminate.", "Terminate this worker? Other workers run its jobs again.")}
       </Head>
       <Refusal problem={problem.value} />
       {(over || worker.silent) && <LastBreath worker={worker} tasks={tasks.now ?? []} />}

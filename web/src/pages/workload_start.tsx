@@ -39,7 +39,7 @@ function Form({ known }: { known: Kinds }) {
   const chosen = known.kinds.find((each) => each.kind === kind.value);
   const givenFields: readonly Field[] = chosen
     ? fieldsOf(chosen.json_schema)
-    : [{ name: "with", kind: "json", required: false, initial: "", about: "What the plugin of the agents is given, as JSON.", choices: [] }];
+    : [{ name: "with", kind: "json", required: false, initial: "", about: "Input of the agents' plugin, as JSON.", choices: [] }];
   const optionFields = fieldsOf(known.options, ["kind", "spec"]);
   const first = FIRST.flatMap((name) => optionFields.filter((field) => field.name === name));
   const rest = optionFields.filter((field) => !FIRST.includes(field.name));

@@ -209,7 +209,7 @@ export function WorkloadPage({ id }: { id: string }) {
       <Thresholds limits={spec.thresholds ?? {}} judged={result?.thresholds} ended={ended ?? false} />
       <Agents id={id} agents={shown.agents ?? []} more={shown.more_agents ?? false} result={result} />
       <div class="columns">
-        <Panel title="What was asked for">
+        <Panel title="Workload">
           <Facts
             rows={[
               ["kind", <code>{spec.kind}</code>],
@@ -490,7 +490,7 @@ export function AgentPage({ id }: { id: string }) {
               ["clock ahead by", one.offset_ms != null && offset(one)],
               ["began", one.began_ms != null && `${signed(one.began_ms)} from the common start`],
               ["taken", <When at={one.created_at} />],
-              ["heard of", <When at={one.updated_at} />],
+              ["last report", <When at={one.updated_at} />],
               ["written off", one.deadline_at && <When at={one.deadline_at} />],
             ]}
           />

@@ -16,7 +16,7 @@ export function FlakyTable({ jobs, where = false }: { jobs: readonly FlakyJob[];
           <th>Flaky on</th>
           <th>Latest commit</th>
           <th>What happened there</th>
-          <th>Last heard of</th>
+          <th>Last run</th>
         </tr>
       </thead>
       <tbody>
