@@ -17,6 +17,8 @@ from interlock.lifecycles.job import JOB, JobState
 from interlock.store.records import Entry, Key, Record
 from interlock.systems.orchestrator.body import unknown_job
 
+PAGE = 1_000
+"""Number of entries of the feed that are read at once."""
 POLL_S = 1.0
 """Polling interval, for the case that a notification is lost."""
 AFTER_FAILURE_S = 0.5
@@ -79,7 +81,11 @@ class JobWaiters:
             except StoreUnavailable:
                 await asyncio.sleep(AFTER_FAILURE_S)  # the store may come back; the caller has a timeout
                 continue
-            await self._sleep()
+            # Not wait_for: before Python 3.12 it can swallow a cancellation that comes together with the
+            # notification.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S):
+                    await self._news.wait()
         self._stop_listening()
 
     async def _follow(self, cursor: str) -> str:
@@ -90,24 +96,21 @@ class JobWaiters:
             await self._look(list(self._awaited))
             return cursor
         while True:
-            feed = await self._engine.store.feed(cursor)
+            feed = await self._engine.store.feed(cursor, limit=PAGE)
             if feed.gap:
                 await self._look(list(self._awaited))
-            else:
-                await self._look(dict.fromkeys(entry.id for entry in feed.entries if self._concerns(entry)))
-            if not feed.entries:
+            elif over := dict.fromkeys(entry.id for entry in feed.entries if self._tells_of_end(entry)):
+                await self._look(over)
+            if len(feed.entries) < PAGE:  # what comes later is notified
                 return feed.cursor or cursor
             cursor = feed.cursor
 
-    async def _sleep(self) -> None:
-        # Not wait_for: before Python 3.12 it can swallow a cancellation that comes together with the
-        # notification.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(POLL_S):
-                await self._news.wait()
-
-    def _concerns(self, entry: Entry) -> bool:
-        return entry.kind == JOB.name and entry.id in self._awaited
+    def _tells_of_end(self, entry: Entry) -> bool:
+        """Return whether a job that is waited for has ended; an entry without steps does not tell."""
+        if entry.kind != JOB.name or entry.id not in self._awaited:
+            return False
+        steps = entry.note.steps
+        return not steps or any(step.machine == JOB.name and step.target in job.ENDED for step in steps)
 
     async def _look(self, job_ids: Iterable[str]) -> int:
         """Load jobs and tell the waiters of those that have ended; return how many jobs there are."""
