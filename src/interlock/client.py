@@ -114,7 +114,8 @@ class Interlock:
         middleware: Sequence[object] | None = None,
     ) -> None:
         self.url = url
-        self.middleware: Callable[[], Chain] = _declared if middleware is None else _chosen(middleware)
+        chosen = None if middleware is None else Chain([layer_of(one) for one in middleware])
+        self.middleware: Callable[[], Chain] = lambda: DEFAULT.chain if chosen is None else chosen
         self._port = _port_to(url, settings, token, ca)
         self.actor = actor
         self.runs: RunsClient = RunsClient(lambda: self._port.here, self._port.recover, actor)
@@ -224,8 +225,10 @@ class Interlock:
         All arguments but `request_id` are passed to the task. `request_id` is an idempotency key: the same id
         creates one job. For options see `task.options(...)`; a `JobSpec` is submitted as it is.
         """
-        (spec,) = await self.middleware().submission([spec_of(work, args, kwargs)])
-        (made,) = await self._jobs.submit_jobs([spec], actor=self.actor, request_id=request_id)
+        specs: Sequence[JobSpec] = [spec_of(work, args, kwargs)]
+        if (chain := self.middleware()).layers:
+            specs = await chain.submission(specs)
+        (made,) = await self._port.here.jobs.submit_jobs(specs, actor=self.actor, request_id=request_id)
         return JobHandle(self, made.id, made.how)
 
     async def submit_many(
@@ -260,7 +263,11 @@ class Interlock:
             await self._jobs.get(job_id)  # raises at once if there is no such job, or no server
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._ended(job_id)
+                if not isinstance(self._port, EmbeddedOrchestrator):
+                    return await self._port.here.waiting.ended(job_id)
+                here = self._port.here
+                (view,) = await here.jobs.views([await here.waiting.ended(job_id)])
+                return view
         except TimeoutError:
             view = await self._jobs.get(job_id)
             raise ResultNotReady(
@@ -268,12 +275,6 @@ class Interlock:
                 todo=f"Wait longer, or see why with `interlock job explain {job_id}`.",
                 facts={"job_id": job_id, "state": view.state},
             ) from None
-
-    async def _ended(self, job_id: str) -> JobView:
-        if isinstance(self._port, EmbeddedOrchestrator):
-            here = self._port.here
-            return await here.jobs.view(await here.waiting.ended(job_id))
-        return await self._port.here.waiting.ended(job_id)
 
     @overload
     async def result(self, job_id: str, *, timeout_s: float | None = None, as_type: type[T]) -> T: ...
@@ -339,15 +340,6 @@ class Interlock:
             return await self._jobs.find(wanted)
         found = await find(self._jobs, read_filter(wanted or ""), limit=limit, cursor=cursor)
         return found.views, found.cursor
-
-
-def _declared() -> Chain:
-    return DEFAULT.chain
-
-
-def _chosen(middleware: Sequence[object]) -> Callable[[], Chain]:
-    chain = Chain([layer_of(one) for one in middleware])
-    return lambda: chain
 
 
 def _port_to(

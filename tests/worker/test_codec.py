@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from interlock.errors import InvalidArguments, NotJson
 from interlock.wire.json_values import MOST_LEVELS, json_fault
-from interlock.worker.codec import decode, decoder_of, decoding_error, encode, encode_result
+from interlock.worker.codec import decode, decoder_of, decoding_error, encode
 
 
 class Colour(Enum):
@@ -282,7 +282,7 @@ def test_nesting_is_refused_at_the_same_depth_as_by_the_store() -> None:
 
 def test_a_result_is_called_a_result() -> None:
     with pytest.raises(NotJson, match=r"^result\.a is of type object"):
-        encode_result({"a": object()})
+        encode({"a": object()})
 
 
 def test_null_beside_good_numbers_is_no_reason_to_refuse() -> None:

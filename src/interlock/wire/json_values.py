@@ -42,6 +42,8 @@ LEAST, LARGEST = -(2**63), 2**64 - 1
 """Range of integers that all languages can represent. Readers that only know doubles round them."""
 MOST_LEVELS = 64
 """Maximum depth of nested arrays and objects, also in the body of a request."""
+SHALLOW = 2 * MOST_LEVELS
+"""JSON of so many bytes cannot be deeper: each level has two brackets."""
 
 _skip = msgspec.json.Decoder(msgspec.Raw).decode
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -99,7 +101,7 @@ def is_too_deep(raw: bytes) -> bool:
 
 
 def _may_be_deep(raw: bytes) -> bool:
-    return len(raw) > 2 * MOST_LEVELS and len(raw.translate(None, _NOT_BRACKETS)) > 2 * MOST_LEVELS
+    return len(raw) > SHALLOW and len(raw.translate(None, _NOT_BRACKETS)) > SHALLOW
 
 
 def _outside_strings(raw: bytes) -> bytes:

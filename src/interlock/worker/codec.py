@@ -36,7 +36,7 @@ import msgspec.inspect
 
 from interlock.errors import InvalidArguments, NotJson
 from interlock.wire.jobs import JobSpec
-from interlock.wire.json_values import LEARNING, MOST_LEVELS, is_too_deep
+from interlock.wire.json_values import LEARNING, MOST_LEVELS, SHALLOW, is_too_deep
 
 DEEPEST = 50
 """Maximum depth of a path; an error below is reported as too deep."""
@@ -144,18 +144,13 @@ def encode(value: object, root: str = "result") -> msgspec.Raw:
         data = _encode(value)
     except _UNFIT as error:
         raise _not_json(value, root, error) from error
-    if is_too_deep(data):
+    if len(data) > SHALLOW and is_too_deep(data):
         raise NotJson(
             f"{root} is nested too deeply: more than {MOST_LEVELS} arrays and objects inside each other.",
             todo=_FLATTEN,
             facts={"at": root, "type": name_of(type(value)), "most": MOST_LEVELS},
         )
     return msgspec.Raw(data)
-
-
-def encode_result(value: object) -> msgspec.Raw:
-    """Encode the result of a handler as JSON."""
-    return encode(value, "result")
 
 
 def decode(raw: msgspec.Raw | bytes, kind: Any = Any, root: str = "result") -> Any:

@@ -66,7 +66,7 @@ def success_of(value: object, *, max_bytes: int = MAX_RESULT_BYTES) -> Succeeded
     if value is None:
         return NOTHING
     try:
-        result = codec.encode_result(value)
+        result = codec.encode(value)
     except NotJson as error:
         return _own(error, "user")
     size = memoryview(result).nbytes

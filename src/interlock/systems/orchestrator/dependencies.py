@@ -80,11 +80,6 @@ def named_in(specs: Sequence[JobSpec]) -> list[str]:
     return sorted({each for each in named if place_in(each) is None})
 
 
-def is_joined(spec: JobSpec) -> bool:
-    """Return whether a job is created together with changes of others: its parent, or those before it."""
-    return spec.parent_job_id is not None or spec.after is not None
-
-
 def refuse_both(parents: Sequence[str], named: Sequence[str]) -> None:
     """Raise if a job gets children and followers in one request: a commit changes each record once."""
     if both := sorted(set(parents) & set(named)):

@@ -49,7 +49,6 @@ from interlock.systems.orchestrator.dead_letters import LetterBody, retry_once
 from interlock.systems.orchestrator.dependencies import (
     DependenciesNotified,
     DependentSubmission,
-    is_joined,
     named_in,
     refuse_both,
 )
@@ -219,37 +218,32 @@ class Jobs:
     async def submit_many(
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
     ) -> list[str]:
-        """Submit jobs; return their ids in order. All are validated before any is stored.
-
-        With a request id, or if one has a unique key, they are created atomically; others in batches.
-        """
-        if any(spec.unique is not None for spec in specs):
-            return [made.id for made in await self._submit_unique(specs, actor, request_id)]
-        parts = [specs[start : start + BULK] for start in range(0, len(specs), BULK)]
-        checked = [(part, alike(part, self.settings)) for part in parts]
-        limited = bool(self._limits is not None and self._limits.scopes)
-        for _, groups in checked:
-            for group in groups:
-                limited |= bool(group.spec.limits)
-        if limited and self._limits is not None:
-            return await self._submit_limited(specs, actor, request_id)
-        alone = not any(is_joined(group.spec) for _, groups in checked for group in groups)
-        if request_id is not None or not alone:
-            request_key = self.engine.key_for(request_id, "submit", [without_context(spec) for spec in specs])
-            return [made.id for made in await self._submit_together(specs, actor, request_key)]
-        if len(checked) == 1:
-            return await self._submit_batch(*checked[0], actor)
-        return await self._submit_batches(checked, actor)
+        """Submit jobs; return their ids in order; see `submit_jobs`."""
+        made = await self.submit_jobs(specs, actor=actor, request_id=request_id)
+        return [each.id for each in made]
 
     async def submit_jobs(
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
     ) -> list[SubmittedJob]:
-        """Submit jobs, and report for each whether it was created or which job has its unique key."""
+        """Submit jobs, and report for each whether it was created or which job has its unique key.
+
+        All are validated before any is stored. With a request id, or if one has a unique key, they are
+        created atomically; others in batches.
+        """
         if any(spec.unique is not None for spec in specs):
             return await self._submit_unique(specs, actor, request_id)
-        return [
-            SubmittedJob(made) for made in await self.submit_many(specs, actor=actor, request_id=request_id)
-        ]
+        parts = [specs[start : start + BULK] for start in range(0, len(specs), BULK)]
+        checked = [(part, alike(part, self.settings)) for part in parts]
+        common = [group.spec for _, groups in checked for group in groups]
+        limits = self._limits
+        if limits is not None and (limits.scopes or any(spec.limits for spec in common)):
+            return [SubmittedJob(made) for made in await self._submit_limited(specs, actor, request_id)]
+        if request_id is not None or any(map(_is_joined, common)):
+            request_key = self.engine.key_for(request_id, "submit", [without_context(spec) for spec in specs])
+            return await self._submit_together(specs, actor, request_key)
+        if len(checked) == 1:
+            return [SubmittedJob(made) for made in await self._submit_batch(*checked[0], actor)]
+        return [SubmittedJob(made) for made in await self._submit_batches(checked, actor)]
 
     async def _submit_limited(
         self, given: Sequence[JobSpec], actor: str, request_id: str | None
@@ -259,7 +253,7 @@ class Jobs:
         specs = await self._under_limits(given, request_key)
         if isinstance(specs, Repeated):
             return [made.id for made in _decoded(specs.recorded.answer.body)]
-        if request_key is not None or any(map(is_joined, specs)):
+        if request_key is not None or any(map(_is_joined, specs)):
             ids = [made.id for made in await self._submit_together(specs, actor, request_key)]
         else:
             ids = []
@@ -366,7 +360,7 @@ class Jobs:
         if isinstance(specs, Repeated):
             return _decoded(specs.recorded.answer.body)
         limited = any(spec.limits for spec in specs)
-        if len(specs) == 1 and request_key is None and not is_joined(specs[0]) and not limited:
+        if len(specs) == 1 and request_key is None and not _is_joined(specs[0]) and not limited:
             made = await self._submit_first(specs[0], actor)
             if made is not None:
                 return [SubmittedJob(made)]
@@ -589,3 +583,8 @@ def _present(job_id: str, record: Record | None) -> Record:
     if record is None:
         raise unknown_job(job_id)
     return record
+
+
+def _is_joined(spec: JobSpec) -> bool:
+    """Return whether a job is created together with changes of others: its parent, or those before it."""
+    return spec.parent_job_id is not None or spec.after is not None

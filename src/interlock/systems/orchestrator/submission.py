@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar, get_args
 
@@ -194,16 +194,11 @@ def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJ
     """Return the specs in groups of equal ones; raise for the first invalid one."""
     return [
         NewJobs(like, places, [given_by(specs[place]) for place in places])
-        for like, places in _checked(specs, settings)
+        for like, places in check_specs(specs, settings)
     ]
 
 
-def check_specs(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> None:
-    """Raise for the first invalid one."""
-    _checked(specs, settings)
-
-
-def _checked(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[tuple[JobSpec, list[int]]]:
+def check_specs(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[tuple[JobSpec, list[int]]]:
     """Return what equal specs have in common, and their places; raise for the first invalid one."""
     groups = grouped([without_given(spec) for spec in specs])
     firsts = {places[0] for _, places in groups}
@@ -318,29 +313,31 @@ def _faults(spec: JobSpec) -> Iterator[str]:
     if fault := json_fault(spec.input):
         yield f"the input {fault}"
     yield from _place_faults(spec)
-    yield from _text_faults(spec)
     if not _is_name(spec.task, MAX_TASK_NAME):
         yield f"the name of a task has 1 to {MAX_TASK_NAME} printable characters"
     if not 1 <= spec.worker_count <= MAX_WORKERS:
         yield f"worker_count is {spec.worker_count} and must be 1 to {MAX_WORKERS}"
     if not (math.isfinite(spec.delay_s) and 0 <= spec.delay_s <= MAX_DELAY_S):
         yield f"delay_s is {spec.delay_s:g} and must be 0 to {MAX_DELAY_S:g}"
-    yield from _time_faults(spec)
-    if spec.unique is not None:
-        yield from _unique_faults(spec.unique)
-    yield from _argument_faults(spec)
     for name, seconds in (("timeout_s", spec.timeout_s), ("job_timeout_s", spec.job_timeout_s)):
         if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= MAX_DELAY_S):
             yield f"{name} is {seconds:g} and must be more than 0, and at most {MAX_DELAY_S:g}"
-    yield from _retry_faults(spec)
-    yield from _secret_faults(spec)
-    yield from _limit_faults(spec)
-    yield from after_faults(spec)
+    options: tuple[tuple[object, Callable[[JobSpec], Iterator[str]]], ...] = (
+        (spec.description or spec.trace or spec.metadata, _text_faults),
+        (spec.at or spec.not_after or spec.start_within_s is not None, _time_faults),
+        (spec.unique, _unique_faults),
+        (spec.unique or spec.after, _argument_faults),
+        (spec.retry or spec.retries is not None or spec.losses is not None, _retry_faults),
+        (spec.secrets, _secret_faults),
+        (spec.limits or spec.weight != 1, _limit_faults),
+        (spec.after, after_faults),
+    )
+    for is_set, faults in options:  # most jobs have none of them
+        if is_set:
+            yield from faults(spec)
 
 
 def _limit_faults(spec: JobSpec) -> Iterator[str]:
-    if not spec.limits and spec.weight == 1:
-        return
     if len(spec.limits) > MAX_KEYS or len(set(spec.limits)) != len(spec.limits):
         yield f"there are at most {MAX_KEYS} limits, each named once"
     if not all(_is_name(key, MAX_ID) and not key.endswith("*") for key in spec.limits):
@@ -350,8 +347,6 @@ def _limit_faults(spec: JobSpec) -> Iterator[str]:
 
 
 def _time_faults(spec: JobSpec) -> Iterator[str]:
-    if spec.at is None and spec.not_after is None and spec.start_within_s is None:
-        return
     for name, at in (("at", spec.at), ("not_after", spec.not_after)):
         if at is None:
             continue
@@ -368,7 +363,9 @@ def _time_faults(spec: JobSpec) -> Iterator[str]:
         yield f"start_within_s is {wait_s:g} and must be more than 0, and at most {MAX_DELAY_S:g}"
 
 
-def _unique_faults(rule: Unique) -> Iterator[str]:
+def _unique_faults(spec: JobSpec) -> Iterator[str]:
+    rule = spec.unique
+    assert rule is not None
     for name, text, allowed in (
         ("unique.policy", rule.policy, get_args(UniquePolicy)),
         ("unique.scope", rule.scope, get_args(UniqueScope)),
@@ -453,8 +450,6 @@ def _secret_faults(spec: JobSpec) -> Iterator[str]:
 
 
 def _retry_faults(spec: JobSpec) -> Iterator[str]:
-    if spec.retries is None and spec.losses is None and not spec.retry:
-        return
     known = [str(each) for each in RETRIED]
     counts = {"retries": spec.retries, "losses": spec.losses}
     counts |= {f"the retries of {name}": rule.retries for name, rule in spec.retry.items()}

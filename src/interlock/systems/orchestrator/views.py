@@ -21,7 +21,6 @@ from interlock.systems.orchestrator.attachments import result_key
 from interlock.systems.orchestrator.body import (
     AttemptBody,
     JobBody,
-    LeaseBody,
     Provenance,
     decode_body,
     given_of,
@@ -107,7 +106,6 @@ def glimpse_failure(record: Record) -> FailureGlimpse:
     if seen.failure is None:
         return FailureGlimpse(seen.task, "", "", seen.data.completed_at)
     shown = failure_view(seen.failure)
-    assert shown is not None
     return FailureGlimpse(seen.task, shown.failure_class, shown.error, seen.data.completed_at)
 
 
@@ -149,13 +147,13 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         stop_reason=body.data.stop_reason,
         cancel_reason=body.cancel_reason or None,
         losses=body.losses,
-        failure=failure_view(body.failure),
+        failure=failure_view(body.failure) if body.failure is not None else None,
         result=result_of(record, body, kept or {}),
         input=given.input,
         attempts=tuple(_attempt_view(record, one, kept or {}) for one in body.attempts),
         origin_job_id=body.origin_job_id,
-        schedule=schedule_in(given.trace),
-        scheduled_for=scheduled_for_in(given.trace),
+        schedule=schedule_in(given.trace) if given.trace else None,
+        scheduled_for=scheduled_for_in(given.trace) if given.trace else None,
         secrets=body.secrets,
         secrets_withheld=body.secrets_withheld,
         metadata=given.metadata,
@@ -224,6 +222,7 @@ def origin_again(record: Record) -> Provenance | None:
 
 
 def _attempt_view(record: Record, one: AttemptBody, kept: Mapping[str, msgspec.Raw]) -> AttemptView:
+    held = one.lease
     return AttemptView(
         id=f"{record.id}.{one.name}",
         shard=one.shard,
@@ -234,8 +233,15 @@ def _attempt_view(record: Record, one: AttemptBody, kept: Mapping[str, msgspec.R
         started_at=one.started_at,
         ended_at=one.ended_at,
         deadline_at=one.timer_at,
-        lease=_lease_view(one.lease) if one.lease else None,
-        failure=failure_view(one.failure),
+        lease=None
+        if held is None
+        else LeaseView(
+            state=held.state,
+            runner_id=held.data.runner_id,
+            granted_at=held.granted_at,
+            expires_at=held.data.expires_at,
+        ),
+        failure=failure_view(one.failure) if one.failure is not None else None,
         progress=one.progress,
         cost=one.cost,
         snoozed_until=one.snoozed_until,
@@ -245,19 +251,8 @@ def _attempt_view(record: Record, one: AttemptBody, kept: Mapping[str, msgspec.R
     )
 
 
-def _lease_view(held: LeaseBody) -> LeaseView:
-    return LeaseView(
-        state=held.state,
-        runner_id=held.data.runner_id,
-        granted_at=held.granted_at,
-        expires_at=held.data.expires_at,
-    )
-
-
-def failure_view(failure: Failure | None) -> FailureView | None:
+def failure_view(failure: Failure) -> FailureView:
     """Return a failure for display."""
-    if failure is None:
-        return None
     return FailureView(
         failure_class=failure.failure_class,
         error=failure.error,
@@ -342,7 +337,7 @@ def _node(record: Record, body: JobBody, depth: int) -> TreeNode:
         completed_at=body.data.completed_at,
         progress=shown[-1] if shown else None,
         waits_for=held_by(body),
-        failure=failure_view(body.failure),
+        failure=failure_view(body.failure) if body.failure is not None else None,
         stop_reason=body.data.stop_reason,
         cost=cost_of(body),
         children=body.children,
@@ -415,7 +410,7 @@ def child_view(record: Record, kept: Mapping[str, msgspec.Raw]) -> ChildView:
         task=body.task,
         state=str(record.state),
         result=result_of(record, body, kept),
-        failure=failure_view(body.failure),
+        failure=failure_view(body.failure) if body.failure is not None else None,
         stop_reason=body.data.stop_reason,
         cost=cost_of(body),
     )

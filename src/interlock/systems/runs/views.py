@@ -131,7 +131,7 @@ def _job_view(body: RunBody, piece: PlanPiece, place: int, record: Record | None
         needs=planned.needs,
         why=planned.why,
         reason=_reason(letter, known),
-        failure=failure_view(known.failure) if known else None,
+        failure=failure_view(known.failure) if known is not None and known.failure is not None else None,
         started_at=known.data.started_at if known else None,
         completed_at=known.data.completed_at if known else None,
         workflow=planned.workflow,
