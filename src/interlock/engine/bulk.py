@@ -15,7 +15,7 @@ from typing import Generic, TypeAlias, TypeVar
 import msgspec
 
 from interlock.engine.recovery import commit_with_recovery
-from interlock.engine.unit_of_work import Applied, Decision, Engine, contended, failed, is_known_refusal
+from interlock.engine.unit_of_work import Applied, Decision, Engine, contended, failed, only_refuses
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.store.records import (
     Commit,
@@ -60,7 +60,7 @@ async def apply_all(engine: Engine, items: Sequence[Item[A]]) -> list[Result[A]]
         decided = batch.decide(turn, max(await engine.clock.now(), batch.not_before))
         outcomes = await commit_all_with_recovery(engine, [commit for _, commit, _ in decided])
         for (place, commit, decision), outcome in zip(decided, outcomes, strict=True):
-            if is_known_refusal(commit, outcome):
+            if isinstance(outcome, Repeated) and only_refuses(commit):
                 batch.settle(place, decision, Committed(await engine.clock.now()))
             else:
                 batch.settle(place, decision, outcome)

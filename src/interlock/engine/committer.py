@@ -147,7 +147,10 @@ class GroupCommit:
                 self._begin_flush()
             if self._direct_ended is not None:
                 self._direct_ended.set_result(None)
-            self._make_room(size)
+            if self._outside:
+                self._make_room(size)
+            else:
+                self._inside -= size
 
     async def _let_in(self) -> None:
         """Wait, first come first served, until a batch has made room."""

@@ -134,9 +134,9 @@ def journalled_once(refused: JournalledRefusal, kind: str) -> Commit:
     return Commit(refusals=(refused,), request=idempotency_key.answered(b"null"))
 
 
-def is_known_refusal(commit: Commit, outcome: Outcome | InterlockError) -> bool:
-    """Return whether the journal already has the refusal of a commit."""
-    return isinstance(outcome, Repeated) and bool(commit.refusals) and not commit.changes
+def only_refuses(commit: Commit) -> bool:
+    """Return whether a commit changes nothing: if it is repeated, the journal has its refusal already."""
+    return bool(commit.refusals) and not commit.changes
 
 
 class Decision(msgspec.Struct, Generic[A], frozen=True, gc=False):
@@ -270,7 +270,7 @@ class Engine:
                 case Committed(at):
                     return Applied(decision.answer, at)
                 case Repeated():
-                    if is_known_refusal(sealed, outcome):
+                    if only_refuses(sealed):
                         return Applied(decision.answer, await self.clock.now())
                     return outcome
                 case Conflict():

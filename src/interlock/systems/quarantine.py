@@ -200,18 +200,19 @@ class Quarantine:
         self._standings = _STANDINGS.lasting(
             losses_remembered_s=settings.within_s, quarantine_s=settings.lasts_s
         )
-        self._held: dict[str, StandingBody] = {}
+        self.held: dict[str, StandingBody] = {}
+        """The quarantined runners by name, as far as is known here."""
 
     def why_not(self, runner_id: str) -> str:
         """Return why this runner is quarantined, as far as is known here; empty if it is not."""
-        held = self._held.get(name_of(runner_id)) if self._held else None
+        held = self.held.get(name_of(runner_id))
         return "" if held is None else sentence_of(held)
 
     async def look(self) -> None:
         """Reload the quarantined runners."""
         query = Query(kind=STANDING.name, states=(QUARANTINED,), limit=MOST_LISTED)
         found = (await self._engine.store.find(query)).records
-        self._held = {body.runner: body for body in map(body_of, found)}
+        self.held = {body.runner: body for body in map(body_of, found)}
 
     async def sweep(self, *, limit: int = 500) -> int:
         """End expired quarantines and old standings; return their number."""

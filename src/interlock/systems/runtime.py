@@ -179,7 +179,7 @@ class Runtime:
         find them; the store reads the guard no earlier than the ready jobs, so that such a claim sees the end
         as well.
         """
-        if self.quarantine.why_not(request.runner_id):
+        if self.quarantine.held and self.quarantine.why_not(request.runner_id):
             return []
         guard = Guard(Key(WORKER.name, request.worker_id), TAKING) if request.worker_id else None
         return await self.orchestrator.claim(request, guard=guard)

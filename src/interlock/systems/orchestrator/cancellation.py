@@ -98,7 +98,8 @@ def commit_of(draft: JobAggregate, *, mark: str, actor: str, reason: str = "") -
 
 def messages_of(draft: JobAggregate) -> tuple[Change, ...]:
     """Return messages to other records, committed with their cause, so that a crash does not lose them."""
-    body, alert = draft.body, alert_for(draft)
+    body = draft.body
+    alert = alert_for(draft) if draft.root.state is job.FAILED else ()
     alone = body.run is None and body.simulation is None and body.tree is None and body.limits is None
     alert += end_messages_of(draft) if body.then else ()
     if alone and not body.children and not draft.remarks and not body.mail:

@@ -115,7 +115,9 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     @property
     def work(self) -> Work:
         """The work to commit."""
-        if self.change.id or self.messages:
+        if self.change.id:
+            return Commit(changes=(self.change, *self.messages))
+        if self.messages:
             return Commit(changes=self.changes)
         ids = tuple([record.id for record in self.before])
         seen = tuple([record.updated_at for record in self.before])
@@ -132,6 +134,9 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
 
 def offers_of(claiming: Claiming, records: Sequence[Record], now: datetime) -> list[Offer]:
     """Return one waiting attempt of each of these jobs for this runner, if there is one."""
+    if len(records) == 1 and claiming.foreseen is None:
+        offer = offer_of(claiming, records[0], now)
+        return [] if offer is None else [offer]
     shapes: dict[Shape, list[Record]] = {}
     for record in records:
         shapes.setdefault(shape_of(record), []).append(record)
@@ -160,7 +165,9 @@ def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
         change = stopped.change(mark=claiming.mark, actor="orchestrator")
         return Offer(change, (record,), (), stopped.body, messages_of(stopped))
     grant = _grant_in(claiming, draft, one, given_of(record))
-    return Offer(change, (record,), (grant,), draft.body, notifications_for(draft))
+    body = draft.body
+    tells = body.run is not None or body.simulation is not None
+    return Offer(change, (record,), (grant,), body, notifications_for(draft) if tells else ())
 
 
 def _offer_together(claiming: Claiming, records: Sequence[Record], now: datetime) -> Offer | None:

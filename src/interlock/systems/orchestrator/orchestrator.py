@@ -44,7 +44,6 @@ from interlock.systems.orchestrator.gates import LIMITS
 from interlock.systems.orchestrator.grants import (
     ClaimCommit,
     Claiming,
-    ForeseenGrant,
     LastClaims,
     Offer,
     claim_key_of,
@@ -189,7 +188,8 @@ class Orchestrator:
         ]
         limit = sum(request.limit for request in requests)
         limits = self._limits if self._limits is not None and self._limits.scopes else None
-        foreseen = await self._foreseen(claimings) if limits is None else None
+        like = self._last_claims.like(claimings) if limits is None else None
+        foreseen = None if like is None else foresee(claimings[0], like, await self.engine.clock.now())
         if foreseen is not None:
             claimings[0] = msgspec.structs.replace(claimings[0], foreseen=foreseen)
         claim = Claim(
@@ -236,11 +236,6 @@ class Orchestrator:
             for place, (request, mine) in enumerate(zip(requests, grants, strict=True))
         ]
 
-    async def _foreseen(self, claimings: Sequence[Claiming]) -> ForeseenGrant | None:
-        """Return the decision of a claim whose jobs are like those of the last ones."""
-        like = self._last_claims.like(claimings)
-        return None if like is None else foresee(claimings[0], like, await self.engine.clock.now())
-
     async def _with_secrets(self, request: ClaimRequest, claimed: Claimed) -> Claimed:
         """Add secrets to committed grants, so that no commit contains one."""
         if isinstance(claimed, InterlockError) or not any(grant.secrets for grant in claimed):
@@ -263,7 +258,8 @@ class Orchestrator:
         for place, claiming in enumerate(claimings):
             mine = records[start : start + claiming.request.limit]
             start += len(mine)
-            shares += [(place, self._without_repeats(each)) for each in offers_of(claiming, mine, now)]
+            offers = offers_of(claiming, mine, now)
+            shares += [(place, self._without_repeats(each) if each.messages else each) for each in offers]
         return shares
 
     def _given(self, bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]) -> list[tuple[int, Grant]]:
@@ -279,7 +275,8 @@ class Orchestrator:
                     held[before.id] = _Held(before, grant.token, offer, result.at)
                     held.move_to_end(before.id)
                     given.append((bundle.place, grant))
-        self._forget_oldest()
+        while len(held) > MAX_HELD:
+            held.popitem(last=False)
         return given
 
     async def _or_as_before(
@@ -359,7 +356,7 @@ class Orchestrator:
 
     def _without_repeats(self, offer: Offer) -> Offer:
         """Return the offer without the message that a run has begun, if it was sent before."""
-        known = offer.messages and offer.grants and offer.before[0].parent in self._begun
+        known = offer.grants and offer.before[0].parent in self._begun
         return msgspec.structs.replace(offer, messages=()) if known else offer
 
     def _note_begun(self, offer: Offer) -> None:
@@ -398,7 +395,8 @@ class Orchestrator:
         """Process messages; return the answers in their order."""
         await self._known_epoch()
         answers: list[Answer | None] = [None] * len(messages)
-        await self._report_together(messages, answers)
+        if len(messages) > 1:
+            await self._report_together(messages, answers)
         items: list[Item[Answer]] = []
         places: list[int] = []
         written: dict[str, tuple[Change, Record]] = {}
@@ -494,7 +492,8 @@ class Orchestrator:
         """
         held = self._held.pop(token.job_id, None)  # this version is outdated in any case
         written.pop(token.job_id, None)
-        message = redacted(message, record, self._vault)
+        if record is not None and b'"secrets":' in record.body:
+            message = redacted(message, record, self._vault)
         body = None if held is None else held.body_of(record)
         decision = decide_message(record, token, message, now, mark, self.settings, body)
         if record is None or decision.commit is None or not decision.commit.changes:
@@ -532,10 +531,7 @@ class Orchestrator:
     def _hold(self, record: Record) -> None:
         self._held[record.id] = _Held(record)
         self._held.move_to_end(record.id)
-        self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
-        while len(self._held) > MAX_HELD:
+        if len(self._held) > MAX_HELD:
             self._held.popitem(last=False)
 
 
