@@ -98,7 +98,7 @@ class Mask:
 
     def all(self, text: bytes) -> bytes:
         """Return masked bytes."""
-        if not self.forms and not credentials.may_have_any(text):
+        if not self.forms and (len(text) < credentials.SHORTEST or not credentials.may_have_any(text)):
             return text
         return self._regex.sub(MASK.encode(), text)
 
@@ -113,8 +113,9 @@ class Mask:
     def outcome(self, outcome: Succeeded | Failed) -> Succeeded | Failed:
         """Return a masked report."""
         if isinstance(outcome, Succeeded):
-            result = self.raw(outcome.result)
-            return outcome if result is outcome.result else Succeeded(result)
+            data = bytes(outcome.result)
+            masked = self.all(data)
+            return outcome if masked is data else Succeeded(msgspec.Raw(masked))
         error, details = self.text(outcome.error), self.text(outcome.details)
         return msgspec.structs.replace(outcome, error=error, details=details)
 

@@ -20,8 +20,8 @@ from interlock.errors import InvalidArguments
 TOKEN = r"i[ls]_[0-9a-f]{16}_[0-9a-f]{64}"
 """Pattern of an access token or of the secret of a session."""
 LEASE = r"j_[0-9a-f]{12}\.[0-9]{1,4}\.[0-9]{1,6}\.[0-9a-f]{32}"
-LONGEST = 84
-"""Length in bytes of the longest credential."""
+SHORTEST, LONGEST = 51, 84
+"""Lengths in bytes of the shortest and the longest credential."""
 
 _ANY = re.compile(f"{TOKEN}|{LEASE}", re.ASCII)
 _LEASE_PARTS = re.compile(r"(j_[0-9a-f]{12}\.[0-9]{1,4}\.[0-9]{1,6})\.[0-9a-f]{32}", re.ASCII)
