@@ -241,7 +241,7 @@ def test_each_middleware_is_used_once_and_those_of_a_project_are_outermost() -> 
         "tests.worker.middleware_tasks:Inner",
     ]
     assert registry.chain.waits
-    assert not Chain()
+    assert not Chain().wraps
 
 
 def _no_yield(ctx: Context) -> None: ...
@@ -282,7 +282,7 @@ def test_functions_that_are_context_managers_already_are_taken_as_they_are() -> 
 
     registry = Registry()
     registry.middleware(one)
-    assert registry.chain
+    assert registry.chain.wraps
     assert not registry.chain.waits
     registry.middleware(other)
     assert registry.chain.waits

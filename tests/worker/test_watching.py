@@ -230,7 +230,7 @@ def test_a_loop_that_falls_silent_is_noticed_once_and_so_is_its_return() -> None
         silent.supervisor.look()
     assert silent.messages().count(("loop_stalled", "poll")) == 1
     assert samples(silent.metrics)[gauge] == 1
-    silent.beat()
+    silent.beat.at = silent.now
     silent.supervisor.look()
     assert ("loop_heard_again", "poll") in silent.messages()
     assert samples(silent.metrics)[gauge] == 0

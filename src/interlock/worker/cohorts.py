@@ -130,11 +130,6 @@ class _Group(ABC):
         """Return when the leases end at the earliest, by the monotonic clock."""
         return self.renewed_at + self.ttl_s
 
-    def next_number(self) -> int:
-        """Return the sequence number of the next message; requires the lock."""
-        self.numbered += 1
-        return self.numbered
-
     def keep_up_with(self, other: _Group) -> None:
         """Copy the renewals of another group; requires the lock."""
         self.numbered, self.renewed_at, self.ttl_s = other.numbered, other.renewed_at, other.ttl_s
@@ -146,7 +141,8 @@ class _Group(ABC):
     def heartbeats(self) -> tuple[list[Grant], list[Heartbeat]]:
         """Return the held grants and their heartbeats."""
         with self.lock:
-            number, held = self.next_number(), self.held()
+            self.numbered = number = self.numbered + 1
+            held = self.held()
         runner_id = self.runner_id
         return held, [Heartbeat(token=grant.token, runner_id=runner_id, sequence=number) for grant in held]
 
@@ -245,13 +241,6 @@ class Cohort(_Group):
             if self.current is not None and self.current.job_id == job_id and self.context is not None:
                 (self.own or self.context).stop(reason)
 
-    def begin_next(self) -> Grant:
-        """Return the next job, which becomes the current one."""
-        grant = self.grants[self.position]
-        self.context, self.current = None, grant
-        self.position += 1
-        return grant
-
     def end_current(self, now: float) -> bool:
         """Finish the current job after a success; return False if it needs a separate task."""
         context = self.context
@@ -327,7 +316,8 @@ class FinishedCohort(_Group):
     def completions(self) -> list[Message]:
         """Return the completions of all jobs."""
         with self.lock:
-            number, runner_id = self.next_number(), self.runner_id
+            self.numbered = number = self.numbered + 1
+        runner_id = self.runner_id
         return [
             Complete(token=grant.token, runner_id=runner_id, sequence=number, outcome=outcome)
             for grant, outcome in zip(self.grants, self.outcomes, strict=True)
@@ -421,7 +411,7 @@ class Cohorts:
         return running
 
     def _forget_if_empty(self, cohort: Cohort) -> None:
-        if not cohort.count and cohort.done is None:
+        if cohort.position == len(cohort.grants) and cohort.done is None:
             self._lane.waiting.remove(cohort)
             self.machines.tasks.pop(cohort, None)
             self._renewer.remove(cohort)
@@ -458,11 +448,14 @@ class Cohorts:
     def _execute(self, cohort: Cohort, done: FinishedCohort, until: float) -> Outcome | None:
         """Execute handlers; return the outcome of the current one if it has to leave its cohort."""
         watch, longest_s, size = self._watch, 0.0, 0
-        execute = self._outcome_in_context if self._needs_context(cohort.task) else self._outcome
+        alone = not (cohort.task.wants_context or self._registry.chain.wraps)
+        execute = self._outcome if alone else self._outcome_in_context
         outcome: Outcome | None = None
         first, now = cohort.position, self._monotonic()
         while cohort.position < len(cohort.grants) and size < MAX_REPORT_BYTES:
-            grant = cohort.begin_next()
+            grant = cohort.grants[cohort.position]
+            cohort.context, cohort.current = None, grant
+            cohort.position += 1
             if watch is not None:
                 done.entered.append(watch.task_moved(grant, done.steps, cohort.entered_at))
             outcome = execute(cohort, grant)
@@ -479,9 +472,6 @@ class Cohorts:
                 break
         self._lane.learn(longest_s, cohort.position - first)  # also one that leaves its cohort was quick
         return outcome
-
-    def _needs_context(self, task: AnyTask) -> bool:
-        return task.wants_context or bool(self._registry.chain)
 
     def _outcome(self, cohort: Cohort, grant: Grant) -> Outcome:
         """Execute one handler that takes no context; one that never waits ends with its first step."""
@@ -501,7 +491,7 @@ class Cohorts:
         handler = partial(_returned, cohort.task, grant, context)
         try:
             # What middleware sets in context variables is for this job alone.
-            value = contextvars.copy_context().run(chain.call, context, handler) if chain else handler()
+            value = contextvars.copy_context().run(chain.call, context, handler) if chain.wraps else handler()
         except BaseException as error:  # noqa: BLE001 - any exception of a handler is its outcome
             return outcome_of(error)
         return self._success(value)

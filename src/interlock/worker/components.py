@@ -241,7 +241,8 @@ class Components:
     def _task_ended(self) -> None:
         """Notify the main loop, the order handler, and the supervisor after the first task."""
         self._room_made()
-        self.order_handler.shut_down_if_drained()
+        if self.order_handler.orders.stop:
+            self.order_handler.shut_down_if_drained()
         if not self._counted_once:
             self._counted_once = True
             self.standing.nudge()  # the first task makes it a running worker

@@ -27,7 +27,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache
 from types import CodeType
 from typing import Any, Protocol, TypeAlias
@@ -550,35 +550,31 @@ class ExecutorLane:
         return ", ".join(f"{one.grant.task} ({one.grant.job_id})" for one in suspects[:10]) or "unknown"
 
 
-class Lanes:
+class Lanes(dict[str, ExecutorLane]):
     """The lanes of a worker, by the name of the executor."""
 
     def __init__(self, settings: WorkerSettings, monotonic: Callable[[], float]) -> None:
         size, concurrency = settings.max_result_bytes, settings.concurrency
         threads, processes = settings.threads or concurrency, settings.processes or concurrency
+        super().__init__(
+            {
+                "async": ExecutorLane("async", AsyncExecutor(max_result_bytes=size), concurrency),
+                "thread": ExecutorLane("thread", ThreadExecutor(max_result_bytes=size), threads),
+                "process": ExecutorLane("process", ProcessExecutor(settings), processes),
+            }
+        )
         self._concurrency = concurrency
         self._monotonic = monotonic
-        self._lanes = {
-            "async": ExecutorLane("async", AsyncExecutor(max_result_bytes=size), concurrency),
-            "thread": ExecutorLane("thread", ThreadExecutor(max_result_bytes=size), threads),
-            "process": ExecutorLane("process", ProcessExecutor(settings), processes),
-        }
-
-    def __getitem__(self, name: str) -> ExecutorLane:
-        return self._lanes[name]
-
-    def __iter__(self) -> Iterator[ExecutorLane]:
-        return iter(self._lanes.values())
 
     def free(self) -> int:
         """Return how many more handlers may run; negative if too many wait."""
-        lanes = self._lanes.values()
+        lanes = self.values()
         waiting: int = sum([one.count for lane in lanes for one in lane.waiting])
         return self._concurrency - waiting - sum([len(lane.running) for lane in lanes])
 
     def room(self, coming: int) -> int:
         """Return how many more can start at once, besides those on their way; 0 while others wait."""
-        return 0 if any(lane.waiting for lane in self._lanes.values()) else self.free() - coming
+        return 0 if any(lane.waiting for lane in self.values()) else self.free() - coming
 
     def room_ahead(self, coming: int) -> int:
         """Return how many jobs to claim: those that can start at once, or a whole batch that may wait a
@@ -589,12 +585,12 @@ class Lanes:
         free = self.free() - coming
         if 0 <= free < self._concurrency and self._in_use_are_quick():
             return self._concurrency
-        return 0 if any(lane.waiting for lane in self._lanes.values()) else free
+        return 0 if any(lane.waiting for lane in self.values()) else free
 
     def elsewhere(self) -> int:
         """Return the number of handlers in threads or processes."""
-        return sum(len(lane.running) for lane in self if lane.name != "async")
+        return sum(len(lane.running) for lane in self.values() if lane.name != "async")
 
     def _in_use_are_quick(self) -> bool:
         now = self._monotonic()
-        return all(lane.is_quick(now) for lane in self if lane.running or lane.waiting)
+        return all(lane.is_quick(now) for lane in self.values() if lane.running or lane.waiting)

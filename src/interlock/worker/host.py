@@ -129,20 +129,18 @@ class LoopTick:
     def __init__(self, name: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.name = name
         self._monotonic = monotonic
-        self._at = monotonic()
+        self.at: float = monotonic()
+        """When the loop was last known to go on; set in each of its iterations."""
         self.awaited: Callable[[], bool] = lambda: True
         """Returns whether the loop has work to do; an idle one may be silent."""
         self.stalled = False
-
-    def __call__(self) -> None:
-        self._at = self._monotonic()
 
     def silent_s(self) -> float:
         """Return how long it has been silent although it has work to do."""
         now = self._monotonic()
         if not self.awaited():
-            self._at = now
-        return now - self._at
+            self.at = now
+        return now - self.at
 
 
 async def keep_running(

@@ -190,7 +190,7 @@ class Renewer:
     async def _rounds(self) -> None:
         pause_s = _FIRST_PAUSE_S
         while not self._stopping:
-            self._beat()
+            self._beat.at = self._monotonic()
             self.find_late()
             if due := self._due():
                 if await self._round(due):
@@ -467,7 +467,7 @@ class ReportQueue:
     async def run(self) -> None:
         """Send queued reports, again and again."""
         while True:
-            if not self.busy():
+            if not self._waiting and not self._under_way:
                 self._something.clear()
                 self._nothing.set()
                 await self._something.wait()
@@ -478,7 +478,7 @@ class ReportQueue:
         failing_since: float | None = None
         pause_s = _FIRST_PAUSE_S
         while batch:
-            self._beat()
+            self._beat.at = self._monotonic()
             messages = [message for report in batch for message in report.messages]
             try:
                 answers = await self._send(messages)

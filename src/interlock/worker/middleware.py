@@ -76,7 +76,7 @@ class Layer(msgspec.Struct, frozen=True):
 class Chain:
     """Middleware in its order, the outermost first."""
 
-    __slots__ = ("_around", "_submit", "layers", "waits")
+    __slots__ = ("_around", "_submit", "layers", "waits", "wraps")
 
     def __init__(self, layers: Sequence[Layer] = ()) -> None:
         once = {layer.address: layer for layer in reversed(layers)}
@@ -86,10 +86,8 @@ class Chain:
         self._submit = tuple(layer for layer in self.layers if layer.submit is not None)
         self.waits: bool = any(layer.waits for layer in self.layers)
         """Whether one of them is async around handlers."""
-
-    def __bool__(self) -> bool:
-        """Return whether any middleware wraps handlers."""
-        return bool(self._around)
+        self.wraps: bool = bool(self._around)
+        """Whether any of them is around handlers."""
 
     def addresses(self) -> list[str]:
         """Return the names by which a process of its own finds them."""

@@ -80,7 +80,8 @@ class Connection:
         self._patient: Patient | None = None
         """The port, if it is patient; to compare it with a protocol for each claim costs 20 µs."""
         self._unsubscribe: Callable[[], None] = lambda: None
-        self._recovered_at = float("-inf")
+        self.recovered_at: float = float("-inf")
+        """When expired deadlines were last handled."""
 
     @property
     def port(self) -> OrchestratorPort:
@@ -136,12 +137,10 @@ class Connection:
             self._unsubscribe()
             await _let_go(port, within_s)
 
-    async def recover(self, every_s: float) -> int:
-        """Handle expired deadlines, unless that was done less than `every_s` ago."""
-        if self._monotonic() < self._recovered_at + every_s:
-            return 0
+    async def recover(self) -> int:
+        """Handle expired deadlines."""
         dealt_with = await self.port.recover()
-        self._recovered_at = self._monotonic()
+        self.recovered_at = self._monotonic()
         return dealt_with
 
 
@@ -232,23 +231,25 @@ class WorkerProcess:
                 room_made=self._stir.set,
                 reports_fail=self._reports_fail,
                 poll_awaited=self._should_poll,
-                counts=lambda: (self.data.processed, self.data.failed),
+                counts=lambda: (self._process.data.processed, self._process.data.failed),
                 hold=self._hold,
             ),
         )
         self._executing = self._crew.executing
         self._machines = self._executing.machines
+        self._process = self._machines.process
+        """Its state and its data, by the table."""
 
     @property
     def state(self) -> ProcessState:
         """The state, by its table."""
-        state: ProcessState = self._machines.process.state
+        state: ProcessState = self._process.state
         return state
 
     @property
     def data(self) -> Process:
         """The data of its machine."""
-        data: Process = self._machines.process.data
+        data: Process = self._process.data
         return data
 
     async def run(self) -> int:
@@ -259,7 +260,7 @@ class WorkerProcess:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         unsubscribe = self.shutdown.subscribe(self._on_shutdown)
         try:
-            while self.state is not STOPPED:
+            while self._process.state is not STOPPED:
                 await self._step()
         finally:
             unsubscribe()
@@ -275,15 +276,15 @@ class WorkerProcess:
 
     def send(self, event: Event) -> bool:
         """Let the table decide, and follow the consequences; return whether it accepted the event."""
-        return self._machines.take(PROCESS, self._machines.process, event, None) is None
+        return self._machines.take(PROCESS, self._process, event, None) is None
 
     async def _step(self) -> None:
         """Do the work of the current state; an exception does not end the process."""
-        self._crew.beat()
-        if self.shutdown.requested and self.state in UP:
+        self._crew.beat.at = self._monotonic()
+        if self.shutdown.requested and self._process.state in UP:
             self.send(shutdown_requested)
         try:
-            await self._steps[self.state]()
+            await self._steps[self._process.state]()
         except Exception as crash:  # noqa: BLE001 - a loop survives any error of its body
             await self._begin_again(crash)
 
@@ -305,13 +306,13 @@ class WorkerProcess:
 
     async def _recover(self) -> None:
         """Handle expired deadlines, unless that was just done."""
-        recover, every_s = self._connection.recover, self._durations.sweep_every_s
-        await self._patiently(lambda: recover(every_s), "recovery_failed")
+        if self._monotonic() >= self._connection.recovered_at + self._durations.sweep_every_s:
+            await self._patiently(self._connection.recover, "recovery_failed")
         if self._limits:
             await self._patiently(self._declare_limits, "limits_not_registered")
         if self._schedules:
             await self._patiently(self._declare_schedules, "schedules_not_registered")
-        if self.state is RECOVERING:
+        if self._process.state is RECOVERING:
             self.send(RecoveryComplete(at=self._now()))
 
     async def _declare_limits(self) -> None:
@@ -363,11 +364,13 @@ class WorkerProcess:
 
     def _next_request(self) -> ClaimRequest | None:
         """Return the next claim: for tasks that can start, else for prefetching; None if there is no room."""
-        if not self._crew.order_handler.orders.take or not accepts_tasks(self.state, self.data):
+        if not self._crew.order_handler.orders.take or not accepts_tasks(
+            self._process.state, self._process.data
+        ):
             return None
         begins = self._executing.room()
         room = begins if begins > 0 else self._executing.room_to_prefetch()
-        limit = min(room, self.data.free_slots, MAX_BATCH)
+        limit = min(room, self._process.data.free_slots, MAX_BATCH)
         if limit <= 0:
             return None
         return ClaimRequest(
@@ -404,9 +407,9 @@ class WorkerProcess:
 
     def _should_poll(self) -> bool:
         """Return whether the loop has work to do, for the watchdog."""
-        if self.state is RUNNING:
+        if self._process.state is RUNNING:
             return self._next_request() is not None
-        return self.state in (CONNECTING, RECOVERING)
+        return self._process.state in (CONNECTING, RECOVERING)
 
     def _hold(self, held: bool) -> None:
         """Stop waiting for jobs at the server while held; or allow it again."""
@@ -478,21 +481,21 @@ class WorkerProcess:
         self._log.error("loop_crashed", loop="poll", error=f"{type(crash).__name__}: {crash}", exc_info=True)
         self._crashes += 1
         self._crew.trouble(crash)
-        if self.state is SHUTTING_DOWN:
+        if self._process.state is SHUTTING_DOWN:
             self._forced = True
             self.send(shutdown_deadline)
-        elif self.state in (RUNNING, RECOVERING):
+        elif self._process.state in (RUNNING, RECOVERING):
             await self._break(InterlockError(f"The loop has crashed: {crash}"))
         await set_within(self._stop_requested, self._settings.backoff_s(self._crashes))
 
     async def _send_messages(self, messages: Sequence[Message]) -> list[Answer]:
         """Deliver reports, also during shutdown, when no jobs are claimed any more."""
-        if self.state is SHUTTING_DOWN and not self._connection.is_open:
+        if self._process.state is SHUTTING_DOWN and not self._connection.is_open:
             await self._connection.open(self._settings.connect_timeout_s)
         return await self._connection.port.report(messages)
 
     def _reports_fail(self, for_s: float) -> None:
-        if for_s >= self._settings.patience_s and self.state is RUNNING:
+        if for_s >= self._settings.patience_s and self._process.state is RUNNING:
             self._broken = True
             self._stir.set()
 
@@ -500,15 +503,16 @@ class WorkerProcess:
         """Handle expired deadlines periodically, for a process that is never idle."""
         while True:
             await asyncio.sleep(self._durations.sweep_every_s)
-            if self.state is RUNNING:
+            due = self._monotonic() >= self._connection.recovered_at + self._durations.sweep_every_s
+            if due and self._process.state is RUNNING:
                 with contextlib.suppress(StoreUnavailable):  # the next poll handles it
-                    await self._connection.recover(self._durations.sweep_every_s)
+                    await self._connection.recover()
 
     # Waiting
 
     async def _pause(self, *, wakes: bool) -> None:
         """Back off as long as the table's count says; with `wakes` a notification ends it."""
-        until = self._monotonic() + self._settings.backoff_s(self.data.backoff_count)
+        until = self._monotonic() + self._settings.backoff_s(self._process.data.backoff_count)
         while not self._stop_requested.is_set() and not (wakes and self._woken):
             self._stir.clear()
             if not await set_within(self._stir, until - self._monotonic()):

@@ -205,14 +205,14 @@ class RunningTask:
 
     def awaitable(self) -> Any:
         """Return what there is to wait for: the handler, or the handler with the middleware around it."""
-        if not self.chain:
+        if not self.chain.wraps:
             return self.invoke()
         assert self.context is not None
         return self.chain.drive(self.context, self.invoke)
 
     def call(self, loop: asyncio.AbstractEventLoop) -> Any:
         """Call the handler in this thread, with the middleware around it; async one waits in the loop."""
-        if not self.chain:
+        if not self.chain.wraps:
             return self.invoke()
         assert self.context is not None
         if self.chain.waits:

@@ -274,7 +274,7 @@ class TaskRunner:
         now = self._monotonic()
         until = now + SLICE_S
         try:
-            for lane in self._lanes:
+            for lane in self._lanes.values():
                 while lane.has_room:
                     if type(lane.waiting[0]) is Cohort:
                         self._cohorts.run(lane.waiting[0], until)
@@ -283,7 +283,8 @@ class TaskRunner:
                     now = self._monotonic()
                     if now > until:
                         return
-            self._acknowledge_prefetched()
+            if self._prefetched:
+                self._acknowledge_prefetched()
         finally:
             self._filling = False
             self._fill_soon_if_needed()
@@ -347,7 +348,7 @@ class TaskRunner:
 
     def _release_ahead(self, asked_by: float) -> None:
         """Release waiting jobs that were claimed ahead by then, so that other workers can start them."""
-        for lane in self._lanes:
+        for lane in self._lanes.values():
             ahead = [one for one in lane.waiting if one.ahead and one.claimed_at <= asked_by]
             for cohort in [one for one in ahead if isinstance(one, Cohort)]:
                 ahead += self._cohorts.dissolve(cohort)
@@ -557,7 +558,7 @@ class TaskRunner:
 
     async def close(self) -> None:
         """Stop all handlers that can be stopped."""
-        for lane in self._lanes:
+        for lane in self._lanes.values():
             await lane.executor.close()
 
     def _remove_waiting(self, running: RunningTask) -> None:
@@ -569,14 +570,14 @@ class TaskRunner:
     def _fill_soon_if_needed(self) -> None:
         if self._filling or self._fill_is_due:
             return
-        waiting = any(lane.has_room for lane in self._lanes)
+        waiting = any(lane.has_room for lane in self._lanes.values())
         if waiting or (self._prefetched and self._room_now() > 0):
             self._fill_is_due = True
             asyncio.get_running_loop().call_soon(self._go_on_filling)
 
     def _go_on_filling(self) -> None:
         self.fill()
-        if not any(lane.waiting for lane in self._lanes):
+        if not any(lane.waiting for lane in self._lanes.values()):
             self._freed()  # there was no room while they waited, and it may be long until another task ends
 
 

@@ -85,6 +85,8 @@ class Task(Generic[P, R_co]):
         self.module_run: Any | None = written_function(plain).__globals__.get("__spec__")
         """The execution of its module that defined it: a reload is another one."""
         self._arguments = Arguments(plain, self.name, local_names or {})
+        self.wants_context: bool = self._arguments.context_name is not None
+        """Whether a parameter is annotated `Context` or named `ctx`. It is not an argument of the job."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self.function(*args, **kwargs)
@@ -96,11 +98,6 @@ class Task(Generic[P, R_co]):
     def context_name(self) -> str | None:
         """The parameter that receives the context; None if there is none."""
         return self._arguments.context_name
-
-    @property
-    def wants_context(self) -> bool:
-        """Whether a parameter is annotated `Context` or named `ctx`. It is not an argument of the job."""
-        return self._arguments.context_name is not None
 
     @property
     def takes(self) -> str:

@@ -59,7 +59,7 @@ class Watchdog:
     def start(self) -> None:
         """Start; called in the event loop to watch."""
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
-        self._answer()
+        self._answer.at = self._monotonic()
         every_s = min(EVERY_S, self._stalled_after_s / 4)
         self._join = self._threads.repeat("interlock-supervisor", every_s, self._watch)
 
@@ -93,7 +93,7 @@ class Watchdog:
 
     def _answered(self) -> None:
         self._probing = self._named = False
-        self._answer()
+        self._answer.at = self._monotonic()
 
     def _judge(self, beat: LoopTick) -> None:
         silent_s = beat.silent_s()
