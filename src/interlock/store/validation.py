@@ -64,7 +64,8 @@ def _check_commit(catalogue: Catalogue, commit: Commit, max_body_bytes: int) -> 
         _check_note(refusal.note)
     if commit.request is not None:
         _check_request(commit.request)
-    _check_moment(commit.not_after)
+    if commit.not_after is not None:
+        _check_moment(commit.not_after)
     if len(changes) > 1 and len({change.key for change in changes}) < len(changes):
         raise _invalid("A commit changes each record once.")
 
@@ -80,7 +81,8 @@ def check_query(catalogue: Catalogue, query: Query) -> None:
     if query.within is not None and query.within < 1:
         raise _invalid(f"A page searches at least one record, not {query.within}.")
     for at in (query.since, query.until):
-        _check_moment(at)
+        if at is not None:
+            _check_moment(at)
 
 
 def check_prune(catalogue: Catalogue, kind: str, states: Sequence[str], older_than: timedelta) -> None:
@@ -200,11 +202,11 @@ def _check_batch(catalogue: Catalogue, batch: Batch, max_body_bytes: int) -> Non
         raise _invalid("A batch sets a value for each of its records, or for none.")
     _check_change(catalogue, msgspec.structs.replace(change, id=ids[0]), max_body_bytes)
     _check_ids(ids)
-    _check_moment(batch.not_after)
     last_at: datetime | None = None
-    for at in batch.expected_at:
-        if at is not last_at:
-            _check_moment(last_at := at)
+    for at in (batch.not_after, *batch.expected_at):
+        if at is not None and at is not last_at:
+            _check_moment(at)
+        last_at = at
     for name, given in zip(ids, batch.given, strict=False):
         _check_given(change, name, given, max_body_bytes)
     last_result = b""
@@ -271,7 +273,8 @@ def _check_placing(change: Change) -> None:
     if change.ready_at is not None and not change.queue:
         raise _invalid(f"{change.kind} {change.id} is ready to be claimed but has no queue.")
     for at in (change.ready_at, change.deadline_at, change.expected_at):
-        _check_moment(at)
+        if at is not None:
+            _check_moment(at)
 
 
 def _check_labels(labels: tuple[str, ...]) -> None:
@@ -283,10 +286,10 @@ def _check_labels(labels: tuple[str, ...]) -> None:
         raise _invalid(f"A label has 1 to {MAX_LABEL} printable characters.")
 
 
-def _check_moment(at: datetime | None) -> None:
-    if at is not None and at.tzinfo is None:
+def _check_moment(at: datetime) -> None:
+    if at.tzinfo is None:
         raise _invalid(f"The time {at.isoformat()} has no time zone.")
-    if at is not None and not MIN_YEAR <= at.year <= MAX_YEAR:
+    if not MIN_YEAR <= at.year <= MAX_YEAR:
         raise _invalid(f"A time lies in the years {MIN_YEAR} to {MAX_YEAR}; {at.isoformat()} does not.")
 
 

@@ -61,9 +61,9 @@ def list_text(values: Sequence[Any]) -> str:
     return _encode(values).decode()
 
 
-def labels_of(text: str | None) -> tuple[str, ...]:
+def labels_of(text: str) -> tuple[str, ...]:
     """Decode `list_text`."""
-    return _labels.decode(text) if text else ()
+    return _labels.decode(text)
 
 
 def record_of(row: Row) -> Record:
@@ -97,7 +97,7 @@ def record_of(row: Row) -> Record:
         result=result,
         parent=parent,
         queue=queue,
-        labels=labels_of(labels),
+        labels=labels_of(labels) if labels else (),
         priority=priority,
         ready_at=None if ready_us is None else moment(ready_us),
         deadline_at=None if deadline_us is None else moment(deadline_us),
@@ -106,8 +106,9 @@ def record_of(row: Row) -> Record:
     )
 
 
-def note_of(steps: str, actor: str, reason: str, cause: str, request_id: str, refusal: str) -> Note:
-    """Return a note from the last columns of a row of the journal."""
+def _note(row: Row) -> Note:
+    """Return the note of a row of the journal, from its last columns."""
+    steps, actor, reason, cause, request_id, refusal = row[8:14]
     return Note(
         steps=_steps.decode(steps),
         actor=actor,
@@ -248,6 +249,8 @@ class IndexRange(NamedTuple):
 def ready(connection: sqlite3.Connection, claim: Claim, now_us: int) -> list[Keyed]:
     """Return the first records for this claim, in rank order, with their keys."""
     lanes = _lanes(connection, claim)
+    if not lanes:
+        return []
     cursors = [connection.execute(_READY, (*lane, now_us, claim.limit)) for lane in lanes]
     if len(cursors) == 1:
         return [(row[KEY], record_of(row)) for row in cursors[0]]
@@ -279,7 +282,7 @@ def _lanes(connection: sqlite3.Connection, claim: Claim) -> list[IndexRange]:
             for lane, priority, handler in found
             if lane is not None
             for _, of, *labels in [lane.split(_SEPARATOR)]
-            if of == queue and has_labels(labels, claim) and has_handler(handler, claim)
+            if of == queue and (not labels or has_labels(labels, claim)) and has_handler(handler, claim)
         ]
     return lanes
 
@@ -394,10 +397,6 @@ def _ids(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, st
 def members_of(size: int, record: int, members: str | None) -> Sequence[int]:
     """Return the numbers of the records that a row of the journal is about."""
     return range(record, record + size) if members is None else _numbers.decode(members)
-
-
-def _note(row: Row) -> Note:
-    return note_of(*row[8:14])
 
 
 def _entry(row: Row, sequence: int, name: str, note: Note) -> Entry:

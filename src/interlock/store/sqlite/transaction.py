@@ -164,13 +164,15 @@ class Transaction:
     def flush(self) -> None:
         """Write the judged changes."""
         pending = self._pending
-        if pending:
-            self.wrote = True
-            for kind, name, number in pending.write():  # created records that got other numbers
-                key, stand = self._known[kind][name]
-                self._known[kind][name] = ((key & ~NUMBERS) + number, stand)
-            self.connection.execute(_MOVE_ON, (pending.sequence, pending.number, self.now_us))
-            self._begin(self.now_us + bool(pending.created), pending.number, pending.sequence)
+        if pending.is_empty:
+            return
+        self.wrote, has_created = True, bool(pending.created)
+        for kind, name, number in pending.write():  # created records that got other numbers
+            key, stand = self._known[kind][name]
+            self._known[kind][name] = ((key & ~NUMBERS) + number, stand)
+        self.connection.execute(_MOVE_ON, (pending.sequence, pending.number, self.now_us))
+        if has_created:  # records are listed by the time of their creation
+            self._begin(self.now_us + 1, pending.number, pending.sequence)
 
     def forget(self) -> None:
         """Clear the caches, because the database was changed directly."""
@@ -220,7 +222,7 @@ class Transaction:
             self._pending.refuse(key & NUMBERS, refused.kind, refused.id, stand.version, refused.note)
         if request is not None:
             recorded = self._requests[request.id] = self._record(request)
-            self._pending.recorded.append(row_of_recorded(recorded))
+            self._pending.record(row_of_recorded(recorded))
         return self._committed
 
     def _repeat(self, request: Request) -> Outcome | None:
@@ -278,7 +280,7 @@ class Transaction:
         stand = ABSENT[1]
         for row in self.connection.execute(_STANDING, (list_text(names), kind)):
             name, key, version, since_us, state, queue, parent, labels, priority = row
-            placing = (queue, parent, labels_of(labels), priority)
+            placing = (queue, parent, labels_of(labels) if labels else (), priority)
             found = Stand(version, state, placing, moment(since_us))
             if found != stand:
                 stand = found

@@ -136,19 +136,15 @@ class JournalGroup(msgspec.Struct, eq=False):
     numbers: list[int] = []
 
     @property
-    def is_packed(self) -> bool:
-        """Whether one row has all of them."""
-        return len(self.numbers) > 1 and self.version <= LONGEST_TRAIL
-
-    @property
     def trail(self) -> str:
-        """The addition to the trail of its records."""
-        return f" {self.first + len(self.numbers) - 1}" if self.is_packed else ""
+        """The addition to the trail of its records, if one row has all of them; else empty."""
+        size = len(self.numbers)
+        return f" {self.first + size - 1}" if size > 1 and self.version <= LONGEST_TRAIL else ""
 
     def rows(self, now_us: int) -> list[Row]:
         """Return the rows for `_INSERT_ENTRY`."""
         numbers, size, words = self.numbers, len(self.numbers), _words(self.note)
-        if self.is_packed:
+        if self.trail:
             first = numbers[0]
             members = "" if numbers == list(range(first, first + size)) else list_text(numbers)
             about = (self.first + size - 1, size, size, now_us, first, members)
@@ -178,9 +174,9 @@ class Creation(msgspec.Struct, eq=False):
         return list(zip(self.numbers, self.names, map(bytearray, given), strict=True))
 
     def columns(self) -> Row | None:
-        """Return the rows as columns; None if they are too few or too large for that."""
+        """Return the rows as columns; None if they are too large for that."""
         given = self.given or (b"",) * len(self.names)
-        if len(given) < FEW or sum(map(len, given)) > MOST_JOINED:
+        if sum(map(len, given)) > MOST_JOINED:
             return None
         return (_spelt(self.numbers), list_text(self.names), *_joined(given))
 
@@ -222,7 +218,7 @@ class Pending:
     ) -> None:
         self.sequence: int = sequence
         """Number of the last entry of the journal."""
-        self.recorded: list[Row] = []
+        self._recorded: list[Row] = []
         self.number: int = number
         """The highest number of a record."""
         self._now = now
@@ -234,9 +230,7 @@ class Pending:
         self._refusals: list[Row] = []
         self._last_name = ""
         self._in_order = True
-
-    def __bool__(self) -> bool:
-        return bool(self.created or self._steps or self._journal or self._refusals or self.recorded)
+        self.is_empty: bool = True
 
     def create(
         self,
@@ -247,6 +241,7 @@ class Pending:
         results: Sequence[bytes],
     ) -> tuple[list[int], Stand]:
         """Create records; return their keys and standing."""
+        self.is_empty = False
         first = self.number + 1
         self.number += len(names)
         numbers = list(range(first, self.number + 1))
@@ -262,6 +257,7 @@ class Pending:
         self, change: Change, move: Move, before: Stand, keys: Sequence[int], results: Sequence[bytes]
     ) -> tuple[list[int], Stand]:
         """Change records of the same standing; return their new keys and standing."""
+        self.is_empty = False
         journal = self._add_entries(change, [key & NUMBERS for key in keys])
         step = self._steps[-1] if self._steps else None
         if step is None or not step.is_like(change, before, journal, results):
@@ -278,16 +274,26 @@ class Pending:
         renumbered = [] if self._in_order else self._renumber()
         if self.created:
             self._write_creations()
-        self._write_steps()
+        if self._steps:
+            self._write_steps()
         if self._journal or self._refusals:
             rows = [row for group in self._journal for row in group.rows(self._now_us)]
             self._connection.executemany(_INSERT_ENTRY, rows + self._refusals)
-        if self.recorded:
-            self._connection.executemany(_INSERT_REQUEST, self.recorded)
+        if self._recorded:
+            self._connection.executemany(_INSERT_REQUEST, self._recorded)
+        for written in (self.created, self._steps, self._journal, self._refusals, self._recorded):
+            written.clear()
+        self._last_name, self._in_order, self.is_empty = "", True, True
         return renumbered
+
+    def record(self, row: Row) -> None:
+        """Add the answer to a request."""
+        self.is_empty = False
+        self._recorded.append(row)
 
     def refuse(self, number: int, kind: str, name: str, version: int, note: Note) -> None:
         """Add an entry about a refusal; the record, if there is one, is not written."""
+        self.is_empty = False
         self.sequence += 1
         about = (self.sequence, 1, 1, self._now_us, number, "", kind, "" if number else name, version)
         self._refusals.append((*about, *_words(note)))
@@ -332,7 +338,7 @@ class Pending:
         ones: list[Row] = []
         for creation in self.created:
             shared = (self._now_us, creation.change.kind, *_placed(creation.change))
-            if columns := creation.columns():
+            if len(creation.names) >= FEW and (columns := creation.columns()):
                 execute(_GIVE_MANY.text, _GIVE_MANY.pick((*shared, *columns)))
             else:
                 ones += [(*shared, *row) for row in creation.rows()]
