@@ -117,7 +117,7 @@ class Runtime:
             self.engine,
             settings=settings,
             seeds=host.seeds,
-            queues=self.queues.open_among,
+            queues=self.queues,
             limits=self.limits,
         )
         self.jobs: Jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below), limits=self.limits)

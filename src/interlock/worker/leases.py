@@ -491,8 +491,12 @@ class ReportQueue:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 batch = self._under_way = self._still_believed(batch)
             else:
-                self._deliver(batch, answers)
-                batch = []
+                reported, batch = batch, []
+                self._under_way = []
+                start = 0
+                for owner, sent in reported:
+                    self._answered(owner, sent, answers[start : start + len(sent)])
+                    start += len(sent)
 
     def _take(self) -> list[_Report]:
         """Return the next batch, limited in number and size; one interrupted by a crash comes first."""
@@ -506,13 +510,6 @@ class ReportQueue:
             batch.append(waiting.popleft())
             size += sum(map(_size, batch[-1].messages))
         return batch
-
-    def _deliver(self, batch: list[_Report], answers: list[Answer]) -> None:
-        self._under_way = []
-        start = 0
-        for owner, messages in batch:
-            self._answered(owner, messages, answers[start : start + len(messages)])
-            start += len(messages)
 
     def _still_believed(self, batch: list[_Report]) -> list[_Report]:
         now = self._monotonic()

@@ -288,7 +288,7 @@ class Jobs:
         now, mark = await self.engine.clock.now(), self.engine.mark()
         ids = self._ids.draw_many(now, len(specs))
         batches: list[Work] = [
-            (group.commit if group.spec.limits else group.batch)(
+            (group.commit if group.spec.limits or len(group.places) == 1 else group.batch)(
                 [ids[place] for place in group.places], now, self.settings, mark=mark, actor=actor
             )
             for group in groups

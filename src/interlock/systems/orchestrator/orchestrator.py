@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -67,6 +67,7 @@ from interlock.systems.orchestrator.notifications import (
     RunsNotified,
     TreesNotified,
 )
+from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.orchestrator.runner_messages import (
     Report,
     decide_completions,
@@ -91,8 +92,6 @@ Claimed: TypeAlias = "list[Grant] | InterlockError"
 """The grants of a claim, or its error."""
 Seeds = Callable[[], bytes]
 """Returns the seed of lease secrets."""
-OpenAmong = Callable[[Sequence[str]], Awaitable[tuple[str, ...]]]
-"""Returns those of some queues that are not paused."""
 
 
 random_seed: Seeds = partial(secrets.token_bytes, 32)
@@ -144,12 +143,12 @@ class Orchestrator:
         settings: OrchestratorSettings = DEFAULT_SETTINGS,
         seeds: Seeds = random_seed,
         vault: Vault | None = None,
-        queues: OpenAmong | None = None,
+        queues: Queues | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.engine = engine
         self._limits = limits
-        self._open_among = queues or _all_of
+        self._queues = queues
         self.settings = settings
         self._seeds = seeds
         self._vault = vault or Vault(policy=settings.secrets)
@@ -192,9 +191,10 @@ class Orchestrator:
         foreseen = None if like is None else foresee(claimings[0], like, await self.engine.clock.now())
         if foreseen is not None:
             claimings[0] = msgspec.structs.replace(claimings[0], foreseen=foreseen)
+        paused = None if self._queues is None or self._queues.all_open else self._queues
         claim = Claim(
             kind=JOB.name,
-            queues=await self._open_among(first.queues),
+            queues=first.queues if paused is None else await paused.open_among(first.queues),
             labels=first.labels,
             handlers=first.tasks,
             limit=limit,
@@ -533,10 +533,6 @@ class Orchestrator:
         self._held.move_to_end(record.id)
         if len(self._held) > MAX_HELD:
             self._held.popitem(last=False)
-
-
-async def _all_of(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(names)
 
 
 def _grant_of(result: Applied[Grant | None] | Repeated | InterlockError) -> Grant | None:

@@ -86,6 +86,8 @@ class Queues:
         """`beside`: reads what else is known from memory, whenever the paused queues are read."""
         self._engine = engine
         self._paused: frozenset[str] | None = None
+        self.all_open: bool = False
+        """Whether no queue is paused, as far as is known here."""
         self._beside = beside
 
     # Pause and resume
@@ -100,6 +102,7 @@ class Queues:
     async def look(self) -> None:
         """Reload the paused queues."""
         self._paused = frozenset(hold.name for hold in await self.paused())
+        self.all_open = not self._paused
         if self._beside is not None:
             await self._beside()
 

@@ -385,7 +385,7 @@ def digest_of_report(message: Message) -> str:
             content = confirmed
         case _:
             content = None
-    return _short(_ENCODER.encode((message_name(message), content)))
+    return _short(_ENCODER.encode((_MESSAGE_NAMES[type(message)], content)))
 
 
 def _content_of_release(release: Release) -> tuple[object, ...]:

@@ -174,7 +174,7 @@ class NewJobs(msgspec.Struct, frozen=True):
         actor: str,
         then: tuple[str, ...] = (),
     ) -> Commit:
-        """Return these jobs and the ticket with which they line up for the slots of their limits.
+        """Return these jobs in one commit, with a ticket if they line up for the slots of their limits.
 
         `then` is what they tell of their ends.
         """
