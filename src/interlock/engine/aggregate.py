@@ -145,11 +145,11 @@ class Aggregate(Cascade):
         A change without a noteworthy step, such as a renewed lease, has no journal entry unless `note` is
         set.
         """
-        result = self.result()
-        body, columns, record = self.encoded(), self.columns(), self.record
-        journalled = None
+        record, journalled = self.record, None
         if self.journalled and (record is None or self.is_news or note):
             journalled = Note(steps=self.lines, actor=actor, reason=reason, cause=cause, request_id=mark)
+        result = self.result()
+        body, columns = self.encoded(), self.columns()
         return Change(
             kind=self.kind,
             id=self.id,

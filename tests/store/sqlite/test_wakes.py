@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 from interlock.store.sqlite import SqliteStore
 from interlock.testing.store_contract import CATALOGUE
@@ -45,3 +45,17 @@ async def test_every_commit_of_another_connection_wakes(store: SqliteStore, path
     await asyncio.wait_for(woken.wait(), PATIENCE_S)
     stop()
     await other.close()
+
+
+async def test_a_commit_of_its_own_notifies_a_subscriber_once(store: SqliteStore) -> None:
+    wakes: list[str] = []
+    store.subscribe(lambda: wakes.append("woken"))
+    await until(lambda: bool(wakes), "the subscription notified")
+    for n in range(3):
+        await store.now()  # the reader has ended its look
+        wakes.clear()
+        await made(store, creation(f"p{n}"))
+        reader, told_us = store._reader, store._subscribers.told_us
+        await until(lambda: reader._latest_us == told_us, "the reader has looked")  # noqa: B023
+        await store.now()
+        assert wakes == ["woken"]

@@ -278,9 +278,7 @@ class SqliteStore:
 
     def _make_threads(self) -> None:
         """Create the threads: one can be started only once, so a reopened store gets new ones."""
-        self._writer = Writer(
-            self._path, self._catalogue, self._clock, self._timeout_s, self._subscribers.wake
-        )
+        self._writer = Writer(self._path, self._catalogue, self._clock, self._timeout_s, self._subscribers)
         self._reader = Reader(self._path, self._timeout_s, self._subscribers)
 
     def _now_us(self, connection: sqlite3.Connection) -> int:

@@ -264,6 +264,8 @@ class Subscribers:
 
     def __init__(self) -> None:
         self.wakes: dict[object, Wake] = {}
+        self.told_us: int = 0
+        """The time of the last transaction of this store, of which its writer notifies them."""
 
     def add(self, wake: Wake) -> Callable[[], None]:
         """Add a subscriber; return a function that removes it."""
@@ -293,7 +295,7 @@ class Reader(DatabaseThread):
         super().__init__(f"interlock reader of {path.name}", timeout_s)
         self._path = path
         self._subscribers = subscribers
-        self._seen = 0
+        self._seen = self._latest_us = 0
         self._seen_at = float("-inf")
         self._connection: sqlite3.Connection
 
@@ -361,8 +363,13 @@ class Reader(DatabaseThread):
     def _look(self) -> None:
         with contextlib.suppress(sqlite3.Error):  # the next poll is soon
             (seen,) = self._connection.execute("PRAGMA data_version").fetchone()
-            if seen != self._seen:
-                self._seen, self._seen_at = seen, time.monotonic()
+            if seen == self._seen:
+                return
+            self._seen, self._seen_at = seen, time.monotonic()
+            before_us = self._latest_us
+            (self._latest_us,) = self._connection.execute("SELECT latest_us FROM progress").fetchone()
+            # Each transaction is later than all before it, except those of a shell.
+            if not before_us < self._latest_us <= self._subscribers.told_us:
                 self._subscribers.wake()
 
 
@@ -388,7 +395,7 @@ class Writer(DatabaseThread):
         catalogue: Catalogue,
         clock: HeldClock,
         timeout_s: float,
-        committed: Callable[[], None],
+        subscribers: Subscribers,
     ) -> None:
         super().__init__(f"interlock writer of {path.name}", timeout_s)
         self.transactions: int = 0
@@ -396,7 +403,7 @@ class Writer(DatabaseThread):
         self._path = path
         self._catalogue = catalogue
         self._clock = clock
-        self._committed = committed
+        self._subscribers = subscribers
         self._memory = RowCache(catalogue)
         self._moves: Moves = {}
         self._connection: sqlite3.Connection
@@ -464,7 +471,7 @@ class Writer(DatabaseThread):
                         self._transact([one])
         deliver(jobs)
         if self.transactions > before:
-            self._committed()
+            self._subscribers.wake()
 
     def _begin(self, jobs: list[ThreadCall]) -> bool:
         """Get the write lock; return False if it was refused or all callers have given up."""
@@ -520,6 +527,7 @@ class Writer(DatabaseThread):
             _fail(live, store_error(error, self._path, outcome))
         else:
             self.transactions += ledger.wrote
+            self._subscribers.told_us = max(self._subscribers.told_us, ledger.flushed_us)
             for job in live:
                 if isinstance(job.error, sqlite3.Error):
                     job.error = store_error(job.error, self._path)

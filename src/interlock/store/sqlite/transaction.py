@@ -122,6 +122,8 @@ class Transaction:
         self.wrote: bool = False
         self.broken: bool = False
         """Whether invalid data ended a judgement halfway: the transaction has to be rolled back."""
+        self.flushed_us: int = 0
+        """The time with which the last changes were written."""
         self._moves = moves
         self._memory = memory
         self._known = memory.recall(connection)
@@ -171,6 +173,7 @@ class Transaction:
             key, stand = self._known[kind][name]
             self._known[kind][name] = ((key & ~NUMBERS) + number, stand)
         self.connection.execute(_MOVE_ON, (pending.sequence, pending.number, self.now_us))
+        self.flushed_us = self.now_us
         if has_created:  # records are listed by the time of their creation
             self._begin(self.now_us + 1, pending.number, pending.sequence)
 

@@ -232,14 +232,14 @@ class _LastClaim(msgspec.Struct, frozen=True, gc=False):
 
 
 class LastClaims:
-    """A job of the last claims of each claimer, so that the next claim can be foreseen.
+    """A job of the last claims of each claimer, so that the next claim can be foreseen, if the store can use
+    that.
 
     One full claim is enough to expect the same again; an idle claimer, whose jobs come one by one, has to
     have had two alike, because a wrong guess costs a round trip. Right after one it expects none.
     """
 
-    def __init__(self, *, foresight: bool) -> None:
-        self._foresight = foresight
+    def __init__(self) -> None:
         self._known: dict[tuple[object, ...], _LastClaim] = {}
 
     def like(self, claimings: Sequence[Claiming]) -> Record | None:
@@ -252,8 +252,6 @@ class LastClaims:
 
     def learn(self, claimings: Sequence[Claiming], bundles: Sequence[ClaimCommit], granted: int) -> None:
         """Remember what was granted, if all of it was granted by one decision."""
-        if not self._foresight:
-            return
         request = claimings[0].request
         terms = _terms_of(request)
         last = self._known.pop(terms, None)

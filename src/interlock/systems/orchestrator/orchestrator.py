@@ -44,6 +44,7 @@ from interlock.systems.orchestrator.gates import LIMITS
 from interlock.systems.orchestrator.grants import (
     ClaimCommit,
     Claiming,
+    ForeseenGrant,
     LastClaims,
     Offer,
     claim_key_of,
@@ -158,7 +159,7 @@ class Orchestrator:
         # The latest records written by this process: most messages about a job go to the process that granted
         # it, so nothing has to be loaded. A wrong guess costs one conflict.
         self._held: OrderedDict[str, _Held] = OrderedDict()
-        self._last_claims = LastClaims(foresight=engine.store.capabilities.foresight)
+        self._last_claims = LastClaims() if engine.store.capabilities.foresight else None
         # Runs that this process has reported as begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
         self._has_run_messages = self._has_tree_messages = self._has_limit_messages = (
@@ -187,8 +188,8 @@ class Orchestrator:
         ]
         limit = sum(request.limit for request in requests)
         limits = self._limits if self._limits is not None and self._limits.scopes else None
-        like = self._last_claims.like(claimings) if limits is None else None
-        foreseen = None if like is None else foresee(claimings[0], like, await self.engine.clock.now())
+        last = self._last_claims if limits is None else None
+        foreseen = None if last is None else await self._foreseen(claimings, last)
         if foreseen is not None:
             claimings[0] = msgspec.structs.replace(claimings[0], foreseen=foreseen)
         paused = None if self._queues is None or self._queues.all_open else self._queues
@@ -220,8 +221,7 @@ class Orchestrator:
         except StoreUnavailable:
             given = await self._find_out(claimings, bundles, foreseen=foreseen is not None)
         else:
-            given = self._given(bundles, outcomes)
-            self._last_claims.learn(claimings, bundles, len(given))
+            given = self._given(claimings, bundles, outcomes)
         grants: list[list[Grant]] = [[] for _ in requests]
         for place, grant in given:
             grants[place].append(grant)
@@ -235,6 +235,11 @@ class Orchestrator:
             await self._with_secrets(request, await self._or_as_before(request, mine, earlier.get(place)))
             for place, (request, mine) in enumerate(zip(requests, grants, strict=True))
         ]
+
+    async def _foreseen(self, claimings: Sequence[Claiming], last: LastClaims) -> ForeseenGrant | None:
+        """Return the decision of a claim whose jobs are like those of the last ones."""
+        like = last.like(claimings)
+        return None if like is None else foresee(claimings[0], like, await self.engine.clock.now())
 
     async def _with_secrets(self, request: ClaimRequest, claimed: Claimed) -> Claimed:
         """Add secrets to committed grants, so that no commit contains one."""
@@ -262,7 +267,9 @@ class Orchestrator:
             shares += [(place, self._without_repeats(each) if each.messages else each) for each in offers]
         return shares
 
-    def _given(self, bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]) -> list[tuple[int, Grant]]:
+    def _given(
+        self, claimings: Sequence[Claiming], bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]
+    ) -> list[tuple[int, Grant]]:
         given = []
         if self._has_limit_messages:
             self._notify_limits()
@@ -277,6 +284,8 @@ class Orchestrator:
                     given.append((bundle.place, grant))
         while len(held) > MAX_HELD:
             held.popitem(last=False)
+        if self._last_claims is not None:
+            self._last_claims.learn(claimings, bundles, len(given))
         return given
 
     async def _or_as_before(
@@ -313,7 +322,7 @@ class Orchestrator:
         self, claimings: Sequence[Claiming], bundles: Sequence[ClaimCommit], *, foreseen: bool
     ) -> list[tuple[int, Grant]]:
         """Return the grants of a claim whose answer was lost, found by their secret."""
-        if foreseen and not bundles:
+        if foreseen and not bundles and self._last_claims is not None:
             self._last_claims.clear()
             return [(0, grant) for grant in await self._find_foreseen(claimings[0])]
         promised = [
