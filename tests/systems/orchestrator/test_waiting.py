@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.systems.orchestrator.house import House, done
+from tests.waiting import PATIENCE_S, until
 
 from interlock.errors import UnknownJob
 from interlock.store.memory import MemoryStore
@@ -18,6 +19,13 @@ class CountingStore(MemoryStore):
     """Knows how often it was asked for news, and who wants to be woken."""
 
     asked = 0
+    loads = 0
+
+    async def load(self, *args: Any, **kwargs: Any) -> Any:
+        """Asked for jobs by the reader of all waiters."""
+        task = asyncio.current_task()
+        self.loads += task is not None and task.get_name() == "waiting for jobs"
+        return await super().load(*args, **kwargs)
 
     async def feed(self, *args: Any, **kwargs: Any) -> Any:
         """Asked once more."""
@@ -48,6 +56,23 @@ async def test_the_feed_reader_stops_when_no_client_waits_for_a_job() -> None:
         async with asyncio.timeout(60):
             await reader
         assert store.listeners == 0
+    await house.close()
+
+
+async def test_a_job_that_is_waited_for_is_loaded_again_only_when_it_has_ended() -> None:
+    clock = JumpingClock()
+    store = CountingStore(CATALOGUE, clock=clock)
+    house = await House(store=lambda: store, clock=clock).open()
+    waiting = house.port.here.waiting
+    job_id = await house.submit()
+    ended = asyncio.create_task(waiting.ended(job_id))
+    await until(lambda: store.loads == 1, "the reader has begun")
+    grant = await house.grant()
+    await until(lambda: store.asked == 1, "the reader has read of the grant")
+    await house.heard(done(grant))
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await ended).state == "COMPLETED"
+    assert (store.loads, store.asked) == (2, 2)
     await house.close()
 
 
