@@ -83,7 +83,17 @@ class Hands(Protocol):
 class Machines(Cascade):
     """The process and its tasks, in memory: they are not stored, so they have no journal."""
 
-    __slots__ = ("_claimed", "_durations", "_listens", "_watch", "clock", "hands", "process", "tasks")
+    __slots__ = (
+        "_claim_effects",
+        "_claimed",
+        "_durations",
+        "_listens",
+        "_watch",
+        "clock",
+        "hands",
+        "process",
+        "tasks",
+    )
 
     def __init__(
         self,
@@ -104,6 +114,7 @@ class Machines(Cascade):
         assert isinstance(claimed, Moved)
         self._claimed = claimed
         """The first decision about every task, which is the same for all: claimed."""
+        self._claim_effects = self.wiring.effects_of(TASK, claimed.steps)
         self.hands: Hands = hands
         self._durations = durations
         self._watch, self._listens = watch, watch.listens
@@ -114,9 +125,8 @@ class Machines(Cascade):
         running.state, running.data = first.state, first.data
         if self._listens:
             self._report(TASK, running, first.steps)
-        effects = self.wiring.effects_of(TASK, first.steps)
-        if effects.consequences:
-            self._follow(effects, running)
+        if self._claim_effects.consequences:
+            self._follow(self._claim_effects, running)
             self.settle()
 
     def lease_ended(self, running: Any, state: lease.LeaseState) -> None:

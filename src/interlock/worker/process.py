@@ -368,9 +368,10 @@ class WorkerProcess:
             self._process.state, self._process.data
         ):
             return None
+        slots = self._process.data.free_slots
         begins = self._executing.room()
         room = begins if begins > 0 else self._executing.room_to_prefetch()
-        limit = min(room, self._process.data.free_slots, MAX_BATCH)
+        limit = min(room, slots, MAX_BATCH)
         if limit <= 0:
             return None
         return ClaimRequest(

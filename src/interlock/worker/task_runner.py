@@ -175,7 +175,8 @@ class TaskRunner:
         self._warned = False
         self._unknown = 0
         """Number of grants of unknown tasks."""
-        self._registered: tuple[str, ...] | None = None
+        self._named: int | None = None
+        """Number of tasks in the registry with these names."""
         self._names: tuple[str, ...] | None = None
         self._nudge, self._ended = renewer.nudge, self._handler_ended  # bound once, not once per task
         self._cohorts = Cohorts(
@@ -221,9 +222,9 @@ class TaskRunner:
 
     def tasks(self) -> tuple[str, ...] | None:
         """Return the tasks that can be executed here; None if there are too many to name."""
-        names = self._registry.names()
-        if names != self._registered:
-            self._registered = names
+        if len(self._registry) != self._named:
+            names = self._registry.names()
+            self._named = len(names)
             self._names = None if len(names) >= MAX_TASKS else tuple(sorted({*names, SHELL_NAME}))
         return self._names
 

@@ -348,8 +348,9 @@ def _granted(claiming: Claiming, draft: JobAggregate, one: AttemptBody) -> Chang
 
 
 def _grant_in(claiming: Claiming, draft: JobAggregate, one: AttemptBody, given: JobGiven) -> Grant:
+    fence = fence_of(claiming.epoch, draft.version + 1)
     token = Token(draft.id, one.shard, one.index, claiming.secret, claiming.digest)
-    return grant_of(draft, one, str(token), fence_of(claiming.epoch, draft.version + 1), given)
+    return grant_of(draft, one, str(token), fence, given)
 
 
 def next_attempt(draft: JobAggregate) -> AttemptBody | None:

@@ -89,6 +89,14 @@ RECENT, RECENT_PAGES = 1_000, 4
 EPOCH_FOR = timedelta(seconds=1)
 """Time for which an epoch is cached: no failover is faster, and an idle process has not noticed it."""
 
+_ANNOUNCED: dict[str | None, type] = {
+    RUN_JOBS: RunsNotified,
+    LIMITS: LimitsNotified,
+    ENDS: DependenciesNotified,
+    **dict.fromkeys(TREE_TOPICS, TreesNotified),
+}
+"""The event to publish about messages of a topic."""
+
 Claimed: TypeAlias = "list[Grant] | InterlockError"
 """The grants of a claim, or its error."""
 Seeds = Callable[[], bytes]
@@ -162,9 +170,8 @@ class Orchestrator:
         self._last_claims = LastClaims() if engine.store.capabilities.foresight else None
         # Runs that this process has reported as begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
-        self._has_run_messages = self._has_tree_messages = self._has_limit_messages = (
-            self._has_end_messages
-        ) = False
+        self._news: dict[type, None] = {}
+        """The events to publish about messages to other records that were committed."""
 
     # Claims
 
@@ -210,7 +217,7 @@ class Orchestrator:
             lining_up: Sequence[Work] = ()
             if limits is not None:
                 records, lining_up = limits.adopt(records, now, mark)
-                self._has_limit_messages |= bool(lining_up)
+                self._news |= {LimitsNotified: None} if lining_up else {}
             shares = self._shares(claimings, records, now)
             bundles[:] = commits_for(claimings, shares, chance)
             return [*[bundle.work for bundle in bundles], *lining_up]
@@ -271,8 +278,8 @@ class Orchestrator:
         self, claimings: Sequence[Claiming], bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]
     ) -> list[tuple[int, Grant]]:
         given = []
-        if self._has_limit_messages:
-            self._notify_limits()
+        if self._news:
+            self._announce()
         held = self._held
         for bundle, offer, results in outcomes_by_offer(bundles, outcomes):
             if offer.messages and isinstance(results[0], Committed):
@@ -426,22 +433,15 @@ class Orchestrator:
             answers[place] = _answer_of(result)
             if isinstance(result, Applied) and (last := written.pop(item.key.id, None)) is not None:
                 self._hold(record_after(*last, result.at))
-        self._announce()
+        if self._news:
+            self._announce()
         return [answer for answer in answers if answer is not None]
 
     def _announce(self) -> None:
         """Announce the messages that were committed to other records."""
-        if self._has_run_messages:
-            self._has_run_messages = False
-            self.engine.bus.publish(RunsNotified())
-        if self._has_tree_messages:
-            self._has_tree_messages = False
-            self.engine.bus.publish(TreesNotified())
-        if self._has_limit_messages:
-            self._notify_limits()
-        if self._has_end_messages:
-            self._has_end_messages = False
-            self.engine.bus.publish(DependenciesNotified())
+        while self._news:  # a claim may add to it in the thread of a store
+            event, _ = self._news.popitem()
+            self.engine.bus.publish(event())
 
     async def _report_together(self, messages: Sequence[Message], answers: list[Answer | None]) -> None:
         """Process equal reports about jobs that were granted together.
@@ -466,7 +466,8 @@ class Orchestrator:
         outcomes = iter(await self.engine.committer.commit_all(work))
         for item, (answer, some) in zip(work, decisions, strict=True):
             shared = next(outcomes) if isinstance(item, Commit) else None
-            self._has_run_messages |= isinstance(shared, Committed)
+            if isinstance(shared, Committed):
+                self._news[RunsNotified] = None
             for place, _, _ in some:
                 outcome = next(outcomes) if shared is None else shared
                 if isinstance(outcome, Committed):
@@ -509,10 +510,8 @@ class Orchestrator:
             return decision
         change, *others = decision.commit.changes
         for each in others:
-            self._has_run_messages |= each.queue == RUN_JOBS
-            self._has_tree_messages |= each.queue in TREE_TOPICS
-            self._has_limit_messages |= each.queue == LIMITS
-            self._has_end_messages |= each.queue == ENDS
+            if (event := _ANNOUNCED.get(each.queue)) is not None:
+                self._news[event] = None
         if change.kind == JOB.name and change.state not in job.ENDED:
             written[token.job_id] = change, record
         return decision
@@ -532,10 +531,6 @@ class Orchestrator:
         outcomes = await self.engine.due([JOB.name], limit, decide)
         self.engine.bus.publish(JobsSwept(commits, outcomes))
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
-
-    def _notify_limits(self) -> None:
-        self._has_limit_messages = False
-        self.engine.bus.publish(LimitsNotified())
 
     def _hold(self, record: Record) -> None:
         self._held[record.id] = _Held(record)
