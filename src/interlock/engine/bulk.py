@@ -55,8 +55,7 @@ async def apply_all(engine: Engine, items: Sequence[Item[A]]) -> list[Result[A]]
     """Return the result of each item, in order."""
     batch = _Batch(engine, items)
     while batch.waiting:
-        turn = batch.turn()
-        await batch.load(turn)
+        turn = await batch.turn()
         decided = batch.decide(turn, max(await engine.clock.now(), batch.not_before))
         outcomes = await commit_all_with_recovery(engine, [commit for _, commit, _ in decided])
         for (place, commit, decision), outcome in zip(decided, outcomes, strict=True):
@@ -82,20 +81,18 @@ class _Batch(Generic[A]):
         self.results: list[Result[A] | None] = [None] * len(items)
         self.waiting = dict.fromkeys(range(len(items)))
 
-    def turn(self) -> list[int]:
-        """Return the first item of each record; later ones have to wait."""
+    async def turn(self) -> list[int]:
+        """Load unknown records; return the first item of each record, for which later ones have to wait."""
         first: dict[Key, int] = {}
         for place in self.waiting:
             first.setdefault(self._items[place].key, place)
-        return list(first.values())
-
-    async def load(self, turn: Sequence[int]) -> None:
-        """Load unknown records."""
+        turn = list(first.values())
         missing = [place for place in turn if self._known[place] is None and not self._loaded[place]]
         if missing:
             found = await self._engine.store.load([self._items[place].key for place in missing])
             for place, record in zip(missing, found, strict=True):
                 self._known[place], self._loaded[place] = record, True
+        return turn
 
     def decide(self, turn: Sequence[int], now: datetime) -> list[tuple[int, Commit, Decision[A]]]:
         """Decide; return the items with a commit. Others have a result, or are loaded again."""

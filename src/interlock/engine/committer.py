@@ -51,7 +51,7 @@ class DirectCommitter:
 
 
 class Tally(msgspec.Struct):
-    """The counts of a group commit."""
+    """The counts of a group commit: of what the store has judged."""
 
     commits: int = 0
     batches: int = 0
@@ -137,7 +137,6 @@ class GroupCommit:
         """Commit in the task of the caller; arriving commits are gathered for the next batch."""
         self._is_quiet, self._direct = False, True
         self._inside += size
-        self._count(size)
         try:
             return await self._outcomes_of(work)
         finally:
@@ -204,7 +203,6 @@ class GroupCommit:
         return batch
 
     async def _flush_batch(self, batch: Sequence[_Bundle]) -> None:
-        self._count(sum(bundle.size for bundle in batch))
         try:
             outcomes = await self._outcomes_of([item for bundle in batch for item in bundle.work])
         except asyncio.CancelledError as error:
@@ -235,6 +233,9 @@ class GroupCommit:
             if number_of(work) == 1:
                 return [error]
         else:
+            self.tally.commits += len(outcomes)
+            self.tally.batches += 1
+            self.tally.largest = max(self.tally.largest, len(outcomes))
             if self._committed is not None:
                 self._committed(work, outcomes)
             return [*outcomes]
@@ -251,11 +252,6 @@ class GroupCommit:
             if not turn.done():  # otherwise its caller was cancelled, and the next may enter
                 turn.set_result(None)
                 places -= 1
-
-    def _count(self, size: int) -> None:
-        self.tally.commits += size
-        self.tally.batches += 1
-        self.tally.largest = max(self.tally.largest, size)
 
 
 def _parts(work: Sequence[Work], most: int) -> Iterator[list[Work]]:

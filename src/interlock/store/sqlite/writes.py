@@ -168,11 +168,6 @@ class Creation(msgspec.Struct, eq=False):
     results: Sequence[bytes]
     """In the order of the numbers; empty if there are none."""
 
-    def rows(self) -> list[Row]:
-        """Return number, name, and given data of each."""
-        given = self.given or (b"",) * len(self.names)
-        return list(zip(self.numbers, self.names, map(bytearray, given), strict=True))
-
     def columns(self) -> Row | None:
         """Return the rows as columns; None if they are too large for that."""
         given = self.given or (b"",) * len(self.names)
@@ -341,7 +336,9 @@ class Pending:
             if len(creation.names) >= FEW and (columns := creation.columns()):
                 execute(_GIVE_MANY.text, _GIVE_MANY.pick((*shared, *columns)))
             else:
-                ones += [(*shared, *row) for row in creation.rows()]
+                given = map(bytearray, creation.given or (b"",) * len(creation.names))
+                rows = zip(creation.numbers, creation.names, given, strict=True)
+                ones += [(*shared, *row) for row in rows]
         if ones:
             many(_GIVE_ONE.text, map(_GIVE_ONE.pick, ones))
         left: list[Row] = []

@@ -180,9 +180,11 @@ class NewJobs(msgspec.Struct, frozen=True):
         """
         draft = new_job(self.spec, "", now, settings)
         draft.body.then = then
-        change = msgspec.structs.replace(draft.change(mark=mark, actor=actor), given=None)
-        jobs = Batch(change=change, ids=tuple(ids), given=tuple(self.given)).commits()
-        changes = [each for one in jobs for each in one.changes]
+        like = draft.change(mark=mark, actor=actor)
+        changes = [
+            msgspec.structs.replace(like, id=job_id, given=given)
+            for job_id, given in zip(ids, self.given, strict=True)
+        ]
         if self.spec.limits:
             at, key = draft.lines_up_at or now, self.spec.limits[0]
             priority = self.spec.priority
