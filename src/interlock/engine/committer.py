@@ -20,7 +20,7 @@ import msgspec
 
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.store.contract import Store
-from interlock.store.records import Batch, Commit, Outcome, Work, number_of, one_by_one
+from interlock.store.records import Commit, Outcome, Work, one_by_one
 
 
 class Committer(Protocol):
@@ -65,7 +65,7 @@ class _Bundle:
 
     def __init__(self, work: Sequence[Work]) -> None:
         self.work = work
-        self.size = number_of(work)
+        self.size = sum([item.size for item in work])
         self.answer: asyncio.Future[list[Outcome | InterlockError]] = (
             asyncio.get_running_loop().create_future()
         )
@@ -121,7 +121,7 @@ class GroupCommit:
 
         Cheaper than as many callers of `commit`: there is one wake-up.
         """
-        if self._is_quiet and (size := number_of(work)) <= self._max_batch:
+        if self._is_quiet and (size := sum([item.size for item in work])) <= self._max_batch:
             return await self._commit_directly(work, size) if size else []
         bundles: list[_Bundle] = []
         for some in _parts(work, self._max_batch):
@@ -225,17 +225,18 @@ class GroupCommit:
 
     async def _outcomes_of(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
         """Return the outcome of each; a commit that the store rejects gets its own error."""
+        size = sum([item.size for item in work])
         try:
             outcomes = await self._store.commit(work)
         except StoreUnavailable as error:
-            return [error] * number_of(work)  # each of them has an unknown outcome
+            return [error] * size  # each of them has an unknown outcome
         except InterlockError as error:
-            if number_of(work) == 1:
+            if size == 1:
                 return [error]
         else:
-            self.tally.commits += len(outcomes)
+            self.tally.commits += size
             self.tally.batches += 1
-            self.tally.largest = max(self.tally.largest, len(outcomes))
+            self.tally.largest = max(self.tally.largest, size)
             if self._committed is not None:
                 self._committed(work, outcomes)
             return [*outcomes]
@@ -259,12 +260,11 @@ def _parts(work: Sequence[Work], most: int) -> Iterator[list[Work]]:
     part: list[Work] = []
     size = 0
     for item in work:
-        more = len(item.ids) if isinstance(item, Batch) else 1
-        if part and size + more > most:
+        if part and size + item.size > most:
             yield part
             part, size = [], 0
         part.append(item)
-        size += more
+        size += item.size
     if part:
         yield part
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 
@@ -175,6 +175,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Changes, refusals and a request that are applied atomically."""
 
+    size: ClassVar[int] = 1
+    """Number of outcomes."""
     changes: tuple[Change, ...] = ()
     refusals: tuple[JournalledRefusal, ...] = ()
     request: Request | None = None
@@ -199,6 +201,11 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     result: tuple[bytes, ...] = ()
     """By record; empty keeps the existing ones."""
     not_after: datetime | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of outcomes."""
+        return len(self.ids)
 
     def commits(self) -> list[Commit]:
         """Return equivalent commits of one change each."""
@@ -404,8 +411,3 @@ def record_after(change: Change, before: Record | None, at: datetime) -> Record:
 def one_by_one(work: Sequence[Work]) -> list[Commit]:
     """Return the work with a commit for each record of a batch, which every store must be equivalent to."""
     return [each for item in work for each in (item.commits() if isinstance(item, Batch) else (item,))]
-
-
-def number_of(work: Sequence[Work]) -> int:
-    """Return the number of outcomes."""
-    return sum(len(item.ids) if isinstance(item, Batch) else 1 for item in work)

@@ -40,7 +40,6 @@ from interlock.store.records import (
     Record,
     Recorded,
     Work,
-    number_of,
 )
 from interlock.store.sqlite import queries, reads
 from interlock.store.sqlite.database import HeldClock, check_floor, least_epoch, path_of, raise_epoch, url_of
@@ -161,7 +160,8 @@ class SqliteStore:
     async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
         """Commit together with other pending work (group commit)."""
         check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
-        return await self._writer.do(lambda ledger: ledger.judge(commits), weight=number_of(commits))
+        weight = sum([item.size for item in commits])
+        return await self._writer.do(lambda ledger: ledger.judge(commits), weight=weight)
 
     def dialect(self) -> SqliteDialect:
         """Return the dialect for writes in a transaction of the user."""
@@ -323,5 +323,5 @@ class SqliteDialect:
         check_commits(self._catalogue, step.commits, self._max_body_bytes)
         ledger = Transaction(connection, self._moves, self._clock, RowCache(self._catalogue))
         outcomes = ledger.judge(step.commits)
-        ledger.flush()
+        ledger.flush(goes_on=False)
         return outcomes

@@ -547,7 +547,7 @@ def _judge(jobs: list[ThreadCall], ledger: Transaction) -> None:
         job.run(ledger)
         if ledger.broken:
             raise _BrokenError from job.error
-    ledger.flush()
+    ledger.flush(goes_on=False)
 
 
 def _moves(catalogue: Catalogue, places: dict[str, dict[str, int]]) -> Moves:

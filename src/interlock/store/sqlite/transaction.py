@@ -163,8 +163,8 @@ class Transaction:
             self._read_standings(key.kind, [key.id])
         return known[key.id][1].state
 
-    def flush(self) -> None:
-        """Write the judged changes."""
+    def flush(self, *, goes_on: bool = True) -> None:
+        """Write the judged changes; nothing is judged any more unless the transaction goes on."""
         pending = self._pending
         if pending.is_empty:
             return
@@ -174,7 +174,7 @@ class Transaction:
             self._known[kind][name] = ((key & ~NUMBERS) + number, stand)
         self.connection.execute(_MOVE_ON, (pending.sequence, pending.number, self.now_us))
         self.flushed_us = self.now_us
-        if has_created:  # records are listed by the time of their creation
+        if goes_on and has_created:  # records are listed by the time of their creation
             self._begin(self.now_us + 1, pending.number, pending.sequence)
 
     def forget(self) -> None:
