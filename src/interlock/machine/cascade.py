@@ -379,18 +379,6 @@ def _unknown_timers(machine: AnyMachine, durations: Collection[str] | None) -> I
             yield f"the {machine.name} has a timer of {setting}, and there is no such duration"
 
 
-@lru_cache(maxsize=1_024)
-def later(at: datetime, seconds: float) -> datetime:
-    """Return a time this many seconds later; cached, since a batch is decided at one time."""
-    return at + timedelta(seconds=seconds)
-
-
-@lru_cache(maxsize=1_024)
-def timer_after(at: datetime, seconds: float) -> datetime | None:
-    """Return when a timer of this many seconds expires; None for one that never does."""
-    return None if seconds == math.inf else at + timedelta(seconds=seconds)
-
-
 class Cascade(ABC):
     """The working copy of machines that change together."""
 
@@ -454,7 +442,8 @@ class Cascade(ABC):
         if effects.is_news:
             self.is_news = True
         if effects.sets_timer:
-            part.timer_at = timer_after(self.now, self.seconds(effects.arms)) if effects.arms else None  # type: ignore[misc]
+            seconds = self.seconds(effects.arms) if effects.arms else math.inf
+            part.timer_at = None if seconds == math.inf else self.now + timedelta(seconds=seconds)  # type: ignore[misc]
         if effects.consequences:
             self._follow(effects, owner)
         return None
@@ -467,7 +456,8 @@ class Cascade(ABC):
     def arm(self, machine: AnyMachine, part: Any) -> None:
         """Start the timer of a part's state, for a new or reloaded part."""
         within = machine.table.entry(part.state).within
-        part.timer_at = None if within is None else timer_after(self.now, self.seconds(within.setting))
+        seconds = math.inf if within is None else self.seconds(within.setting)
+        part.timer_at = None if seconds == math.inf else self.now + timedelta(seconds=seconds)
 
     def has_entered(self, states: Collection[Any]) -> bool:
         """Return whether a step of the root has led to one of these states."""

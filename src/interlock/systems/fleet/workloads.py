@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar
 
 import msgspec
@@ -23,7 +23,7 @@ from interlock.lifecycles.durations import WORKLOAD_BEAT_S, Durations
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.workload import WORKLOAD, Status, WorkloadData, WorkloadState
 from interlock.machine import Event
-from interlock.machine.cascade import RootOf, Wiring, later
+from interlock.machine.cascade import RootOf, Wiring
 from interlock.store.records import Commit, Committed, Entry, Key, Query, Record
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.orchestrator.attachments import SendMessages
@@ -97,7 +97,8 @@ class WorkloadAggregate(Aggregate):
         if self.over:
             return None
         lost = self.body.lost and self.state is workload.ABORTING
-        return later(self.now, self.durations.abort_kill_s if lost else self.durations.workload_silence_s)
+        wait_s = self.durations.abort_kill_s if lost else self.durations.workload_silence_s
+        return self.now + timedelta(seconds=wait_s)
 
     def seconds(self, setting: str) -> float:
         """Return how long a timer runs."""

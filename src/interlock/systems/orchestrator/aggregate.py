@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
@@ -18,7 +17,7 @@ from interlock.engine.aggregate import Aggregate, Columns
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.couplings import COUPLINGS, Recipient
-from interlock.lifecycles.durations import Durations, Timed
+from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.lease import LEASE, Lease
 from interlock.machine import Deadline, Event, Step
@@ -30,7 +29,6 @@ from interlock.machine.cascade import (
     create,
     each,
     elsewhere,
-    later,
     outward,
     to,
 )
@@ -414,7 +412,7 @@ class JobAggregate(Aggregate):
     def grant_lease(self, owner: AttemptBody) -> None:
         """Create the lease that is being granted."""
         assert self.granting is not None
-        expires_at = later(self.now, self.settings.durations.ack_window_s)
+        expires_at = self.now + timedelta(seconds=self.settings.durations.ack_window_s)
         data = Lease(runner_id=self.granting.runner_id, expires_at=expires_at)
         owner.lease = LeaseBody(data=data, digest=self.granting.digest, granted_at=self.now)
 
@@ -477,27 +475,6 @@ _TELLS_OF_DEATH = {
 _STATES = {str(state): state for state in JobState}
 
 
-# A batch is decided at one time, so that hundreds of jobs receive the same events.
-
-
-@lru_cache(maxsize=1_024)
-def timed(event: type[Timed], at: datetime) -> Timed:
-    """Return an event that has only a time."""
-    return event(at=at)
-
-
-@lru_cache(maxsize=1_024)
-def acknowledged(at: datetime, runner_id: str, ttl_s: float) -> lease.Ack:
-    """Return the acknowledgement of a runner with its claim."""
-    return lease.Ack(at=at, runner_id=runner_id, ttl_s=ttl_s)
-
-
-@lru_cache(maxsize=1_024)
-def completed(at: datetime, runner_id: str) -> lease.Complete:
-    """Return the completion of a runner."""
-    return lease.Complete(at=at, runner_id=runner_id)
-
-
 # Targets of couplings
 
 
@@ -534,14 +511,14 @@ WIRING = Wiring(
     },
     events=EventRules(
         made={
-            job.AllocateResources: lambda record, _: timed(job.AllocateResources, record.now),
-            job.Success: lambda record, _: timed(job.Success, record.now),
-            job.Error: lambda record, _: timed(job.Error, record.now),
+            job.AllocateResources: lambda record, _: job.AllocateResources(at=record.now),
+            job.Success: lambda record, _: job.Success(at=record.now),
+            job.Error: lambda record, _: job.Error(at=record.now),
             job.Cancel: _stop,
             job.Timeout: lambda record, _: job.Timeout(at=record.now, still_active=record.body.active),
-            job.Expire: lambda record, _: timed(job.Expire, record.now),
+            job.Expire: lambda record, _: job.Expire(at=record.now),
             attempt.Completed: lambda _, one: _COMPLETED[one.failure is None],
-            lease.Expire: lambda record, _: timed(lease.Expire, record.now),
+            lease.Expire: lambda record, _: lease.Expire(at=record.now),
         },
         quiet=(lease.Heartbeat, attempt.heartbeat),
     ),

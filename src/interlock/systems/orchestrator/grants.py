@@ -30,7 +30,7 @@ from interlock.store.records import (
     RequestReused,
     Work,
 )
-from interlock.systems.orchestrator.aggregate import JobAggregate, acknowledged
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import (
     AttemptBody,
     Granting,
@@ -343,7 +343,8 @@ def _granted(claiming: Claiming, draft: JobAggregate, one: AttemptBody) -> Chang
         draft.send_attempt(one, attempt.publish)
     draft.send_attempt(one, attempt.grant)
     if request.acknowledge:
-        draft.send_lease(one, acknowledged(now, request.runner_id, claiming.settings.durations.lease_ttl_s))
+        ttl_s = claiming.settings.durations.lease_ttl_s
+        draft.send_lease(one, lease.Ack(at=now, runner_id=request.runner_id, ttl_s=ttl_s))
     return draft.change(mark=claiming.mark, actor=request.runner_id)
 
 

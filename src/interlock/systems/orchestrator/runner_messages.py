@@ -22,7 +22,7 @@ from interlock.lifecycles.lease import LeaseState
 from interlock.machine import Event, Refused
 from interlock.store import records
 from interlock.store.records import Commit, Note, Record
-from interlock.systems.orchestrator.aggregate import JobAggregate, completed
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import (
     ArtifactBody,
     ArtifactHeartbeat,
@@ -188,7 +188,7 @@ def _event(message: Message, now: datetime, settings: OrchestratorSettings) -> E
     runner_id, ttl_s = message.runner_id, settings.durations.lease_ttl_s
     match message:
         case Complete():
-            return completed(now, runner_id)
+            return lease.Complete(at=now, runner_id=runner_id)
         case Heartbeat():
             return lease.Heartbeat(at=now, runner_id=runner_id, ttl_s=ttl_s)
         case Ack():

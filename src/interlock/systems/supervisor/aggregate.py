@@ -14,7 +14,7 @@ from interlock.lifecycles.couplings import COUPLINGS, Recipient
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.worker import TAKING, WORKER, Worker, WorkerState
 from interlock.machine import Deadline, Event
-from interlock.machine.cascade import EventRules, Refusal, Root, Wiring, elsewhere, later, outward
+from interlock.machine.cascade import EventRules, Refusal, Root, Wiring, elsewhere, outward
 from interlock.store.records import Change, Commit, Record
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 
@@ -314,5 +314,6 @@ def decide_silence(record: Record, now: datetime, durations: Durations) -> Worke
         draft.body.reason = f"no heartbeat for {durations.worker_silence_s:g} s"
     elif draft.state not in WORKER.terminal and draft.root.data.last_heartbeat_at is not None:
         # The timer was stale: the last heartbeat counts.
-        draft.root.timer_at = later(draft.root.data.last_heartbeat_at, durations.worker_silence_s)
+        silence = timedelta(seconds=durations.worker_silence_s)
+        draft.root.timer_at = draft.root.data.last_heartbeat_at + silence
     return draft
