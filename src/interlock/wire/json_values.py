@@ -43,7 +43,7 @@ LEAST, LARGEST = -(2**63), 2**64 - 1
 MOST_LEVELS = 64
 """Maximum depth of nested arrays and objects, also in the body of a request."""
 SHALLOW = 2 * MOST_LEVELS
-"""JSON of so many bytes cannot be deeper: each level has two brackets."""
+"""Length in bytes of JSON that cannot be deeper: each level has two brackets."""
 
 _skip = msgspec.json.Decoder(msgspec.Raw).decode
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))

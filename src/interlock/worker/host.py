@@ -130,7 +130,7 @@ class LoopTick:
         self.name = name
         self._monotonic = monotonic
         self.at: float = monotonic()
-        """When the loop was last known to go on; set in each of its iterations."""
+        """Time of the last iteration, which the loop sets."""
         self.awaited: Callable[[], bool] = lambda: True
         """Returns whether the loop has work to do; an idle one may be silent."""
         self.stalled = False

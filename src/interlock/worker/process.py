@@ -81,7 +81,7 @@ class Connection:
         """The port, if it is patient; to compare it with a protocol for each claim costs 20 µs."""
         self._unsubscribe: Callable[[], None] = lambda: None
         self.recovered_at: float = float("-inf")
-        """When expired deadlines were last handled."""
+        """Time at which expired deadlines were last handled."""
 
     @property
     def port(self) -> OrchestratorPort:
