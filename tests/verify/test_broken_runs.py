@@ -6,6 +6,8 @@ breaks. The tables are left alone; they have mutants of their own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from tests.rerouting import reroute
 
@@ -18,7 +20,7 @@ from interlock.systems.orchestrator.submission import release
 from interlock.systems.runs import body as letters
 from interlock.systems.runs import preparation
 from interlock.systems.runs.aggregate import RunAggregate, RunFacts
-from interlock.systems.runs.reconciler import JobOrder, decide_order
+from interlock.systems.runs.orders import JobOrder, decide_order
 from interlock.testing.model_checker import check
 from interlock_verification.environments import REDUCED, model_of
 from interlock_verification.models import job_decisions
@@ -56,15 +58,16 @@ def test_a_stopped_run_that_sends_no_orders_to_its_jobs_is_noticed(monkeypatch: 
 def test_a_run_that_counts_a_job_twice_when_its_message_is_repeated_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest = RunAggregate._apply_job
+    honest = RunAggregate._apply_step
 
-    def forgetful(self: RunAggregate, word: JobChanged) -> bool:
-        if self._state_of(word.place) in letters.ENDED:
-            self._states[word.place] = ord(letters.RUNNING)
-        return honest(self, word)
+    def forgetful(self: RunAggregate, word: JobChanged, places: Sequence[int]) -> list[int]:
+        for place in places:
+            if self._state_of(place) in letters.ENDED:
+                self._states[place] = ord(letters.RUNNING)
+        return honest(self, word, places)
 
     assert check(model_of(WORDS_TWICE)).ok
-    monkeypatch.setattr(RunAggregate, "_apply_job", forgetful)
+    monkeypatch.setattr(RunAggregate, "_apply_step", forgetful)
     assert first_broken_claim(WORDS_TWICE) == "a run succeeds only when every required job has completed"
 
 
@@ -74,7 +77,7 @@ def test_a_run_that_takes_every_job_for_required(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_run_that_succeeds_when_nothing_is_left_however_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    def any_end_will_do(self: RunAggregate, _: JobChanged, __: str) -> None:
+    def any_end_will_do(self: RunAggregate, _: int, __: str, *, unconfirmed: bool) -> None:
         self.body.left -= 1
         self.body.required_left -= 1
 

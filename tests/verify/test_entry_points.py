@@ -49,7 +49,7 @@ BY_WORLDS = {
     "runs/preparation.py: decide": "a plan that fails; worlds with runs",
     "runs/reconciler.py: _draft": "words of jobs, many at once; it calls `heard`, which is explored",
     "runs/reports/reporter.py: reported": "a run that is reported; worlds with runs",
-    "runs/reconciler.py: _decide": "orders of a run, many at once; it calls `follow`, which is explored",
+    "runs/orders.py: decide_one": "orders of a run, many at once; it calls `decide_order`, which is explored",
 }
 """Deciders that the model checker does not explore, and where they are tried."""
 

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -88,6 +89,9 @@ MESSAGE = Machine[MessageState, None](
 
 Handler: TypeAlias = Callable[[bytes], Awaitable[None]]
 """Delivers one payload, or raises."""
+
+Receiver: TypeAlias = Callable[[Record], Awaitable[bool]]
+"""Delivers one message, or raises; returns whether the commit of its effect has recorded that (`sent`)."""
 
 
 class OutboxMessage(msgspec.Struct, frozen=True):
@@ -169,11 +173,31 @@ async def deliver(
 
     Messages are handled concurrently: a slow one does not delay the others.
     """
-    mine = await take_all(store, tuple(handlers), timedelta(seconds=policy.delivery_s), limit=limit)
+    receivers = {topic: partial(_by_payload, handler) for topic, handler in handlers.items()}
+    return await deliver_records(store, committer, receivers, policy, limit=limit, sleep=sleep)
+
+
+async def _by_payload(handler: Handler, record: Record) -> bool:
+    await handler(bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload))
+    return False
+
+
+async def deliver_records(
+    store: Store,
+    committer: Committer,
+    receivers: Mapping[str, Receiver],
+    policy: DeliveryPolicy,
+    *,
+    limit: int = 50,
+    sleep: Sleep = asyncio.sleep,
+) -> int:
+    """Deliver messages like `deliver`, to receivers that may commit the delivery together with its effect."""
+    mine = await take_all(store, tuple(receivers), timedelta(seconds=policy.delivery_s), limit=limit)
 
     async def hand_over(record: Record) -> None:
-        change = await _handed_over(store, record, handlers[record.queue or ""], policy)
-        await commit_with_recovery(store, committer, Commit(changes=(change,)), sleep=sleep)
+        change = await _handed_over(store, record, receivers[record.queue or ""], policy)
+        if change is not None:
+            await commit_with_recovery(store, committer, Commit(changes=(change,)), sleep=sleep)
 
     await gather_all(hand_over(record) for record in mine)
     return len(mine)
@@ -206,13 +230,14 @@ async def recover(store: Store, *, limit: int = 500) -> int:
     return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
 
-async def _handed_over(store: Store, record: Record, handler: Handler, policy: DeliveryPolicy) -> Change:
-    kept = msgspec.json.decode(record.body, type=OutboxMessage)
+async def _handed_over(
+    store: Store, record: Record, receive: Receiver, policy: DeliveryPolicy
+) -> Change | None:
     try:
-        await handler(bytes(kept.payload))
+        is_recorded = await receive(record)
     except Exception as error:  # noqa: BLE001 - any error of a handler is retried
         return undelivered(record, error, await store.now(), policy)
-    return sent(record)
+    return None if is_recorded else sent(record)
 
 
 def undelivered(

@@ -42,9 +42,9 @@ from interlock.systems.orchestrator.runner_messages import (
     result_in,
 )
 from interlock.systems.orchestrator.tokens import digest_of, read_token
-from interlock.systems.runs import reconciler
+from interlock.systems.runs import orders
 from interlock.systems.runs.body import RunBody
-from interlock.systems.runs.reconciler import (
+from interlock.systems.runs.orders import (
     RELEASE,
     JobOrder,
     NewRunJob,
@@ -209,8 +209,8 @@ async def test_a_layer_of_a_run_takes_one_decision_for_each_of_its_steps(
 
         monkeypatch.setattr(module, name, count)
 
-    counted(reconciler, "new_job")
-    counted(reconciler, "decide_order")
+    counted(orders, "new_job")
+    counted(orders, "decide_order")
     counted(grants, "_granted")
     counted(runner_messages, "decide_message")
     first, second = [f"a{n}" for n in range(9)], [f"b{n}" for n in range(9)]
@@ -252,17 +252,18 @@ async def test_one_job_of_a_layer_may_be_cancelled_while_the_others_are_complete
 async def test_a_job_of_a_layer_whose_id_is_already_taken_receives_a_new_id(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = reconciler.Orders.carry_out
+    original = orders.Orders.carry_out
     squatted: list[str] = []
 
-    async def squat_first(self: reconciler.Orders, order: JobOrder, body: RunBody | None = None) -> None:
+    async def squat_first(self: orders.Orders, order: JobOrder, body: RunBody | None = None) -> None:
         graph = await self._plans.graph(order.run_id, order.pieces)
         if graph is not None and not squatted:
             squatted.append(graph.ids[order.places[3]])
             await site.squat(squatted[0])
         await original(self, order, body)
 
-    monkeypatch.setattr(reconciler.Orders, "carry_out", squat_first)
+    monkeypatch.setattr(orders, "MOST_WITHIN", 0)
+    monkeypatch.setattr(orders.Orders, "carry_out", squat_first)
     run_id = await site.begin(*(planned(f"a{n}") for n in range(6)))
     names = await site.names(run_id)
     assert sorted(names.values()) == [f"a{n}" for n in range(6)]

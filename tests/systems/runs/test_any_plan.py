@@ -142,7 +142,7 @@ def _never(draft: RunAggregate, *_: object) -> None:
     return None
 
 
-def _counts_all(draft: RunAggregate, word: JobChanged, after: str) -> None:
+def _counts_all(draft: RunAggregate, place: int, after: str, *, unconfirmed: bool) -> None:
     draft.body.left -= 1
     draft.body.required_left -= after == "C"
 

@@ -8,8 +8,9 @@ import pytest
 from tests.systems.runs.site import Site, planned
 
 from interlock.engine.debounce import Debouncer
+from interlock.systems.runs import orders
 from interlock.systems.runs.body import RunBody
-from interlock.systems.runs.reconciler import JobOrder, Orders
+from interlock.systems.runs.orders import JobOrder, Orders
 from interlock.wire.runs import Plan, RunSpec
 
 
@@ -24,6 +25,7 @@ async def test_an_order_is_followed_at_once_by_others_when_its_process_ends(
 
     run_id = (await site.runs.submit(RunSpec(plan=Plan(jobs=(planned("build"),))))).id
     with monkeypatch.context() as slow:
+        slow.setattr(orders, "MOST_WITHIN", 0)
         slow.setattr(Orders, "carry_out", for_ever)
         debouncer = Debouncer("planning", site.runs.sweeper.plan)
         debouncer.trigger()

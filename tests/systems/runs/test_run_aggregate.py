@@ -13,8 +13,9 @@ from interlock.store.records import record_after
 from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody
+from interlock.systems.runs.orders import orders_of
 from interlock.systems.runs.plans import PlanGraph, pieces_of, plan_graph
-from interlock.systems.runs.reconciler import orders_of, run_commit_of
+from interlock.systems.runs.reconciler import run_commit_of
 from interlock.systems.runs.views import view_of
 from interlock.wire.runs import Plan, RunSpec
 

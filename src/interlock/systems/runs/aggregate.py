@@ -8,11 +8,13 @@ clock and no store, and contains no rule of a lifecycle: those are in the tables
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
 from typing import Any, ClassVar
+
+from msgspec.structs import replace
 
 from interlock.engine.aggregate import Aggregate, Columns
 from interlock.lifecycles import job, run
@@ -23,7 +25,7 @@ from interlock.lifecycles.run import RUN, Run, RunState
 from interlock.machine import Event, Machine, Step
 from interlock.machine.cascade import EventRules, Refusal, Root, Wiring, create, order, to
 from interlock.store.records import Record
-from interlock.systems.orchestrator.notifications import JobChanged
+from interlock.systems.orchestrator.notifications import JobChanged, JobsChanged
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.body import RunBody, decode_run, encode_run, group_key, labels_of
 from interlock.systems.runs.plans import PlanGraph
@@ -98,6 +100,10 @@ class RunFacts:
 
 UPSTREAM, FAIL_FAST, TIMEOUT = "upstream", "fail_fast", "timeout"
 NOT_APPROVED = "not_approved"
+
+
+_SHARED = (job.RUNNING, job.COMPLETED)
+"""Steps that a run follows once for many jobs: no coupling of such a step is about one of them."""
 
 
 class RunAggregate(Aggregate):
@@ -183,9 +189,15 @@ class RunAggregate(Aggregate):
             self._end_without_plan(error, reason)
         return refused
 
-    def apply_jobs(self, changes: Iterable[JobChanged]) -> None:
+    def apply_jobs(self, changes: Iterable[JobChanged | JobsChanged]) -> None:
         """Apply the changes of jobs to the run and to its other jobs."""
-        ended = [change.place for change in changes if self._apply_job(change)]
+        ended: list[int] = []
+        for change in changes:
+            if type(change) is JobsChanged and change.target in _SHARED:
+                ended += self._apply_step(change.each[0], change.places)
+            else:
+                for one in change.each:
+                    ended += self._apply_step(one, (one.place,))
         self._release_after(ended)
 
     def fire_due(self) -> None:
@@ -275,29 +287,37 @@ class RunAggregate(Aggregate):
     def _state_of(self, place: int) -> str:
         return chr(self._states[place])
 
-    def _apply_job(self, change: JobChanged) -> bool:
-        """Apply the change of a job; return whether the job has ended."""
+    def _apply_step(self, change: JobChanged, places: Sequence[int]) -> list[int]:
+        """Apply the same change of jobs; return the places of those that have ended by it."""
         step = _step_of_job(JOB, change.event, change.source, change.target)
-        before = self._state_of(change.place) if 0 <= change.place < len(self._states) else ""
         after = letters.HEARD.get(change.target, "")
-        if self.graph is None or step is None or not before or before in letters.ENDED:
-            return False
-        has_ended = after in letters.ENDED
-        if has_ended or before != letters.STOPPING:
-            self._states[change.place] = ord(after)
-        if has_ended:
-            self._count(change, after)
-            if step.source is job.RUNNING and before != letters.RUNNING:
-                # Its start was not reported, or the message is still on its way.
-                self.follow_step(JOB, _begins(JOB), change)
-        self.follow_step(JOB, step, change)
-        return has_ended
+        if self.graph is None or step is None:
+            return []
+        has_ended, is_begun, new = after in letters.ENDED, True, []
+        for place in places:
+            before = chr(self._states[place]) if 0 <= place < len(self._states) else ""
+            if not before or before in letters.ENDED:
+                continue
+            new.append(place)
+            if has_ended or before != letters.STOPPING:
+                self._states[place] = ord(after)
+            if has_ended:
+                self._count(place, after, unconfirmed=change.unconfirmed)
+                is_begun = is_begun and before == letters.RUNNING
+        if not new:
+            return []
+        owner = change if change.place == new[0] else replace(change, place=new[0])
+        if has_ended and step.source is job.RUNNING and not is_begun:
+            # Its start was not reported, or the message is still on its way.
+            self.follow_step(JOB, _begins(JOB), owner)
+        self.follow_step(JOB, step, owner)
+        return new if has_ended else []
 
-    def _count(self, change: JobChanged, after: str) -> None:
+    def _count(self, place: int, after: str, *, unconfirmed: bool) -> None:
         assert self.graph is not None
         self.body.left -= 1
-        self.body.unconfirmed += change.unconfirmed
-        if after in letters.SUCCEEDED and self.graph.required[change.place]:
+        self.body.unconfirmed += unconfirmed
+        if after in letters.SUCCEEDED and self.graph.required[place]:
             self.body.required_left -= 1
 
     def _release_after(self, ended: Iterable[int]) -> None:

@@ -175,12 +175,14 @@ class RunBody(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Initialise the states of the jobs: done by an earlier run, released, or waiting."""
         carried = graph.carried
         self.states = "".join(
-            CARRIED if place in carried else RELEASED if carried.issuperset(needs) else WAITING
-            for place, needs in enumerate(graph.needs)
+            [
+                CARRIED if place in carried else RELEASED if carried.issuperset(needs) else WAITING
+                for place, needs in enumerate(graph.needs)
+            ]
         )
         self.left = len(self.states) - len(carried)
         self.required_left = sum(
-            required and place not in carried for place, required in enumerate(graph.required)
+            [required and place not in carried for place, required in enumerate(graph.required)]
         )
 
     @property

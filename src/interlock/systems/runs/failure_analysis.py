@@ -41,7 +41,6 @@ from interlock.systems.runs.job_history import (
     outcomes_in_words,
     with_outcome,
 )
-from interlock.systems.runs.reconciler import RunMessage
 from interlock.wire.jobs import FailureView
 from interlock.wire.runs import (
     Evidence,
@@ -309,10 +308,10 @@ class FailureAnalyser:
         )
         return FlakyJobs(jobs=tuple(map(_flaky_job, page.records)), cursor=page.cursor)
 
-    async def learn(self, payload: bytes) -> None:
+    async def learn(self, run_id: str) -> None:
         """Record the outcomes of the jobs of a run: the handler of its messages. Idempotent."""
         try:
-            run = await self._view(msgspec.json.decode(payload, type=RunMessage).run_id)
+            run = await self._view(run_id)
         except UnknownRun:
             return  # it was pruned
         if not (run.source.repository and run.source.sha):

@@ -28,7 +28,7 @@ from interlock.store.validation import MAX_LABEL
 from interlock.systems.orchestrator.body import Provenance
 from interlock.systems.orchestrator.planned_approvals import question_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.submission import MAX_DELAY_S, check_spec
+from interlock.systems.orchestrator.submission import MAX_DELAY_S, check_spec, check_specs
 from interlock.systems.orchestrator.vault import Asker, SecretPolicy, checkout_secret
 from interlock.systems.orchestrator.waits import check_wait
 from interlock.systems.runs.body import RunBody
@@ -75,6 +75,8 @@ def plan_faults(plan: Plan, settings: OrchestratorSettings) -> Iterator[str]:
         yield f"timeout_s is {plan.timeout_s:g} and must be more than 0, and at most {MAX_DELAY_S:g}"
     counts = Counter([each.name for each in plan.jobs])
     yield from (f"there are {n} jobs called {name!r}" for name, n in counts.items() if n > 1)
+    if len(counts) == len(plan.jobs) and _is_flawless(plan.jobs, settings):
+        return
     skipped = {each.name for each in plan.skipped}
     for planned in plan.jobs:
         yield from _job_faults(planned, settings)
@@ -82,6 +84,26 @@ def plan_faults(plan: Plan, settings: OrchestratorSettings) -> Iterator[str]:
     others = {each.name: [name for name in each.needs if name != each.name] for each in plan.jobs}
     if cycle := cycle_in(others):
         yield "these jobs wait for each other: " + " → ".join(cycle)
+
+
+def _is_flawless(jobs: Sequence[PlannedJob], settings: OrchestratorSettings) -> bool:
+    """Return whether jobs of different names have none of the faults below; False if in doubt.
+
+    Alike jobs are checked once, and jobs that need only earlier ones cannot wait for each other.
+    """
+    earlier: set[str] = set()
+    for planned in jobs:
+        name = planned.name
+        if planned.environment or planned.approval is not None or not earlier.issuperset(planned.needs):
+            return False
+        if not (1 <= len(name) <= MAX_NAME and name.isprintable()):
+            return False
+        earlier.add(name)
+    try:
+        check_specs([spec_of(planned) for planned in jobs], settings)
+    except InterlockError:
+        return False
+    return True
 
 
 def _job_faults(planned: PlannedJob, settings: OrchestratorSettings) -> Iterator[str]:
@@ -278,6 +300,8 @@ def awaited_first(body: RunBody) -> AwaitedApproval | None:
 
 def check_admitted(body: RunBody, jobs: Iterable[PlannedJob], policy: SecretPolicy) -> None:
     """Raise an error with every job that the run is not permitted to have."""
+    if body.fork_terms is None:
+        jobs = [planned for planned in jobs if planned.environment or planned.secrets]
     faults = [fault for planned in jobs for fault in _faults(body, planned, policy)]
     if faults:
         listed = faults[:MOST_FAULTS]

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from itertools import chain
 
 import msgspec
 
@@ -105,15 +106,15 @@ def plan_graph(pieces: Sequence[PlanPiece]) -> PlanGraph:
     """Return the graph of a validated plan."""
     jobs = [job for piece in pieces for job in piece.jobs]
     places = {job.name: place for place, job in enumerate(jobs)}
-    needs = tuple(tuple(dict.fromkeys(places[name] for name in job.needs)) for job in jobs)
+    needs = tuple([tuple(map(places.__getitem__, dict.fromkeys(job.needs))) for job in jobs])
     dependents: list[list[int]] = [[] for _ in jobs]
     for place, needed in enumerate(needs):
         for each in needed:
             dependents[each].append(place)
     return PlanGraph(
         names=tuple(places),
-        ids=tuple(name for piece in pieces for name in piece.ids),
-        required=tuple(job.required for job in jobs),
+        ids=tuple(chain.from_iterable([piece.ids for piece in pieces])),
+        required=tuple([job.required for job in jobs]),
         needs=needs,
         dependents=tuple(map(tuple, dependents)),
         carried=frozenset(place for piece in pieces for place in piece.carried),
@@ -151,10 +152,19 @@ def _cuts(jobs: Sequence[PlannedJob]) -> Iterator[tuple[int, int]]:
         yield first, len(jobs)
 
 
-def piece_change(run_id: str, number: int, piece: PlanPiece, *, mark: str, actor: str) -> Change:
-    """Return the change that creates a piece, to be committed with its run."""
-    name, body = piece_key(run_id, number).id, msgspec.json.encode(piece)
-    return PLAN.change(name, body, settle=False, parent=run_id, actor=actor, mark=mark)
+def piece_changes(run_id: str, pieces: Sequence[PlanPiece], *, mark: str, actor: str) -> list[Change]:
+    """Return the changes that create the pieces of a plan, to be committed with its run."""
+    return [
+        PLAN.change(
+            piece_key(run_id, number).id,
+            msgspec.json.encode(piece),
+            settle=False,
+            parent=run_id,
+            actor=actor,
+            mark=mark,
+        )
+        for number, piece in enumerate(pieces)
+    ]
 
 
 def settled_piece(record: Record, *, mark: str) -> Change:

@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from interlock.engine.aggregate import rewritten
+from interlock.engine.outbox import sent
 from interlock.engine.unit_of_work import Applied, Decision, Engine
 from interlock.errors import (
     InterlockError,
@@ -39,6 +40,7 @@ from interlock.systems.runs import body as letters
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run, encode_run, group_key, labels_of
 from interlock.systems.runs.cancellation import RunCancellation
+from interlock.systems.runs.orders import CarriedOut, created_within
 from interlock.systems.runs.plan_validation import (
     MOST_FAULTS,
     awaited,
@@ -48,7 +50,7 @@ from interlock.systems.runs.plan_validation import (
     seconds_for_approvals,
     spec_of,
 )
-from interlock.systems.runs.plans import PlanGraph, PlanPiece, Plans, piece_change, pieces_of, plan_graph
+from interlock.systems.runs.plans import PlanGraph, PlanPiece, Plans, piece_changes, pieces_of, plan_graph
 from interlock.systems.runs.reconciler import RunCommit, RunReconciler, run_commit_of
 from interlock.systems.runs.workflows import Planner, PlanRequest
 from interlock.wire.runs import AwaitedApproval, Plan, RerunPreview
@@ -142,27 +144,27 @@ class RunPreparation:
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
         """A run that waits for it is not yet in PLANNING, so that its planning timer does not run."""
 
-    async def prepare(self, run_id: str) -> None:
-        """Advance a run as far as its plan allows; idempotent."""
-        (found,) = await self._engine.store.load([Key(RUN.name, run_id)])
+    async def prepare(self, run_id: str, message: Record | None = None) -> bool:
+        """Advance a run as far as its plan allows; idempotent.
+
+        Return whether the message that asked for it was committed as sent.
+        """
+        (found,) = await self._engine.load([Key(RUN.name, run_id)])
         if found is None:
-            return
+            return False
         if _looks_around(found):
             await self._cancellation.make_room(found)
         if decode_run(found.body).pieces:
-            await self._plan(run_id, found)
-        else:
-            async with self._asking:
-                await self._plan(run_id)
+            return await self._take_up(found, message)
+        async with self._asking:
+            await self._plan(run_id)
+        return False
 
-    async def _plan(self, run_id: str, found: Record | None = None) -> None:
-        record = await self._begin(run_id, found)
+    async def _plan(self, run_id: str) -> None:
+        record = await self._begin(run_id)
         if record is None or record.state != run.PLANNING:
             return
         body = decode_run(record.body)
-        if body.pieces:
-            await self._take_up(record, body)
-            return
         try:
             plan = await self._call_planner(record)
             check_plan(plan, self._settings)
@@ -199,11 +201,15 @@ class RunPreparation:
                 facts={"faults": [*found][:MOST_FAULTS], "number": len(found)},
             )
 
-    async def _take_up(self, record: Record, body: RunBody) -> None:
-        """Continue with the stored plan: submitted with the run, taken over, or held."""
+    async def _take_up(self, record: Record, message: Record | None) -> bool:
+        """Continue with the stored plan: submitted with the run, taken over, or held.
+
+        Return whether the message was committed as sent.
+        """
+        body = decode_run(record.body)
         stored = await self._plans.some(record.id, range(body.pieces))
         if len(stored) < body.pieces:
-            return
+            return False
         pieces = [stored[number] for number in range(body.pieces)]
         jobs = [
             job
@@ -214,10 +220,11 @@ class RunPreparation:
         try:
             check_admitted(body, jobs, self._settings.secrets)
         except PlanRefused as error:
+            await self._begin(record.id, record)
             await self._fail(record.id, _message_of(error), "plan_failed")
-        else:
-            awaits = awaited(body, jobs, self._settings.secrets)
-            await self._accept(record.id, plan_graph(pieces), awaits=awaits, known=(record,))
+            return False
+        awaits = awaited(body, jobs, self._settings.secrets)
+        return await self._accept(record.id, pieces, awaits=awaits, known=(record,), message=message)
 
     async def _join(self, run_id: str, group: str | None, *, looks_around: bool) -> None:
         """Put the run into the group of its workflow file, then supersede older runs of that group.
@@ -253,7 +260,6 @@ class RunPreparation:
 
     async def _begin(self, run_id: str, found: Record | None = None) -> Record | None:
         """Start planning, or wait for an approval; return the run, None if there is none."""
-
         before: Record | None = None
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
@@ -275,41 +281,52 @@ class RunPreparation:
     async def _accept_plan(self, run_id: str, plan: Plan, awaits: AwaitedApproval | None) -> None:
         now = await self._engine.clock.now()
         pieces = pieces_of(plan, [self._ids.draw(now) for _ in plan.jobs])
-        await self._accept(run_id, plan_graph(pieces), pieces, plan, awaits=awaits)
+        await self._accept(run_id, pieces, plan, awaits=awaits)
 
     async def _accept(
         self,
         run_id: str,
-        graph: PlanGraph,
-        pieces: Sequence[PlanPiece] = (),
+        pieces: Sequence[PlanPiece],
         plan: Plan | None = None,
         *,
         awaits: AwaitedApproval | None,
         known: Sequence[Record] = (),
-    ) -> None:
-        """Accept the plan: queue the run and create its jobs; a late plan has no effect.
+        message: Record | None = None,
+    ) -> bool:
+        """Accept a stored plan, or a new `plan`: queue the run and create its jobs; a late one has no effect.
 
         If an operator has to approve it first, the plan is stored, so that the approved plan is the one
-        executed.
+        executed. Return whether the message that asked for it was committed as sent.
         """
+        graph, durations = plan_graph(pieces), self._settings.durations
+        tries, is_recorded = 0, False
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
-            draft = decide_plan(found[0], now, self._settings.durations, graph, len(pieces), plan, awaits)
+            nonlocal tries, is_recorded
+            tries += 1
+            if plan is None:
+                draft = decide_stored_plan(found[0], now, durations, graph, awaits)
+            else:
+                draft = decide_plan(found[0], now, durations, graph, len(pieces), plan, awaits)
             if draft is None:
                 return Decision(None)
             mark = self._engine.mark()
-            more = [
-                piece_change(run_id, number, piece, mark=mark, actor="planner")
-                for number, piece in enumerate(pieces)
-            ]
-            prepared = run_commit_of(draft, mark=mark, actor="planner", more=more)
+            more = [] if plan is None else piece_changes(run_id, pieces, mark=mark, actor="planner")
+            created: CarriedOut = {}
+            is_recorded = tries == 1 and message is not None
+            if tries == 1:  # a conflict may be about the message, or about the id of a job
+                created = created_within(draft, pieces, mark, self._settings)
+                more += [] if message is None else [sent(message, mark)]
+            prepared = run_commit_of(draft, mark=mark, actor="planner", more=more, carried_out=created)
             return Decision(prepared, prepared.commit)
 
         applied = await self._engine.apply([Key(RUN.name, run_id)], decide, known=known)
-        if isinstance(applied, Applied) and applied.answer is not None:
-            self._plans.remember(run_id, graph)
-            self._plans.keep(run_id, pieces)
-            await self._reconciler.carry_out(applied.answer, applied.at)
+        if not isinstance(applied, Applied) or applied.answer is None:
+            return False
+        self._plans.remember(run_id, graph)
+        self._plans.keep(run_id, pieces)
+        await self._reconciler.carry_out(applied.answer, applied.at)
+        return is_recorded
 
     async def _fail(self, run_id: str, error: str, reason: str) -> None:
         event = run.planner_timeout if reason == "planner_timeout" else run.planning_failed
@@ -371,7 +388,7 @@ def decide_plan(
     plan: Plan | None = None,
     awaits: AwaitedApproval | None = None,
 ) -> RunAggregate | None:
-    """Return the run with its plan; None if the plan is too late. Pure."""
+    """Return the run with a plan of its planner; None if the plan is too late. Pure."""
     if record is None or RunState(record.state) is not run.PLANNING:
         return None
     draft = RunAggregate.of(record, now, durations)
@@ -379,6 +396,25 @@ def decide_plan(
         draft.body.pieces = pieces
         draft.body.fail_fast, draft.body.timeout_s = plan.fail_fast, plan.timeout_s
         draft.body.approvals_s = seconds_for_approvals(plan.jobs, durations)
+    return _with_plan(draft, graph, awaits)
+
+
+def decide_stored_plan(
+    record: Record | None,
+    now: datetime,
+    durations: Durations,
+    graph: PlanGraph,
+    awaits: AwaitedApproval | None = None,
+) -> RunAggregate | None:
+    """Return the run with its stored plan, queued or to be approved; None if the plan is too late. Pure."""
+    if record is None or RunState(record.state) is not run.CREATED:
+        return decide_plan(record, now, durations, graph, awaits=awaits)
+    draft = decide_planning(record, now, durations)
+    # A run that has to be approved first ignores the plan.
+    return None if draft is None else _with_plan(draft, graph, awaits)
+
+
+def _with_plan(draft: RunAggregate, graph: PlanGraph, awaits: AwaitedApproval | None) -> RunAggregate:
     if awaits is None:
         draft.accept(graph)
     else:

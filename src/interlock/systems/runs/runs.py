@@ -15,7 +15,7 @@ import msgspec
 
 from interlock.engine.debounce import Debouncer
 from interlock.engine.loader import every_entry
-from interlock.engine.outbox import DeliveryPolicy, Handler, deliver
+from interlock.engine.outbox import DeliveryPolicy, Receiver, deliver_records, message_in
 from interlock.engine.unit_of_work import Decision, Engine, IdempotencyKey
 from interlock.lifecycles import run
 from interlock.lifecycles.job import JOB
@@ -31,7 +31,7 @@ from interlock.systems.runs.body import ChangeTime, RunBody, decode_run, group_o
 from interlock.systems.runs.cancellation import DECLINED, RunCancellation, decide_approval, existing_run
 from interlock.systems.runs.failure_analysis import FailureAnalyser, signs_of
 from interlock.systems.runs.plan_validation import FORK, check_run, seconds_for_approvals
-from interlock.systems.runs.plans import PlanPiece, Plans, piece_change, pieces_of, plan_graph
+from interlock.systems.runs.plans import PlanPiece, Plans, piece_changes, pieces_of, plan_graph
 from interlock.systems.runs.preparation import (
     WORKFLOW,
     RunPreparation,
@@ -152,18 +152,23 @@ class RunSweeper:
         """Plan the runs that wait for it; return their number."""
         return await self._deliver({PLANS: self._planned}, PLANNING)
 
-    async def _planned(self, payload: bytes) -> None:
-        await self._preparation.prepare(msgspec.json.decode(payload, type=RunMessage).run_id)
+    async def _planned(self, message: Record) -> bool:
+        is_recorded = await self._preparation.prepare(message_in(message.body, RunMessage).run_id, message)
         self.job_changed()  # of superseded runs
         self._on_decided()
+        return is_recorded
 
     async def report(self) -> int:
         """Create the reports of decided outcomes; delivery is asynchronous."""
-        handlers = {REPORTS: self._reporting().outcome, HISTORY_TOPIC: self._analyser.learn}
-        done = await self._reporting().mention() + await self._deliver(handlers, REPORTING)
+        receivers = {REPORTS: self._reporting().outcome, HISTORY_TOPIC: self._learned}
+        done = await self._reporting().mention() + await self._deliver(receivers, REPORTING)
         if done and self.prompt:
             await self._reporting().go_on()
         return done
+
+    async def _learned(self, message: Record) -> bool:
+        await self._analyser.learn(message_in(message.body, RunMessage).run_id)
+        return False
 
     def _on_progress(self, event: RunProgressed) -> None:
         if self._reporting().on_its_way(event.run_id):
@@ -173,9 +178,9 @@ class RunSweeper:
         if self.prompt:
             self._reports.trigger()
 
-    async def _deliver(self, handlers: Mapping[str, Handler], policy: DeliveryPolicy) -> int:
+    async def _deliver(self, receivers: Mapping[str, Receiver], policy: DeliveryPolicy) -> int:
         engine = self._engine
-        return await deliver(engine.store, engine.committer, handlers, policy, limit=AT_ONCE)
+        return await deliver_records(engine.store, engine.committer, receivers, policy, limit=AT_ONCE)
 
 
 PAGE = 500
@@ -299,10 +304,7 @@ class RunService:
                 body.approvals_s = seconds_for_approvals(plan.jobs, self.settings.durations)
             draft = RunAggregate.new(run_id, body, now, self.settings.durations)
             change = draft.change(mark=mark, actor=actor)
-            more = [
-                piece_change(run_id, number, piece, mark=mark, actor=actor)
-                for number, piece in enumerate(pieces)
-            ]
+            more = piece_changes(run_id, pieces, mark=mark, actor=actor)
             request = idempotency_key.answered(msgspec.json.encode(run_id)) if idempotency_key else None
             changes = (change, *more, run_message(draft, PLANS, "plan", mark))
             return Decision(change, Commit(changes=changes, request=request))

@@ -43,7 +43,7 @@ from interlock.systems.orchestrator.runner_messages import (
 )
 from interlock.systems.orchestrator.submission import alike, new_job
 from interlock.systems.orchestrator.tokens import Token, token_for
-from interlock.systems.runs.reconciler import (
+from interlock.systems.runs.orders import (
     RELEASE,
     STOP,
     JobOrder,

@@ -18,18 +18,11 @@ from interlock.systems.runs import body as letters
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run, encode_run
 from interlock.systems.runs.cancellation import decide_approval, decide_stop
+from interlock.systems.runs.orders import ORDERS, RELEASE, STOP, JobOrder
 from interlock.systems.runs.plan_validation import ENVIRONMENT
 from interlock.systems.runs.plans import PLAN
 from interlock.systems.runs.preparation import decide_plan, decide_planning
-from interlock.systems.runs.reconciler import (
-    ORDERS,
-    RELEASE,
-    STOP,
-    JobOrder,
-    apply_job_changes,
-    fire_deadlines,
-    run_commit_of,
-)
+from interlock.systems.runs.reconciler import apply_job_changes, fire_deadlines, run_commit_of
 from interlock.testing.model_checker import bit
 from interlock.wire.runs import AwaitedApproval, Plan, RunSpec, Source
 from interlock_verification import claims

@@ -217,8 +217,8 @@ class ReportRuns(Protocol):
         """Return the run without its jobs."""
         ...
 
-    async def ending(self, run_id: str) -> Sequence[Key]:
-        """Return the keys of the run and of the records settled with it."""
+    async def ending(self, run_id: str) -> Sequence[Record]:
+        """Return the run and the records that are settled with it; nothing if it was pruned."""
         ...
 
     async def newer(self, run: RunView) -> Sequence[RunView]:
@@ -357,11 +357,12 @@ async def settled(engine: Engine, runs: ReportRuns, mine: Record, settle: Decide
         further: tuple[Change, ...] = ()
         if change.state in ENDED and all(has_ended(other) for other in rest):
             further = runs.reported(ending, now)
-        elif change.state in ENDED and ending[0] is not None:
+        elif change.state in ENDED and ending and ending[0] is not None:
             further = (rewritten(ending[0]),)
         return Decision(None, Commit(changes=(change, *further)))
 
-    await engine.apply([mine.key, *others, *await runs.ending(run_id)], decide)
+    ending = [record.key for record in await runs.ending(run_id)]
+    await engine.apply([mine.key, *others, *ending], decide)
 
 
 def give_up(settings: ReportingSettings) -> DecideDelivery:

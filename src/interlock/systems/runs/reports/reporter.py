@@ -15,8 +15,8 @@ from datetime import datetime
 import msgspec
 
 from interlock.engine.debounce import Debouncer
-from interlock.engine.outbox import MESSAGE, outgoing
-from interlock.engine.unit_of_work import Decision, Engine
+from interlock.engine.outbox import MESSAGE, message_in, outgoing, sent
+from interlock.engine.unit_of_work import Applied, Decision, Engine
 from interlock.errors import UnknownRun
 from interlock.lifecycles import run
 from interlock.lifecycles.run import OUTCOMES, RUN
@@ -81,12 +81,14 @@ class RunEnding:
         self.view: Callable[[str], Awaitable[RunView]] = view
         self.outline: Callable[[str], Awaitable[RunView]] = outline
 
-    async def ending(self, run_id: str) -> list[Key]:
-        """Return the keys of the run and the pieces of its plan, which are pruned together."""
-        key = Key(RUN.name, run_id)
-        (record,) = await self._engine.store.load([key])
-        pieces = decode_run(record.body).pieces if record is not None else 0
-        return [key, *(piece_key(run_id, number) for number in range(pieces))]
+    async def ending(self, run_id: str) -> list[Record]:
+        """Return the run and the pieces of its plan, which are settled together; nothing if it was pruned."""
+        record, first = await self._engine.load([Key(RUN.name, run_id), piece_key(run_id, 0)])
+        if record is None:
+            return []
+        number = decode_run(record.body).pieces
+        more = await self._engine.load([piece_key(run_id, each) for each in range(1, number)])
+        return [record, *(piece for piece in (first, *more) if piece is not None)]
 
     async def newer(self, run: RunView) -> list[RunView]:
         """Return runs of the same commit that superseded a run, or came after it."""
@@ -112,7 +114,7 @@ class RunEnding:
 
     def reported(self, records: Sequence[Record | None], now: datetime) -> tuple[Change, ...]:
         """Return the changes that mark the run as REPORTED; empty if it was before, or has no outcome."""
-        record, *kept = records
+        record, *kept = records or (None,)
         if record is None:
             return ()
         draft = RunAggregate.of(record, now, self._settings.durations)
@@ -170,29 +172,34 @@ class ReportService:
         for close in self._closing:
             await close()
 
-    async def outcome(self, payload: bytes) -> None:
-        """Create the reports of a decided outcome: the handler of its messages. Idempotent."""
-        run_id = msgspec.json.decode(payload, type=RunMessage).run_id
+    async def outcome(self, message: Record) -> bool:
+        """Create the reports of a decided outcome: the receiver of its messages. Idempotent.
+
+        Return whether the message was committed as sent.
+        """
+        run_id = message_in(message.body, RunMessage).run_id
         self._standing.pop(run_id, None)
-        try:
-            view = await self._ended(run_id)
-        except UnknownRun:
-            return  # it was pruned, and cannot be reported
+        ending = await self._runs.ending(run_id)
+        if not ending:
+            return False  # it was pruned, and cannot be reported
+        view = await self._ended(ending[0])
         status = STATUSES.get(view.outcome or "")
         if status is None:
-            return
+            return False
         self._log(view, status)
         names = [one.name for one in self.reporters if one.wants(view, status)]
+        touched = [*names, *await self._former(run_id, names)]
         learns = bool(view.source.repository and view.source.sha)
-        await self._spread(run_id, status, names, [*names, *await self._former(run_id, names)], learns=learns)
+        return await self._spread(
+            run_id, status, names, touched, learns=learns, ending=() if names else ending, message=message
+        )
 
-    async def _ended(self, run_id: str) -> RunView:
+    async def _ended(self, record: Record) -> RunView:
         """Return a run that has ended; with its jobs if they are reported, or named in the log."""
-        if not self.reporters:
-            outline = await self._runs.outline(run_id)
-            if outline.outcome == run.SUCCESS and outline.tally:
-                return outline
-        return await self._runs.view(run_id)
+        outline = view_of(record)
+        if not self.reporters and outline.outcome == run.SUCCESS and outline.tally:
+            return outline
+        return await self._runs.view(record.id)
 
     def on_its_way(self, run_id: str) -> bool:
         """Remember to report the state of a run, until `mention`; return whether there is a reporter.
@@ -317,13 +324,17 @@ class ReportService:
         touched: Sequence[str],
         *,
         learns: bool = False,
-    ) -> None:
+        ending: Sequence[Record] = (),
+        message: Record | None = None,
+    ) -> bool:
         """Create, in one commit, a report for each reporter or the end of reporting, and the message for job
         histories.
+
+        `ending` are the run and its plan as they are now, to be settled. Return whether the message that
+        asked for this was committed as sent.
         """
         reports = [Key(REPORT.name, report_id(run_id, name)) for name in touched]
         lesson = [Key(MESSAGE.name, f"{run_id}.learn")] if learns else []
-        ending = await self._runs.ending(run_id) if status.final and not names else ()
         beside = tuple(names) if status.final else ()
 
         def change_of(name: str, record: Record | None, now: datetime) -> Change | None:
@@ -333,7 +344,8 @@ class ReportService:
                 return dropped(record, now, self.settings)
             return with_status(record, run_id, name, status, now, self.settings, beside)
 
-        def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
+        def decide(records: Sequence[Record | None], now: datetime) -> Decision[bool]:
+            nonlocal message
             reported, rest = records[: len(reports)], records[len(reports) :]
             found = [change_of(name, record, now) for name, record in zip(touched, reported, strict=True)]
             if lesson and rest[0] is None:
@@ -341,10 +353,17 @@ class ReportService:
                     outgoing(lesson[0].id, HISTORY_TOPIC, msgspec.json.encode(RunMessage(run_id)), now)
                 )
             further = self._runs.reported(rest[len(lesson) :], now) if ending else ()
-            changes = (*(change for change in found if change is not None), *further)
-            return Decision(None, Commit(changes=changes) if changes else None)
+            changes = [*(change for change in found if change is not None), *further]
+            if not changes:
+                return Decision(False)
+            arrived, message = message, None  # a conflict may be about it
+            changes += [] if arrived is None else [sent(arrived)]
+            return Decision(arrived is not None, Commit(changes=tuple(changes)))
 
-        await self._engine.apply([*reports, *lesson, *ending], decide)
+        keys = [*reports, *lesson, *(record.key for record in ending)]
+        known = () if reports or lesson else ending
+        applied = await self._engine.apply(keys, decide, known=known)
+        return isinstance(applied, Applied) and applied.answer
 
     def _log(self, view: RunView, status: RunStatus) -> None:
         report = RunReport(run=view, status=status, at=view.updated_at, url=url_of(self.settings, view.id))

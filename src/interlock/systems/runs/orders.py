@@ -1,0 +1,438 @@
+"""Orders of a run to its jobs: to create, release or stop them.
+
+A run creates and releases a few jobs in its own commit. Its other orders are messages in that commit, so none
+is lost: those to stop jobs, those about many jobs, and the creation of jobs after a conflict. Carrying a
+message out twice does nothing more, and the sequence does not matter: an order finds its job as it is, and
+creates it where it is missing. So after a crash anywhere in between, another process carries it out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import partial
+from itertools import groupby
+from typing import TypeAlias
+
+import msgspec
+
+from interlock.engine.bulk import Item, apply_all, commit_all_with_recovery
+from interlock.engine.outbox import outgoing
+from interlock.engine.unit_of_work import Applied, Decision, Engine
+from interlock.errors import InterlockError
+from interlock.lifecycles import job, run
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.run import RUN
+from interlock.store.records import Batch, Change, Commit, Committed, Key, Record, one_by_one
+from interlock.systems.orchestrator.aggregate import JobAggregate
+from interlock.systems.orchestrator.body import PlanPlace, Provenance, RunPart
+from interlock.systems.orchestrator.cancellation import commit_of
+from interlock.systems.orchestrator.grants import ANY_JOB, Shape, any_job, common_change, shape_of
+from interlock.systems.orchestrator.ids import JobIds
+from interlock.systems.orchestrator.planned_approvals import open_gate
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.submission import given_by, grouped, new_job, release, without_given
+from interlock.systems.runs.aggregate import RunAggregate
+from interlock.systems.runs.body import RunBody, decode_run
+from interlock.systems.runs.plan_validation import confined, origin_of, spec_of
+from interlock.systems.runs.plans import PIECE, PlanGraph, PlanPiece, Plans, piece_key, renamed_piece
+from interlock.wire.jobs import JobSpec
+
+ORDERS = "run.orders"
+"""The topic of orders from runs to their jobs."""
+PATIENCE_S = 60.0
+"""Time for the committing process to carry out its orders, before others do."""
+
+MOST_WITHIN = 100
+"""Number of jobs that a run creates or releases in its own commit; messages order the others."""
+
+HOLD, RELEASE, STOP = "hold", "release", "stop"
+
+CarriedOut: TypeAlias = Mapping["JobOrder", Sequence[Change]]
+"""The changes of jobs by the orders that they carry out."""
+
+
+class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An order to create, release or stop some jobs of a run."""
+
+    run_id: str
+    pieces: int
+    what: str
+    places: tuple[int, ...]
+    why: str = ""
+    """The stop reason."""
+    new: bool = False
+    """Whether the jobs cannot exist yet, unless this is a repeat."""
+
+
+def orders_of(draft: RunAggregate) -> list[JobOrder]:
+    """Return the orders of a draft, in portions of limited size."""
+    orders: list[JobOrder] = []
+    new = draft.has_entered((run.QUEUED,))
+    for what, places in ((HOLD, draft.hold), (RELEASE, draft.release)):
+        orders += _portions(draft, what, places, new=new)
+    for why, places in _by_reason(draft.stop):
+        orders += _portions(draft, STOP, places, why=why)
+    return orders
+
+
+def order_change(order: JobOrder, name: str, now: datetime, mark: str, *, taken: bool) -> Change:
+    """Return the change that stores an order; a process that carries it out at once has taken it."""
+    until = now + timedelta(seconds=PATIENCE_S) if taken else None
+    return outgoing(name, ORDERS, msgspec.json.encode(order), now, mark=mark, taken_until=until)
+
+
+def _portions(
+    draft: RunAggregate, what: str, places: Sequence[int], *, why: str = "", new: bool = False
+) -> Iterator[JobOrder]:
+    if not places:
+        return
+    graph = draft.graph
+    cut = graph.piece_of if graph is not None else partial(_by_number)
+    for _, some in groupby(sorted(places), cut):
+        yield JobOrder(
+            run_id=draft.id, pieces=draft.body.pieces, what=what, places=tuple(some), why=why, new=new
+        )
+
+
+def _by_number(place: int) -> int:
+    return place // PIECE
+
+
+def _by_reason(stop: dict[int, str]) -> Iterator[tuple[str, list[int]]]:
+    for why in dict.fromkeys(stop.values()):
+        yield why, [place for place, each in stop.items() if each == why]
+
+
+class JobSource(msgspec.Struct, frozen=True):
+    """The data needed to create jobs of a plan."""
+
+    body: RunBody
+    graph: PlanGraph
+    pieces: dict[int, PlanPiece]
+
+
+class JobMatch(Enum):
+    """The result of looking up the job of an order."""
+
+    OURS = "ours"
+    MISSING = "missing"
+    FOREIGN = "foreign"
+    """The id belongs to a job outside of the run."""
+
+
+def _those(answers: dict[int, JobMatch], wanted: JobMatch) -> list[int]:
+    return [place for place, found in answers.items() if found is wanted]
+
+
+class Orders:
+    """Carries orders out."""
+
+    def __init__(self, engine: Engine, plans: Plans, settings: OrchestratorSettings, ids: JobIds) -> None:
+        self._engine = engine
+        self._ids = ids
+        self._plans = plans
+        self._settings = settings
+
+    async def carry_out(self, order: JobOrder, body: RunBody | None = None) -> None:
+        """Carry out an order; idempotent. `body` is that of the run, if it is known."""
+        graph = await self._plans.graph(order.run_id, order.pieces)
+        if graph is None:
+            return  # the run was pruned, and its plan with it
+        making = await self._making(order, graph, order.places, body) if order.new else None
+        answers = await self._apply(order, graph, order.places, making)
+        if missing := _those(answers, JobMatch.MISSING):
+            making = await self._making(order, graph, missing, body)
+            answers |= await self._apply(order, graph, missing, making)
+        if taken := _those(answers, JobMatch.FOREIGN):
+            await self._rename(order.run_id, graph, taken)
+            again = msgspec.structs.replace(order, places=tuple(taken), new=False)
+            await self.carry_out(again)
+
+    async def released(self, draft: RunAggregate, mark: str) -> CarriedOut:
+        """Return the release of a few jobs as they are now, to be committed with their run."""
+        orders = [order for order in orders_of(draft) if order.what == RELEASE and not order.new]
+        places = [place for order in orders for place in order.places]
+        if draft.graph is None or not 0 < len(places) <= MOST_WITHIN:
+            return {}
+        ids = [draft.graph.ids[place] for place in places]
+        found = await self._engine.load([Key(JOB.name, job_id) for job_id in ids])
+        jobs = {record.id: record for record in found if record is not None}
+        return _carried_out(draft, orders, jobs, {}, mark, self._settings)
+
+    async def _making(
+        self, order: JobOrder, graph: PlanGraph, places: Sequence[int], body: RunBody | None
+    ) -> JobSource | None:
+        if body is None:
+            (record,) = await self._engine.store.load([Key(RUN.name, order.run_id)])
+            if record is None:
+                return None
+            body = decode_run(record.body)
+        numbers = sorted({graph.piece_of(place) for place in places})
+        return JobSource(body, graph, await self._plans.some(order.run_id, numbers))
+
+    async def _apply(
+        self, order: JobOrder, graph: PlanGraph, places: Sequence[int], making: JobSource | None
+    ) -> dict[int, JobMatch]:
+        """Apply the order to each job; return the lookup result by place."""
+        done = await self._apply_together(order, graph, places, making)
+        answers = dict.fromkeys(done, JobMatch.OURS)
+        places = [place for place in places if place not in answers]
+        items = [
+            Item(
+                Key(JOB.name, graph.ids[place]),
+                partial(decide_one, order, place, making, self._settings),
+                fresh=order.new and making is not None,
+            )
+            for place in places
+        ]
+        for place, result in zip(places, await apply_all(self._engine, items), strict=True):
+            if isinstance(result, InterlockError):
+                raise result
+            answers[place] = result.answer if isinstance(result, Applied) else JobMatch.OURS
+        return answers
+
+    async def _apply_together(
+        self, order: JobOrder, graph: PlanGraph, places: Sequence[int], making: JobSource | None
+    ) -> list[int]:
+        """Apply the order to jobs that are alike, by one decision; return the places where that was done."""
+        if len(places) < 2 or order.what == STOP:
+            return []
+        now, mark = await self._engine.clock.now(), self._engine.mark()
+        if order.new:
+            batches = created_together(new_run_jobs(order, places, making), now, mark, self._settings)
+        elif order.what == RELEASE:
+            found = await self._engine.load([Key(JOB.name, graph.ids[place]) for place in places])
+            ours = [record for record in found if record is not None and record.parent == order.run_id]
+            batches = released_together(ours, order, now, mark, self._settings)
+        else:
+            return []
+        outcomes = await commit_all_with_recovery(self._engine, batches)
+        ids = [name for batch in batches for name in batch.ids]
+        done = {name for name, each in zip(ids, outcomes, strict=True) if isinstance(each, Committed)}
+        return [place for place in places if graph.ids[place] in done]
+
+    async def _rename(self, run_id: str, graph: PlanGraph, places: Sequence[int]) -> None:
+        """Draw new ids for jobs whose ids were already used by other jobs.
+
+        No job of the run can exist under such an id, so no job is lost; a process with the old id finds a
+        foreign job under it, and comes here for the new one.
+        """
+        for number in sorted({graph.piece_of(place) for place in places}):
+            key = piece_key(run_id, number)
+
+            def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+                if found[0] is None:
+                    return Decision(None)
+                change = renamed_piece(found[0], graph, places, lambda: self._ids.draw(now))
+                return Decision(None, Commit(changes=(change,)) if change is not None else None)
+
+            await self._engine.apply([key], decide)
+        self._plans.forget(run_id)
+
+
+class NewRunJob(msgspec.Struct, frozen=True):
+    """A job of a run that is to be created."""
+
+    id: str
+    spec: JobSpec
+    plan: PlanPlace
+    part: RunPart
+    origin: Provenance | None
+    held: bool
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """All that decisions about it depend on."""
+        return without_given(self.spec), self.part, self.origin, self.held
+
+    def draft(self, now: datetime, settings: OrchestratorSettings, job_id: str = "") -> JobAggregate:
+        """Return the new job, or under another id."""
+        return new_job(
+            self.spec,
+            job_id or self.id,
+            now,
+            settings,
+            run=self.part,
+            plan=self.plan,
+            origin=self.origin,
+            held=self.held,
+        )
+
+
+def new_run_jobs(order: JobOrder, places: Sequence[int], source: JobSource | None) -> list[NewRunJob]:
+    """Return the jobs of a plan that are to be created, except those whose piece is not known. Pure."""
+    if source is None:
+        return []
+    body, spec, graph = source.body, source.body.spec, source.graph
+    from_fork, priority, trace, is_held = (
+        spec.source.from_fork,
+        spec.priority,
+        spec.trace,
+        order.what != RELEASE,
+    )
+    origins: dict[str, Provenance] = {}
+    new = []
+    for place in places:
+        piece = source.pieces.get(graph.piece_of(place))
+        if piece is None:
+            continue
+        planned = piece.jobs[place - piece.first]
+        if from_fork:
+            planned = confined(planned, body)
+        origin = origins.get(planned.environment)
+        if origin is None:
+            origin = origins[planned.environment] = origin_of(body, planned)
+        is_root = graph.carried.issuperset(graph.needs[place])
+        new.append(
+            NewRunJob(
+                id=graph.ids[place],
+                spec=spec_of(planned, priority=priority, trace=trace, from_fork=from_fork),
+                plan=PlanPlace(place, planned.name),
+                part=RunPart(
+                    run_id=order.run_id, required=planned.required, root=is_root, approval=planned.approval
+                ),
+                origin=origin,
+                held=is_held or planned.approval is not None,
+            )
+        )
+    return new
+
+
+def created_together(
+    new: Sequence[NewRunJob], now: datetime, mark: str, settings: OrchestratorSettings
+) -> list[Batch]:
+    """Return the jobs that are alike as batches, decided once; the others are decided one by one. Pure."""
+    batches = []
+    for _, places in grouped(each.shape for each in new):
+        some = [new[place] for place in places]
+        if len(some) == 1 or some[0].part.approval is not None:
+            continue
+        commit = commit_of(some[0].draft(now, settings, ANY_JOB), mark=mark, actor="orchestrator")
+        if (common := common_change(commit)) is not None:
+            batches.append(
+                Batch(
+                    change=msgspec.structs.replace(common, given=None),
+                    ids=tuple([each.id for each in some]),
+                    given=tuple([given_by(each.spec, plan=each.plan) for each in some]),
+                )
+            )
+    return batches
+
+
+def released_together(
+    held: Sequence[Record], order: JobOrder, now: datetime, mark: str, settings: OrchestratorSettings
+) -> list[Batch]:
+    """Return the release of jobs that are alike as batches, decided once. Pure."""
+    shapes: dict[Shape, list[Record]] = {}
+    for record in held:
+        shapes.setdefault(shape_of(record), []).append(record)
+    batches = []
+    for some in shapes.values():
+        if len(some) == 1:
+            continue
+        draft = JobAggregate.of(any_job(some[0], now), now, settings)
+        if decide_order(order, draft, mark) or not draft.taken:
+            continue
+        common = common_change(commit_of(draft, mark=mark, actor="orchestrator", reason=order.why))
+        if common is not None:
+            ids = tuple([record.id for record in some])
+            seen = tuple([record.updated_at for record in some])
+            batches.append(Batch(change=common, ids=ids, expected_at=seen))
+    return batches
+
+
+def decide_one(
+    order: JobOrder,
+    place: int,
+    source: JobSource | None,
+    settings: OrchestratorSettings,
+    record: Record | None,
+    now: datetime,
+    mark: str,
+) -> Decision[JobMatch]:
+    """Apply an order to one job, or create it. Pure."""
+    if record is not None and record.parent != order.run_id:
+        return Decision(JobMatch.FOREIGN)
+    if record is not None:
+        draft = JobAggregate.of(record, now, settings)
+    elif new := new_run_jobs(order, (place,), source):
+        draft = new[0].draft(now, settings)
+    else:
+        return Decision(JobMatch.MISSING)
+    gate = decide_order(order, draft, mark)
+    if not draft.taken and not gate:
+        return Decision(JobMatch.OURS)
+    commit = commit_of(draft, mark=mark, actor="orchestrator", reason=order.why)
+    return Decision(JobMatch.OURS, msgspec.structs.replace(commit, changes=(*commit.changes, *gate)))
+
+
+def created_within(
+    draft: RunAggregate, pieces: Sequence[PlanPiece], mark: str, settings: OrchestratorSettings
+) -> CarriedOut:
+    """Return the creation of the jobs of a small plan, to be committed with their run. Pure."""
+    graph = draft.graph
+    if graph is None or len(graph.ids) > MOST_WITHIN:
+        return {}
+    orders = [order for order in orders_of(draft) if order.new]
+    return _carried_out(draft, orders, {}, dict(enumerate(pieces)), mark, settings)
+
+
+def _carried_out(
+    draft: RunAggregate,
+    orders: Sequence[JobOrder],
+    jobs: Mapping[str, Record],
+    pieces: dict[int, PlanPiece],
+    mark: str,
+    settings: OrchestratorSettings,
+) -> CarriedOut:
+    """Return the changes of jobs by order. An order stays a message if one of its jobs is not as expected."""
+    assert draft.graph is not None
+    source = JobSource(draft.body, draft.graph, pieces)
+    found = {order: _changes_for(order, source, jobs, draft.now, mark, settings) for order in orders}
+    return {order: changes for order, changes in found.items() if changes is not None}
+
+
+def _changes_for(
+    order: JobOrder,
+    source: JobSource,
+    jobs: Mapping[str, Record],
+    now: datetime,
+    mark: str,
+    settings: OrchestratorSettings,
+) -> list[Change] | None:
+    ids = [source.graph.ids[place] for place in order.places]
+    records = [jobs.get(job_id) for job_id in ids]
+    if order.new:
+        batches = created_together(new_run_jobs(order, order.places, source), now, mark, settings)
+    else:
+        ours = [record for record in records if record is not None and record.parent == order.run_id]
+        batches = released_together(ours, order, now, mark, settings)
+    together = {commit.changes[0].id: commit for commit in one_by_one(batches)}
+    changes: list[Change] = []
+    for place, job_id, record in zip(order.places, ids, records, strict=True):
+        commit = together.get(job_id)
+        if commit is None:
+            decision = decide_one(order, place, source, settings, record, now, mark)
+            if decision.answer is not JobMatch.OURS:
+                return None
+            commit = decision.commit
+        changes += () if commit is None else commit.changes
+    return changes
+
+
+def decide_order(order: JobOrder, draft: JobAggregate, mark: str = "") -> tuple[Change, ...]:
+    """Apply an order to a job; no effect if it was applied before. Pure.
+
+    A job that needs an approval is not released: it waits. Return the change of that wait.
+    """
+    if order.what == RELEASE:
+        if draft.body.run is not None and draft.body.run.approval is not None:
+            return open_gate(draft, mark)
+        release(draft)
+    elif order.what == STOP and draft.root.state not in job.ENDED and draft.root.data.stop_reason is None:
+        draft.fire_due()
+        draft.stop_reason = order.why
+        draft.send(job.Cancel(at=draft.now, still_active=draft.body.active, reason=order.why))
+    return ()

@@ -1,0 +1,365 @@
+"""A run does what it can in its own commit; the result equals that of its messages."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.effort import pick
+from tests.systems.orchestrator.house import done
+from tests.systems.runs.site import Site, plan, planned
+
+from interlock.engine.outbox import MESSAGE
+from interlock.lifecycles import run
+from interlock.store.records import (
+    Change,
+    Commit,
+    Key,
+    Outcome,
+    Query,
+    Record,
+    Work,
+    one_by_one,
+    record_after,
+)
+from interlock.systems.orchestrator.notifications import JobChanged, JobsChanged
+from interlock.systems.runs import orders
+from interlock.systems.runs.aggregate import RunAggregate
+from interlock.systems.runs.body import RunBody
+from interlock.systems.runs.orders import JobSource, created_within, decide_one, orders_of
+from interlock.systems.runs.plan_validation import _is_flawless, cycle_in, plan_faults
+from interlock.systems.runs.plans import PlanPiece, pieces_of, plan_graph
+from interlock.systems.settings import DEFAULT_SETTINGS
+from interlock.wire.runs import PlannedApproval, PlannedJob, RunSpec, Source
+
+NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
+RUN_ID = "r_1"
+MARK = "m"
+STEPS = {"RUNNING": ("allocate_resources", "PENDING"), "COMPLETED": ("success", "RUNNING")}
+
+
+@st.composite
+def planned_jobs(draw: st.DrawFn) -> tuple[PlannedJob, ...]:
+    """Up to eight jobs, each of which needs some of those before it; many are alike."""
+    names = [f"a{n}" for n in range(draw(st.integers(1, 8)))]
+    return tuple(
+        PlannedJob(
+            name=name,
+            task=draw(st.sampled_from(["build", "test"])),
+            needs=tuple(draw(st.sets(st.sampled_from(names[:at]), max_size=2))) if at else (),
+            required=draw(st.sampled_from([True, True, False])),
+            limits=draw(st.sampled_from([(), (), ("disk",)])),
+            approval=draw(st.sampled_from([None, None, PlannedApproval(question="Now?")])),
+        )
+        for at, name in enumerate(names)
+    )
+
+
+def queued(jobs: tuple[PlannedJob, ...], body: RunBody) -> tuple[RunAggregate, list[PlanPiece]]:
+    """Return a run that accepts this plan, and the pieces of the plan."""
+    pieces = pieces_of(plan(*jobs), [f"j_{place}" for place in range(len(jobs))])
+    body.pieces = len(pieces)
+    draft = RunAggregate.new(RUN_ID, body, NOW, DEFAULT_SETTINGS.durations)
+    assert draft.send(run.start_planning) is None
+    assert draft.accept(plan_graph(pieces)) is None
+    return draft, pieces
+
+
+def later(draft: RunAggregate) -> RunAggregate:
+    """Return the run as it was committed, a second later."""
+    record = record_after(draft.change(mark=MARK, actor=""), draft.record, draft.now)
+    return RunAggregate.of(
+        record, draft.now + timedelta(seconds=1), DEFAULT_SETTINGS.durations, graph=draft.graph
+    )
+
+
+def changes_alone(
+    draft: RunAggregate, jobs: dict[str, Record], pieces: Sequence[PlanPiece]
+) -> dict[tuple[str, str], Change]:
+    """Return the changes that orders make which are carried out for each job alone."""
+    assert draft.graph is not None
+    source = JobSource(draft.body, draft.graph, dict(enumerate(pieces)))
+    made: list[Change] = []
+    for order in orders_of(draft):
+        for place in order.places:
+            record = jobs.get(draft.graph.ids[place])
+            decision = decide_one(order, place, source, DEFAULT_SETTINGS, record, draft.now, MARK)
+            made += decision.commit.changes if decision.commit is not None else ()
+    return {(change.kind, change.id): change for change in made}
+
+
+def by_name(found: orders.CarriedOut) -> dict[tuple[str, str], Change]:
+    """Return the changes that are carried out in the commit of the run."""
+    return {(change.kind, change.id): change for changes in found.values() for change in changes}
+
+
+@settings(max_examples=pick(80, 400), deadline=None, derandomize=True)
+@given(planned_jobs(), st.booleans(), st.integers(-3, 3))
+def test_jobs_created_in_the_commit_of_their_run_equal_jobs_created_by_orders(
+    jobs: tuple[PlannedJob, ...], from_fork: bool, priority: int
+) -> None:
+    spec = RunSpec(source=Source(repository="r", from_fork=from_fork), priority=priority)
+    draft, pieces = queued(jobs, RunBody(spec=spec))
+    within = created_within(draft, pieces, MARK, DEFAULT_SETTINGS)
+    assert set(within) == set(orders_of(draft))
+    assert by_name(within) == changes_alone(draft, {}, pieces)
+
+
+@settings(max_examples=pick(80, 400), deadline=None, derandomize=True)
+@given(planned_jobs(), st.data())
+def test_jobs_released_in_the_commit_of_their_run_equal_jobs_released_by_orders(
+    jobs: tuple[PlannedJob, ...], data: st.DataObject
+) -> None:
+    draft, pieces = queued(jobs, RunBody(spec=RunSpec()))
+    created = changes_alone(draft, {}, pieces)
+    records = {
+        name: record_after(change, None, NOW) for (kind, name), change in created.items() if kind == "job"
+    }
+    draft = later(draft)
+    roots = [place for place, job in enumerate(jobs) if not job.needs]
+    ended = data.draw(st.lists(st.sampled_from(roots), unique=True, min_size=1))
+    draft.apply_jobs([JobChanged(RUN_ID, place, "success", "RUNNING", "COMPLETED") for place in ended])
+    found = orders._carried_out(
+        draft, [o for o in orders_of(draft) if o.what == orders.RELEASE], records, {}, MARK, DEFAULT_SETTINGS
+    )
+    assert by_name(found) == changes_alone(draft, records, pieces)
+
+
+@pytest.mark.parametrize("unexpected", ["missing", "foreign"])
+def test_an_order_about_a_job_that_is_not_as_expected_stays_a_message(unexpected: str) -> None:
+    jobs = (planned("a0"), planned("a1"), planned("b0", "a0"), planned("b1", "a0"))
+    draft, pieces = queued(jobs, RunBody(spec=RunSpec()))
+    created = changes_alone(draft, {}, pieces)
+    records = {name: record_after(change, None, NOW) for (_, name), change in created.items()}
+    draft = later(draft)
+    draft.apply_jobs([JobChanged(RUN_ID, 0, "success", "RUNNING", "COMPLETED")])
+    (order,) = orders_of(draft)
+    assert order.places == (2, 3)
+    assert [*orders._carried_out(draft, [order], records, {}, MARK, DEFAULT_SETTINGS)] == [order]
+    for name in ("j_2", "j_3"):
+        record = records.pop(name)
+        if unexpected == "foreign":
+            records[name] = msgspec.structs.replace(record, parent="r_2")
+    assert orders._carried_out(draft, [order], records, {}, MARK, DEFAULT_SETTINGS) == {}
+
+
+@settings(max_examples=pick(150, 600), deadline=None, derandomize=True)
+@given(
+    planned_jobs(),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["RUNNING", "COMPLETED", "FAILED"]), st.lists(st.integers(-1, 8), min_size=1)
+        ),
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_a_step_of_many_jobs_changes_their_run_like_the_step_of_each(
+    jobs: tuple[PlannedJob, ...], told: list[tuple[str, list[int]]], canceled: bool
+) -> None:
+    draft, _ = queued(jobs, RunBody(spec=RunSpec()))
+    steps = {**STEPS, "FAILED": ("error", "RUNNING")}
+    together = [JobsChanged(RUN_ID, tuple(places), *steps[target], target) for target, places in told]
+    results = []
+    for changes in (together, [one for each in together for one in each.each]):
+        known = later(draft)
+        if canceled:
+            known.send(run.cancel)
+        known.apply_jobs(changes)
+        release, stop = sorted(known.release), known.stop
+        results.append((known.change(mark=MARK, actor=""), release, stop))
+    assert results[0] == results[1]
+
+
+@settings(max_examples=pick(150, 600), deadline=None, derandomize=True)
+@given(planned_jobs(), st.data())
+def test_a_plan_that_is_accepted_at_once_has_no_fault_when_each_job_is_checked(
+    jobs: tuple[PlannedJob, ...], data: st.DataObject
+) -> None:
+    faults: list[dict[str, Any]] = [
+        {"task": ""},
+        {"name": ""},
+        {"name": "a\n"},
+        {"timeout_s": -1.0},
+        {"priority": 99},
+        {"needs": ("a0", "nothing")},
+        {"needs": ("a7",)},
+        {"environment": "x" * 300},
+        {"approval": PlannedApproval(question="", timeout_s=-1.0)},
+        {"worker_count": 0},
+        {},
+    ]
+    place = data.draw(st.integers(0, len(jobs) - 1))
+    fields = {name: getattr(jobs[place], name) for name in PlannedJob.__struct_fields__}
+    spoilt = PlannedJob(**{**fields, **data.draw(st.sampled_from(faults))})
+    some = (*jobs[:place], spoilt, *jobs[place + 1 :])
+    with pytest.MonkeyPatch.context() as slowly:
+        slowly.setattr("interlock.systems.runs.plan_validation._is_flawless", lambda *_: False)
+        found = list(plan_faults(plan(*some), DEFAULT_SETTINGS))
+    assert list(plan_faults(plan(*some), DEFAULT_SETTINGS)) == found
+    plain = all(each.approval is None and not each.environment for each in some)
+    if not found and plain:
+        assert _is_flawless(some, DEFAULT_SETTINGS), "it is checked the long way without a reason"
+
+
+def test_jobs_that_wait_for_each_other_are_found_although_alike_jobs_are_checked_once() -> None:
+    jobs = (planned("a", "c"), planned("b", "a"), planned("c", "b"))
+    assert not _is_flawless(jobs, DEFAULT_SETTINGS)
+    assert cycle_in({job.name: job.needs for job in jobs}) == ["a", "c", "b", "a"]
+
+
+# On stores
+
+
+def commits_from_now_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[Commit]:
+    """Return the list to which everything is added that the processes of a site commit."""
+    seen: list[Commit] = []
+    commit = site.store.commit
+
+    async def remembered(work: Sequence[Work]) -> list[Outcome]:
+        seen.extend(one_by_one(work))
+        return await commit(work)
+
+    monkeypatch.setattr(site.store, "commit", remembered)
+    return seen
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
+async def any_site(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Site]:
+    """A site on each store."""
+    url = ""
+    match request.param:
+        case "memory":
+            pass
+        case "sqlite":
+            url = f"sqlite:///{tmp_path / 'runs.db'}"
+        case "postgres":
+            url = request.getfixturevalue("postgres").new_database()
+        case _:
+            url = request.getfixturevalue("redis").url
+    site = Site(url=url) if url else Site()
+    await site.open(asking=not url)
+    yield site
+    await site.close()
+    if request.param == "redis":
+        request.getfixturevalue("redis").run("FLUSHALL")
+
+
+DIAMOND = (
+    *(planned(f"a{n}") for n in range(3)),
+    *(planned(f"b{n}", "a0", "a1", "a2", required=n > 0) for n in range(3)),
+    planned("c", "b0", "b1", "b2"),
+)
+
+
+async def whole_life(site: Site) -> tuple[list[str], dict[str, list[tuple[str, str, str]]]]:
+    """Return the path of a run, and that of each of its jobs by name."""
+    run_id = await site.begin(*DIAMOND)
+    for _ in range(3):
+        given = await site.offered(run_id)
+        assert given
+        await site.port.report([done(grant) for grant in given.values()])
+        await site.recover()
+    assert (await site.look(run_id)).outcome == "SUCCESS"
+    jobs: dict[str, list[tuple[str, str, str]]] = {}
+    for job_id, name in (await site.names(run_id)).items():
+        entries = (await site.store.history(Key("job", job_id))).entries
+        jobs[name] = [(s.machine, s.event, s.target) for entry in entries for s in entry.note.steps]
+    assert await site.all_faults() == []
+    return await site.path(run_id), jobs
+
+
+async def test_a_run_that_creates_and_releases_its_jobs_itself_lives_like_one_that_orders_it(
+    any_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    within = await whole_life(any_site)
+    monkeypatch.setattr(orders, "MOST_WITHIN", 0)
+    assert await whole_life(any_site) == within
+    messages = (await any_site.store.find(Query(kind=MESSAGE.name, limit=100))).records
+    ordered = [message for message in messages if message.queue == orders.ORDERS]
+    assert len(ordered) == 4, "only the second run gave orders"
+
+
+async def test_a_run_of_two_layers_takes_five_commits_beside_those_of_its_jobs(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = commits_from_now_on(site, monkeypatch)
+    first, second = [f"a{n}" for n in range(10)], [f"b{n}" for n in range(10)]
+    run_id = await site.begin(*(planned(name) for name in first), *(planned(name, "a0") for name in second))
+    for _ in range(2):
+        given = await site.claim(limit=10)
+        await site.port.report([done(grant) for grant in given])
+        await site.recover()
+    about_run = [commit for commit in seen if any(change.kind == "run" for change in commit.changes)]
+    assert [commit.changes[0].state for commit in about_run] == [
+        *("CREATED", "QUEUED", "RUNNING", "SUCCESS", "REPORTED")
+    ]
+    alone = [each for commit in seen if commit not in about_run for each in commit.changes]
+    assert not [each for each in alone if each.kind == MESSAGE.name and each.state == "sent"]
+    assert (await site.look(run_id)).outcome == "SUCCESS"
+
+
+async def test_a_job_that_is_cancelled_while_its_run_releases_it_stays_cancelled(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await site.begin(planned("a"), *(planned(f"b{n}", "a", required=n > 0) for n in range(3)))
+    names = {name: job_id for job_id, name in (await site.names(run_id)).items()}
+    released = orders.Orders.released
+    canceled: list[str] = []
+
+    async def cancel_first(self: orders.Orders, draft: RunAggregate, mark: str) -> orders.CarriedOut:
+        found = await released(self, draft, mark)
+        if found and not canceled:
+            canceled.append(names["b0"])
+            await site.jobs.cancel(names["b0"])
+        return found
+
+    monkeypatch.setattr(orders.Orders, "released", cancel_first)
+    await site.finish(run_id)
+    assert canceled
+    await site.finish(run_id)
+    assert await site.standing(run_id) == {
+        "a": "COMPLETED",
+        "b0": "CANCELED",
+        "b1": "COMPLETED",
+        "b2": "COMPLETED",
+    }
+    assert (await site.look(run_id)).outcome == "SUCCESS"
+    assert await site.all_faults() == []
+
+
+@pytest.mark.parametrize("topic", ["run.plan", "run.report"])
+async def test_a_message_that_another_process_took_meanwhile_does_not_hold_its_run(
+    site: Site, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    """A process was so slow that its time for the message ran out: the commit cannot count it as sent."""
+    view = await site.runs.submit(RunSpec(plan=plan(planned("a"))))
+    taken: list[str] = []
+    commit = site.store.commit
+
+    async def slow(work: Sequence[Work]) -> list[Outcome]:
+        for one in one_by_one(work):
+            sent = {change.queue: change.id for change in one.changes if change.state == "sent"}
+            if topic in sent and len(one.changes) > 1 and not taken:
+                taken.append(sent[topic])
+                site.clock.jump("1h")
+                await site.port.here.deliver()
+                assert len(await site.claim_messages(topic)) == 1
+        return await commit(work)
+
+    monkeypatch.setattr(site.store, "commit", slow)
+    await site.recover()
+    for _ in range(2):
+        for grant in (await site.offered(view.id)).values():
+            await site.heard(done(grant))
+        await site.recover()
+    assert taken
+    assert (await site.look(view.id)).state == "REPORTED"
+    assert (await site.path(view.id)).count("REPORTED") == 1
+    assert await site.all_faults() == []
