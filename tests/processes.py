@@ -9,7 +9,7 @@ with a stretch of the list, so that tests of one file share their fixtures. One 
 the second half of the longest stretch.
 
 The interpreters that pytest-xdist starts import and collect everything anew: with six of them that took 150
-of 1,240 s of processor time in a fresh clone, and a minute before the first test (decision 0443).
+of 1,240 s of processor time in a fresh clone, and a minute before the first test (decision 0446).
 """
 
 from __future__ import annotations
