@@ -76,6 +76,6 @@ def commands_in(text: str) -> Iterator[list[str]]:
         for at, word in enumerate(words):
             if word.rpartition("/")[2] == "interlock" and words[at + 1 : at + 2]:
                 rest = words[at + 1 :]
-                ends = [n for n, each in enumerate(rest) if each in ("|", "&&", ";", ">", "||")]
+                ends = [n for n, each in enumerate(rest) if each in ("|", "&&", ";", ">", "||", "&")]
                 if rest[0] in _program().commands:
                     yield rest[: min(ends, default=len(rest))]
