@@ -34,7 +34,7 @@ test-hard: dashboard ## Run the tests on a machine that is kept busy: every core
 	$(BIN)/python tools/busy.py $(MAKE) test PROCESSES=$$(( 6 * $$(nproc) ))
 
 test-pythons: dashboard ## Install the wheel and the sdist on every Python that we support, which uv fetches
-	INTERLOCK_TEST_ALL=1 INTERLOCK_PYTHONS='3.11 3.12 3.13 3.14' $(BIN)/pytest -q tests/release
+	UV_PYTHON_DOWNLOADS=automatic INTERLOCK_TEST_ALL=1 INTERLOCK_PYTHONS='3.11 3.12 3.13 3.14' $(BIN)/pytest -q tests/release
 
 check: dashboard ## Lint, types, layers, links of the pages, and whether what is generated is up to date
 	$(BIN)/ruff check .
