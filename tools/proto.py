@@ -15,6 +15,9 @@ from tempfile import TemporaryDirectory
 
 SRC = Path(__file__).parents[1] / "src"
 PROTO = Path("interlock/wire/fleet/fleet.proto")
+UNTYPED = "_aio.ServicerContext):  # type: ignore[misc, type-arg]"
+TYPED = "_aio.ServicerContext[_typing.Any, _typing.Any]):  # type: ignore[misc]"
+"""What mypy-protobuf writes leaves the parameters of a class open, and with it the types of all methods."""
 MADE = ("fleet_pb2.py", "fleet_pb2.pyi", "fleet_pb2_grpc.py", "fleet_pb2_grpc.pyi")
 
 
@@ -46,6 +49,9 @@ def generate(into: Path, source: Path = SRC) -> None:
         plugin = f"--plugin=protoc-gen-{kind}={programs / f'protoc-gen-{kind}'}"
         command += [plugin, f"--{kind}_out=quiet:{into}"]
     subprocess.run([*command, str(PROTO)], check=True, timeout=60)
+    for name in MADE:
+        path = into / PROTO.parent / name
+        path.write_text(path.read_text(encoding="utf-8").replace(UNTYPED, TYPED), encoding="utf-8")
 
 
 def _report(names: Sequence[str]) -> int:

@@ -15,17 +15,6 @@ from tests.waiting import PROGRAM_S
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 EXPECTATIONS = ("handlers.py", "submissions.py")
-BOUND = {"interlock.task", "interlock.schedule", "interlock.middleware"}
-"""Methods of the default registry; `submissions.py` shows what is inferred for them."""
-EXCEPTIONS = (
-    *BOUND,
-    "interlock.worker.tasks.task",
-    "interlock.worker.tasks.schedule",
-    "interlock.worker.tasks.middleware",
-    "interlock.django.",  # Django brings no types
-    "interlock.wire.fleet.fleet_pb2_grpc.",  # generated
-    "interlock.agent.server.AgentService",  # extends what is generated
-)
 
 
 def pyright(*words: str) -> dict[str, Any]:
@@ -96,5 +85,5 @@ def test_pyright_knows_the_type_of_every_name_and_has_to_infer_none() -> None:
         for symbol in report["symbols"]
         if symbol["isExported"] and (not symbol["isTypeKnown"] or symbol["isTypeAmbiguous"])
     }
-    assert unsure >= BOUND, "remove from the exceptions what is no longer one"
-    assert sorted(name for name in unsure if not name.startswith(EXCEPTIONS)) == []
+    assert unsure == set()
+    assert report["completenessScore"] == 1.0

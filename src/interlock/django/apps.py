@@ -15,7 +15,7 @@ from interlock.worker.context import Context
 from interlock.worker.tasks import DEFAULT
 
 
-class InterlockConfig(AppConfig):  # type: ignore[misc]
+class InterlockConfig(AppConfig):
     """Puts a middleware around handlers that gives each its own connections, as a request has."""
 
     name = "interlock.django"

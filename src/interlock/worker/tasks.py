@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import FrameType, ModuleType
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -353,9 +353,9 @@ class Registry:
 DEFAULT = Registry()
 """The default registry of `@task`, and of workers started with a module."""
 
-task = DEFAULT.task
-schedule = DEFAULT.schedule
-middleware = DEFAULT.middleware
+task: Final = DEFAULT.task
+schedule: Final = DEFAULT.schedule
+middleware: Final = DEFAULT.middleware
 
 
 def load_tasks(spec: str) -> Registry:

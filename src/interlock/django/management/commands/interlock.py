@@ -20,7 +20,7 @@ from interlock.errors import InterlockError
 _NEEDS_TASKS = (["worker", "start"], ["supervisor"], ["dev"])
 
 
-class Command(BaseCommand):  # type: ignore[misc]
+class Command(BaseCommand):
     """Hand the command line on, with the store and the tasks of the settings as defaults."""
 
     help = "Run interlock with the store and the tasks of this project: manage.py interlock worker start"
