@@ -167,7 +167,8 @@ def test_a_process_that_got_the_id_of_one_that_has_ended_is_not_ended_with_a_ser
     server, other = (subprocess.Popen(["sleep", "600"]) for _ in range(2))
     births = {server.pid: [watchdog.began(server.pid)], other.pid: ["of the process before"]}
     now = watchdog.began
-    monkeypatch.setattr(watchdog, "tree", lambda _: [server.pid, other.pid])
+    families = [[server.pid, other.pid]]
+    monkeypatch.setattr(watchdog, "tree", lambda pid: families.pop() if families else [pid])
     monkeypatch.setattr(watchdog, "began", lambda pid: births[pid].pop() if births[pid] else now(pid))
     monkeypatch.setattr(watchdog, "_PATIENCE_S", 0.1)
     monkeypatch.setattr(watchdog, "_DYING_S", 0.1)
