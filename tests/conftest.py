@@ -26,6 +26,7 @@ __all__ = [
 # Said before anybody imports gRPC, which reads it then. With its care for forks a process that has spoken
 # gRPC now and then loses a child between fork and exec, or leaves it hanging there with all its pipes open.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its threads would write between the dots of pytest
 
 # How long an example takes, or is looked for, says how busy the machine is and nothing about us. `make test`
 # tries the same examples each time; `make test-all` looks for new ones.

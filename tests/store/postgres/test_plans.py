@@ -94,7 +94,8 @@ async def usage(shell: Any) -> dict[str, tuple[int, int]]:
 
 async def test_lists_by_state_are_read_from_the_index(url: str, open_store: OpenStore, shell: Any) -> None:
     store = await open_store(url)
-    await made(store, *(creation(f"p{number:04}") for number in range(500)))
+    # Of 500 records, on a few pages, sorting those that may match is planned.
+    await made(store, *(creation(f"p{number:04}") for number in range(2_000)))
     await shell.execute("ANALYZE interlock.live")
     await shell.execute("SET enable_seqscan = off")
     conditions = Conditions(Query(kind="parcel", states=("lost", "sent")), 10)
