@@ -245,7 +245,7 @@ def _api_page() -> str:
     for noun in (*NOUNS, kinds):
         name = noun.__name__.rpartition(".")[2]
         operations = declared_in(noun)
-        lines += ["", f"## {name.capitalize()}", "", prose(noun.__doc__ or ""), ""]
+        lines += ["", f"## {name.replace('_', ' ').capitalize()}", "", prose(noun.__doc__ or ""), ""]
         lines += markdown_table(head, map(row, operations))
     return _page(lines)
 

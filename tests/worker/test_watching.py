@@ -111,17 +111,28 @@ def test_messages_below_the_log_level_are_not_written() -> None:
     assert not log.is_enabled_for(logging.INFO)
 
 
-def test_a_terminal_gets_text_and_a_pipe_gets_json() -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
+
+def test_a_terminal_gets_text_and_a_pipe_gets_json() -> None:
     terminal, pipe = Terminal(), io.StringIO()
     for stream in (terminal, pipe):
         make_log("info", "auto", stream).info("hello", answer=42)
     assert "hello" in terminal.getvalue()
     assert not terminal.getvalue().startswith("{")
     assert msgspec.json.decode(pipe.getvalue())["answer"] == 42
+
+
+def test_the_log_on_a_terminal_has_colours_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = {}
+    for value in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", value)
+        terminal = Terminal()
+        make_log("info", "auto", terminal).info("hello")
+        shown[value] = "\x1b[" in terminal.getvalue()
+    assert shown == {"": True, "1": False}
 
 
 @pytest.mark.parametrize("form", ["json", "text"])

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import sys
 import threading
@@ -90,7 +91,8 @@ def _words() -> list[Processor]:
 def _renderer(form: str, stream: TextIO) -> Processor:
     terminal = stream.isatty()
     if form == "text" or (form == "auto" and terminal):
-        return structlog.dev.ConsoleRenderer(colors=terminal, event_key="message")
+        colors = terminal and not os.environ.get("NO_COLOR")
+        return structlog.dev.ConsoleRenderer(colors=colors, event_key="message")
     return structlog.processors.JSONRenderer(serializer=_json)
 
 
