@@ -316,7 +316,8 @@ class FinishedCohort(_Group):
     def completions(self) -> list[Message]:
         """Return the completions of all jobs."""
         with self.lock:
-            self.numbered = number = self.numbered + 1
+            self.numbered: int = self.numbered + 1
+            number = self.numbered
         runner_id = self.runner_id
         return [
             Complete(token=grant.token, runner_id=runner_id, sequence=number, outcome=outcome)
