@@ -17,7 +17,7 @@ from interlock_verification.chaos.system.judge import (
     recoveries,
 )
 from interlock_verification.chaos.system.lag import Lag, Reading
-from interlock_verification.chaos.system.troubles import Death, Ledger
+from interlock_verification.chaos.system.troubles import KillWindow, Ledger
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PEOPLE = {"left": ("left", "carl")}
@@ -29,13 +29,13 @@ def after(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def death(name: str = "anna", *, serves: bool = False, at: float = 0.0) -> Death:
+def death(name: str = "anna", *, serves: bool = False, at: float = 0.0) -> KillWindow:
     runner_id = "" if serves else f"{name}#1"
-    return Death(name=name, runner_id=runner_id, serves=serves, before=after(at), after=after(at + 0.01))
+    return KillWindow(name=name, runner_id=runner_id, serves=serves, before=after(at), after=after(at + 0.01))
 
 
 def ledger(
-    *deaths: Death, disturbed: tuple[float, float] | None = None, waited: dict[str, Waited] | None = None
+    *deaths: KillWindow, disturbed: tuple[float, float] | None = None, waited: dict[str, Waited] | None = None
 ) -> Ledger:
     disturbances = [(after(disturbed[0]), after(disturbed[1]))] if disturbed else []
     lag = Lag()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from interlock_verification.chaos.__main__ import HARNESSES, main
-from interlock_verification.chaos.verdict import Setup, Verdict, judging
+from interlock_verification.chaos.verdict import ChaosVerdict, Setup, judging
 
 
 class Fixed:
@@ -16,7 +16,7 @@ class Fixed:
     def __init__(self, *broken_promises: str) -> None:
         self._broken_promises = broken_promises
 
-    def run(self, setup: Setup) -> Verdict:
+    def run(self, setup: Setup) -> ChaosVerdict:
         with judging(self.NAME, setup) as verdict:
             verdict.broken_promises += self._broken_promises
         return verdict
@@ -62,6 +62,6 @@ def test_every_harness_documents_its_claim_and_its_broken_mode(name: str) -> Non
 
 
 def test_a_long_list_of_broken_promises_is_cut() -> None:
-    verdict = Verdict(harness="h", setup=Setup(store="s", rounds=1), broken_promises=["no"] * 100)
+    verdict = ChaosVerdict(harness="h", setup=Setup(store="s", rounds=1), broken_promises=["no"] * 100)
     assert len(list(verdict.lines())) < 15
     assert "and 92 more" in list(verdict.lines())[-1]

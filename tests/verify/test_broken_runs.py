@@ -77,9 +77,9 @@ def test_a_run_that_takes_every_job_for_required(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_run_that_succeeds_when_nothing_is_left_however_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    def any_end_will_do(self: RunAggregate, _: int, __: str, *, unconfirmed: bool) -> None:
-        self.body.left -= 1
-        self.body.required_left -= 1
+    def any_end_will_do(self: RunAggregate, ended: list[int], _: str, *, unconfirmed: bool) -> None:
+        self.body.left -= len(ended)
+        self.body.required_left -= len(ended)
 
     monkeypatch.setattr(RunAggregate, "_count", any_end_will_do)
     monkeypatch.setattr(RunFacts, "required", property(lambda _: False))
@@ -103,7 +103,7 @@ def test_an_order_to_stop_that_makes_the_job_and_lets_runners_have_it(
 
 
 def test_a_job_that_does_not_notify_its_run_of_its_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_stopping, "notifications_for", lambda _: ())
+    monkeypatch.setattr(job_stopping, "notifications_for", lambda *_: ())
     claim = first_broken_claim("mutant-run-is-stopped")
     assert claim == "every run is reported, and all of its jobs end"
 

@@ -179,7 +179,7 @@ def test_a_keeper_that_does_not_listen_to_the_jobs_of_its_runs_is_noticed(
 def test_a_run_that_starts_jobs_before_their_dependencies_have_succeeded_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(RunAggregate, "_is_met", lambda *_: True)
+    monkeypatch.setattr(RunAggregate, "_unmet", lambda *_: set())
     assert claim_broken("ci", "none") == judge_runs.NEEDS
 
 
@@ -187,9 +187,9 @@ def test_a_run_that_starts_jobs_before_their_dependencies_have_succeeded_is_noti
 def test_a_run_that_takes_every_end_for_a_success_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def lenient(self: RunAggregate, place: int, after: str, *, unconfirmed: bool) -> None:
-        self.body.left -= 1
-        self.body.required_left -= 1
+    def lenient(self: RunAggregate, ended: list[int], after: str, *, unconfirmed: bool) -> None:
+        self.body.left -= len(ended)
+        self.body.required_left -= len(ended)
 
     monkeypatch.setattr(RunAggregate, "_count", lenient)
     assert claim_broken("ci", "none") == SUCCESS_IS_EARNED

@@ -19,21 +19,21 @@ from interlock.systems.orchestrator.body import AttemptBody, JobBody
 from interlock.testing.model_checker import check
 from interlock.wire.runner import Complete, Grant, Stale, StaleCode, Succeeded
 from interlock_verification import claims
-from interlock_verification.chaos.system.chronicle import Chronicle, Kept, Try
+from interlock_verification.chaos.system.chronicle import Chronicle, KeptJob, Try
 from interlock_verification.chaos.system.clients import TOO_LATE, Late
 from interlock_verification.chaos.system.judge import broken_promises
-from interlock_verification.claims import Accepted, Ended, Granted, Look, Reported, Submission
+from interlock_verification.claims import Accepted, ClientRequest, DecodedJob, EndedJob, NewLease, Reported
 from interlock_verification.models.job_values import Value
 from interlock_verification.models.job_world import JobWorld
 from interlock_verification.models.plan import JobPlan, Plan
 from interlock_verification.worlds.judge import Judge
-from interlock_verification.worlds.network import Watcher
+from interlock_verification.worlds.network import ClaimWatcher
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TOKEN = f"j1.1.1.{'0' * 32}"
 
 
-def look(*states: attempt.AttemptState, state: JobState = job.COMPLETED) -> Look:
+def look(*states: attempt.AttemptState, state: JobState = job.COMPLETED) -> DecodedJob:
     """A job of one shard, with attempts in these states."""
     tries = [
         AttemptBody(index=number, state=one, data=Attempt(accepted=one is attempt.SUCCEEDED or None))
@@ -42,23 +42,23 @@ def look(*states: attempt.AttemptState, state: JobState = job.COMPLETED) -> Look
     ended_at = NOON if state in job.ENDED else None
     body = JobBody(task="t", data=Job(started_at=NOON, completed_at=ended_at), attempts=tries)
     value = Value(state=state, body=b"", result=b"", ready_at=None, deadline_at=None)
-    return Look(state, body, value, JobPlan(), 0, 1)
+    return DecodedJob(state, body, value, JobPlan(), 0, 1)
 
 
 DONE = look(attempt.SUCCEEDED)
 FAILED = look(attempt.FAILED, state=job.FAILED)
 FACTS: list[tuple[Mapping[str, Callable[[Any], bool]], str, Any, Any]] = [
-    (claims.SUBMISSION_CLAIMS, claims.DONE_ONCE, Submission(["j1"]), Submission(["j1", "j2"])),
-    (claims.FINAL_CLAIMS, claims.KEPT, Submission(["j1"], "j1"), Submission([], "j1")),
-    (claims.FINAL_CLAIMS, claims.TOLD, Submission([]), Submission(["j1"])),
-    (claims.GRANT_CLAIMS, claims.FENCE, Granted(fence=2, before=1), Granted(fence=2, before=2)),
+    (claims.SUBMISSION_CLAIMS, claims.DONE_ONCE, ClientRequest(["j1"]), ClientRequest(["j1", "j2"])),
+    (claims.FINAL_CLAIMS, claims.KEPT, ClientRequest(["j1"], "j1"), ClientRequest([], "j1")),
+    (claims.FINAL_CLAIMS, claims.TOLD, ClientRequest([]), ClientRequest(["j1"])),
+    (claims.GRANT_CLAIMS, claims.FENCE, NewLease(fence=2, before=1), NewLease(fence=2, before=2)),
     (claims.HEARD_CLAIMS, claims.HOLDER, Accepted("anna#1", "anna#1"), Accepted("anna#1", "bela#1")),
     (claims.REPORT_CLAIMS, claims.UNHEARD, Reported(False, True, False), Reported(True, True, False)),
     (claims.REPORT_CLAIMS, claims.RECORDED, Reported(True, False, True), Reported(True, False, False)),
-    (claims.END_CLAIMS, claims.FINISHED_ONCE, Ended(DONE, {1: 1}, 1), Ended(DONE, {1: 2}, 1)),
-    (claims.END_CLAIMS, claims.FINISHED_ONCE, Ended(FAILED, {}, 0), Ended(DONE, {}, 1)),
-    (claims.END_CLAIMS, claims.COMPLETED_ONCE, Ended(DONE, {1: 1}, 1), Ended(DONE, {1: 1}, 2)),
-    (claims.END_CLAIMS, claims.COMPLETED_ONCE, Ended(FAILED, {}, 0), Ended(FAILED, {}, 1)),
+    (claims.END_CLAIMS, claims.FINISHED_ONCE, EndedJob(DONE, {1: 1}, 1), EndedJob(DONE, {1: 2}, 1)),
+    (claims.END_CLAIMS, claims.FINISHED_ONCE, EndedJob(FAILED, {}, 0), EndedJob(DONE, {}, 1)),
+    (claims.END_CLAIMS, claims.COMPLETED_ONCE, EndedJob(DONE, {1: 1}, 1), EndedJob(DONE, {1: 1}, 2)),
+    (claims.END_CLAIMS, claims.COMPLETED_ONCE, EndedJob(FAILED, {}, 0), EndedJob(FAILED, {}, 1)),
 ]
 
 
@@ -78,7 +78,7 @@ def test_the_list_of_facts_covers_every_claim_of_its_tables() -> None:
 
 def in_chaos(
     *,
-    kept: Look = DONE,
+    kept: DecodedJob = DONE,
     jobs: tuple[str, ...] = ("j1",),
     result: bytes = b"null",
     tries: tuple[Try, ...] = (),
@@ -87,7 +87,7 @@ def in_chaos(
     acknowledged: Mapping[str, str] = MappingProxyType({"i1": "j1"}),
 ) -> set[str]:
     """Return the claims that chaos finds broken in what the journal tells of these jobs of one request."""
-    chronicle = Chronicle(audit=Audit(), jobs=[Kept(each, "i1", result, kept) for each in jobs])
+    chronicle = Chronicle(audit=Audit(), jobs=[KeptJob(each, "i1", result, kept) for each in jobs])
     for each in jobs:
         chronicle.completed[each] = completed
         chronicle.by_job[each] += tries or (done_by("anna#1"),)
@@ -100,7 +100,7 @@ def done_by(speaker: str, name: str = "1.1") -> Try:
 
 def in_world(tell: Callable[[Judge], None]) -> set[str]:
     """Return the claim that the judge of a world finds broken."""
-    watcher = Watcher()
+    watcher = ClaimWatcher()
     tell(Judge(watcher))
     return {watcher.broken.claim} if watcher.broken is not None else set()
 
@@ -200,5 +200,5 @@ def test_a_sound_chronicle_breaks_no_claim_of_the_chaos_judge() -> None:
         (FAILED, "every job completes"),
     ],
 )
-def test_in_chaos_every_job_has_to_settle_and_to_complete(kept: Look, claim: str) -> None:
+def test_in_chaos_every_job_has_to_settle_and_to_complete(kept: DecodedJob, claim: str) -> None:
     assert claim in in_chaos(kept=kept, completed=0)

@@ -35,8 +35,8 @@ from interlock_verification.worlds.campaign import (
 from interlock_verification.worlds.episode import Chapter, play
 from interlock_verification.worlds.faults import LATE, MIXES, REPLY_LOST, REQUEST_LOST, faults_named
 from interlock_verification.worlds.faults import TWICE as TWICE_CALLED
-from interlock_verification.worlds.network import Broken
-from interlock_verification.worlds.scheduler import EnteredFromOutside, Schedule
+from interlock_verification.worlds.network import BrokenClaim
+from interlock_verification.worlds.scheduler import EnteredFromOutside, WorldSchedule
 from interlock_verification.worlds.worlds import WORLDS, world_named
 
 CALLS_GONE_WRONG = tuple(f": {what}" for what in (REQUEST_LOST, REPLY_LOST, LATE, TWICE_CALLED))
@@ -156,7 +156,7 @@ def test_a_claim_of_which_everything_has_ended_is_answered_with_nothing_as_over_
 
 
 def test_a_failure_is_cut_off_behind_it_and_not_before_the_faults_that_lead_to_it() -> None:
-    broken = Broken(claim="anything", description="", at_s=1_400.0, about="")
+    broken = BrokenClaim(claim="anything", description="", at_s=1_400.0, about="")
     played = msgspec.structs.replace(
         play(world_named("holidays"), faults_named("lossy"), seed=1, hours=0.5), broken=broken
     )
@@ -183,7 +183,7 @@ def test_no_process_of_a_world_begins_a_thread(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_call_from_another_thread_ends_the_world_with_an_error_that_names_the_thread() -> None:
-    schedule = Schedule()
+    schedule = WorldSchedule()
     schedule.call_in(1.0, lambda: None)
     schedule.run(2.0)
     outside = threading.Thread(target=lambda: schedule.call_in(1.0, lambda: None), name="a stranger")

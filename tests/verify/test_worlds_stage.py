@@ -11,27 +11,27 @@ from interlock.store.records import Key
 from interlock.systems.catalogue import CATALOGUE
 from interlock_verification.worlds.faults import Fates, Faults, faults_named
 from interlock_verification.worlds.judge import Judge
-from interlock_verification.worlds.network import STORE, Process, Stage, Watcher
-from interlock_verification.worlds.scheduler import Loop, RunsInCircles, Schedule
+from interlock_verification.worlds.network import STORE, ActorProcess, ClaimWatcher, WorldStage
+from interlock_verification.worlds.scheduler import RunsInCircles, WorldLoop, WorldSchedule
 from interlock_verification.worlds.storage import SharedStore, StoreLink, driven
 from interlock_verification.worlds.worlds import world_named
 
 HOUR_S = 3_600.0
 
 
-def a_loop(schedule: Schedule, rate: float = 1.0) -> Loop:
-    return Loop(schedule, "somebody", rate)  # type: ignore[abstract]
+def a_loop(schedule: WorldSchedule, rate: float = 1.0) -> WorldLoop:
+    return WorldLoop(schedule, "somebody", rate)  # type: ignore[abstract]
 
 
-def a_process(faults: Faults) -> tuple[Stage, Process, SharedStore]:
-    watcher = Watcher()
-    stage = Stage(world_named("laptop"), 1, Fates(1, faults), watcher)
+def a_process(faults: Faults) -> tuple[WorldStage, ActorProcess, SharedStore]:
+    watcher = ClaimWatcher()
+    stage = WorldStage(world_named("laptop"), 1, Fates(1, faults), watcher)
     store = SharedStore(CATALOGUE, stage.clock, Judge(watcher))
-    return stage, Process(stage, "somebody", 1, 1.0, stage.clock() - stage.clock()), store
+    return stage, ActorProcess(stage, "somebody", 1, 1.0, stage.clock() - stage.clock()), store
 
 
 def test_waiting_takes_no_time_and_is_reported_in_order() -> None:
-    schedule, wakeups = Schedule(), []
+    schedule, wakeups = WorldSchedule(), []
     loop = a_loop(schedule)
 
     async def wait(seconds: float) -> None:
@@ -46,7 +46,7 @@ def test_waiting_takes_no_time_and_is_reported_in_order() -> None:
 
 
 def test_a_clock_that_runs_fast_waits_less() -> None:
-    schedule, woken = Schedule(), []
+    schedule, woken = WorldSchedule(), []
     loop = a_loop(schedule, rate=1.25)
 
     async def wait() -> None:
@@ -59,7 +59,7 @@ def test_a_clock_that_runs_fast_waits_less() -> None:
 
 
 def test_a_frozen_event_loop_continues_after_the_thaw_and_a_killed_one_runs_nothing_more() -> None:
-    schedule, events = Schedule(), []
+    schedule, events = WorldSchedule(), []
     frozen, killed = a_loop(schedule), a_loop(schedule)
 
     async def tick(name: str) -> None:
@@ -86,7 +86,7 @@ def test_a_frozen_event_loop_continues_after_the_thaw_and_a_killed_one_runs_noth
 
 
 def test_an_event_loop_that_never_lets_time_advance_raises_an_error_with_its_name() -> None:
-    schedule = Schedule()
+    schedule = WorldSchedule()
 
     async def busy() -> None:
         while True:

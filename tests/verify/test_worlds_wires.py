@@ -14,7 +14,7 @@ from grpc import aio
 from interlock_verification.worlds.actors.grpc_transport import PING_S, WireChannel, WireServer
 from interlock_verification.worlds.faults import REPLY_LOST, REQUEST_LOST, TWICE, Fates, faults_named, resent
 from interlock_verification.worlds.judge_fleet import Troubles
-from interlock_verification.worlds.network import Place, Process, Stage, Watcher
+from interlock_verification.worlds.network import ActorPlace, ActorProcess, ClaimWatcher, WorldStage
 from interlock_verification.worlds.worlds import world_named
 
 FOREVER_S = 1_000.0
@@ -23,7 +23,7 @@ FOREVER_S = 1_000.0
 class Bell:
     """A service that rings every second, and notes when nobody listens any more."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: WorldStage) -> None:
         self._stage = stage
         self.cut_at: float | None = None
         self.rung = 0
@@ -67,7 +67,7 @@ class Ringer:
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
 
-    async def live(self, process: Process) -> None:
+    async def live(self, process: ActorProcess) -> None:
         server = WireServer(process, Silence())
         methods = {
             "ring": grpc.unary_stream_rpc_method_handler(self._bell.ring, _same, _same),
@@ -84,7 +84,7 @@ class Listener:
     def __init__(self, act: Callable[[WireChannel], Coroutine[Any, Any, None]]) -> None:
         self._act = act
 
-    async def live(self, process: Process) -> None:
+    async def live(self, process: ActorProcess) -> None:
         await self._act(WireChannel(process, "b", Troubles()))
         await asyncio.Event().wait()
 
@@ -94,10 +94,10 @@ class Scene:
 
     def __init__(self, act: Callable[[WireChannel], Coroutine[Any, Any, None]]) -> None:
         faults = faults_named("none")
-        self.stage = Stage(world_named("fleet"), 1, Fates(1, faults), Watcher())
+        self.stage = WorldStage(world_named("fleet"), 1, Fates(1, faults), ClaimWatcher())
         self.bell = Bell(self.stage)
-        self.stage.places["b"] = Place(self.stage, "b", Ringer(self.bell), 0.0)
-        self.stage.places["l"] = Place(self.stage, "l", Listener(act), 0.0)
+        self.stage.places["b"] = ActorPlace(self.stage, "b", Ringer(self.bell), 0.0)
+        self.stage.places["l"] = ActorPlace(self.stage, "l", Listener(act), 0.0)
         for place in self.stage.places.values():
             place.start()
 

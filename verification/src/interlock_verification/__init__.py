@@ -14,4 +14,6 @@ Reading order:
     worlds           whole installations on virtual time
     chaos            real processes, real databases, real faults
     cli              `interlock verify model|mutate|world`; `report` and `world_report` print the findings
+
+Why: decision 0393.
 """

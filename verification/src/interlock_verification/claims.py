@@ -3,14 +3,14 @@
 The model checker, the judge of the worlds and the judge of chaos use the same claims. They differ in the
 facts:
 
-    VALUE_CLAIMS       a job's current value (`Look`): model and worlds at every write, chaos at the end
+    VALUE_CLAIMS       a job's current value (`DecodedJob`): model and worlds at every write, chaos at the end
     STEP_CLAIMS        one step of a job (`Taken`): model and worlds
-    SUBMISSION_CLAIMS  the jobs of one request (`Submission`): all three
+    SUBMISSION_CLAIMS  the jobs of one request (`ClientRequest`): all three
     FINAL_CLAIMS       the same at the end: chaos
-    GRANT_CLAIMS       a new lease (`Granted`): worlds
+    GRANT_CLAIMS       a new lease (`NewLease`): worlds
     HEARD_CLAIMS       a message accepted under a lease (`Accepted`): worlds, chaos
     REPORT_CLAIMS      the answer to a late message (`Reported`): worlds, chaos
-    END_CLAIMS         how often a job has ended (`Ended`): worlds, chaos
+    END_CLAIMS         how often a job has ended (`EndedJob`): worlds, chaos
     SETTLES            a job has no open work (`unsettled`): all three, at the end
     SIGHTS             events that must occur, so that no claim holds vacuously: model and worlds
 """
@@ -40,7 +40,7 @@ def broken(claims: Mapping[str, Callable[[F], bool]], fact: F) -> Iterator[str]:
     return (claim for claim, holds in claims.items() if not holds(fact))
 
 
-class Look(NamedTuple):
+class DecodedJob(NamedTuple):
     """A decoded value of a job."""
 
     state: JobState
@@ -56,8 +56,8 @@ class Look(NamedTuple):
 class Taken(NamedTuple):
     """A decoded step."""
 
-    before: Look
-    after: Look
+    before: DecodedJob
+    after: DecodedJob
     lines: Sequence[StepLine]
     cause: str
     """The cause: runner, clock, user or orchestrator."""
@@ -71,21 +71,21 @@ class Taken(NamedTuple):
     """The time; constant in a model."""
 
 
-def look_at(value: Value, plan: Plan, number: int) -> Look:
+def look_at(value: Value, plan: Plan, number: int) -> DecodedJob:
     """Return the decoded value of a numbered job."""
-    return Look(
+    return DecodedJob(
         JobState(value.state), decode_body(value.body), value, plan.jobs[number], plan.releases, plan.fails
     )
 
 
-def look_at_record(record: Record, releases: int, *, default_losses: int = DEFAULT_LOSSES) -> Look:
+def look_at_record(record: Record, releases: int, *, default_losses: int = DEFAULT_LOSSES) -> DecodedJob:
     """Return a decoded job of a store, with its number of releases and the default of losses."""
     body = decode_body(record.body)
     losses = default_losses if body.losses_allowed is None else body.losses_allowed
     plan = JobPlan(
         shards=body.data.worker_count, retries=_most_retries(body), losses=losses, attempt_timeout=1
     )
-    return Look(JobState(record.state), body, record, plan, releases, len(FailureClass))
+    return DecodedJob(JobState(record.state), body, record, plan, releases, len(FailureClass))
 
 
 def gives_back(lines: Sequence[StepLine]) -> bool:
@@ -102,7 +102,7 @@ def _most_retries(body: JobBody) -> int:
 # Claims about every value
 
 
-def one_live_lease(seen: Look) -> bool:
+def one_live_lease(seen: DecodedJob) -> bool:
     """Return whether each shard has at most one live lease, on its newest attempt."""
     for shard in _shards(seen):
         mine = [one for one in seen.body.attempts if one.shard == shard]
@@ -112,7 +112,7 @@ def one_live_lease(seen: Look) -> bool:
     return True
 
 
-def lease_and_attempt_agree(seen: Look) -> bool:
+def lease_and_attempt_agree(seen: DecodedJob) -> bool:
     """Return whether each attempt has a live lease exactly if its state requires one."""
     for one in seen.body.attempts:
         held = one.lease.state if one.lease is not None else None
@@ -125,7 +125,7 @@ def lease_and_attempt_agree(seen: Look) -> bool:
     return True
 
 
-def bounded(seen: Look) -> bool:
+def bounded(seen: DecodedJob) -> bool:
     """Return whether attempts and losses are within the limits of the job."""
     plan = seen.plan
     classes = seen.fails + (plan.attempt_timeout is not None)  # each failure class has its own budget
@@ -133,7 +133,7 @@ def bounded(seen: Look) -> bool:
     return len(seen.body.attempts) <= most and seen.body.losses <= plan.losses + 1
 
 
-def ended_is_over(seen: Look) -> bool:
+def ended_is_over(seen: DecodedJob) -> bool:
     """Return whether an ended job has no open attempt, except those that a failure is stopping."""
     if seen.state not in job.ENDED:
         return True
@@ -143,13 +143,13 @@ def ended_is_over(seen: Look) -> bool:
     return not left
 
 
-def completed_is_all_shards(seen: Look) -> bool:
+def completed_is_all_shards(seen: DecodedJob) -> bool:
     """Return whether a job is COMPLETED exactly if each of its shards has succeeded."""
     done = {one.shard for one in seen.body.attempts if one.state is attempt.SUCCEEDED}
     return (seen.state is job.COMPLETED) == (done == set(_shards(seen)))
 
 
-def goes_on(seen: Look) -> bool:
+def goes_on(seen: DecodedJob) -> bool:
     """Return whether every shard of an unfinished job can proceed, or the job is being stopped."""
     if seen.state in job.ENDED or seen.state is job.SUBMITTED:
         return True
@@ -161,7 +161,7 @@ def goes_on(seen: Look) -> bool:
     )
 
 
-def tables_hold(seen: Look) -> bool:
+def tables_hold(seen: DecodedJob) -> bool:
     """Return whether the invariants of the tables hold."""
     if JOB.broken(seen.state, seen.body.data):
         return False
@@ -173,7 +173,7 @@ def tables_hold(seen: Look) -> bool:
     return True
 
 
-def columns_agree(seen: Look) -> bool:
+def columns_agree(seen: DecodedJob) -> bool:
     """Return whether the columns ready_at and deadline_at agree with the body."""
     timers = [seen.body.timer_at, *(one.timer_at for one in seen.body.attempts)]
     timers += [one.lease.timer_at for one in seen.body.attempts if one.lease is not None]
@@ -181,7 +181,7 @@ def columns_agree(seen: Look) -> bool:
     return _ready_time_is_stored(seen) and seen.value.deadline_at == min(running, default=None)
 
 
-def _ready_time_is_stored(seen: Look) -> bool:
+def _ready_time_is_stored(seen: DecodedJob) -> bool:
     waiting = [one for one in seen.body.attempts if one.state in attempt.UNLEASED]
     column, limits = seen.value.ready_at, seen.body.limits
     if limits is not None and limits.since is None:
@@ -195,7 +195,7 @@ def _ready_time_is_stored(seen: Look) -> bool:
     return column == min(ready, default=None)
 
 
-def timers_run(seen: Look) -> bool:
+def timers_run(seen: DecodedJob) -> bool:
     """Return whether timers run exactly in states with a deadline, and waiting attempts have a ready time."""
     stopping = bool(seen.body.data.stop_reason)
     waits = seen.state is job.PENDING and seen.body.not_after is not None
@@ -211,14 +211,14 @@ def timers_run(seen: Look) -> bool:
     return True
 
 
-def expired_never_began(seen: Look) -> bool:
+def expired_never_began(seen: DecodedJob) -> bool:
     """Return whether an expired job was never started."""
     if seen.body.failure is None or seen.body.failure.failure_class is not FailureClass.EXPIRED:
         return True
     return seen.state is job.FAILED and seen.body.data.started_at is None
 
 
-def _is_held(seen: Look, one: AttemptBody) -> bool:
+def _is_held(seen: DecodedJob, one: AttemptBody) -> bool:
     """Return whether an attempt waits for the needs of its run, for its children, or for a place in its
     tree.
     """
@@ -227,7 +227,7 @@ def _is_held(seen: Look, one: AttemptBody) -> bool:
     return seen.body.run is not None or seen.body.tree is not None or one.waits or bool(one.awaits)
 
 
-VALUE_CLAIMS: Mapping[str, Callable[[Look], bool]] = {
+VALUE_CLAIMS: Mapping[str, Callable[[DecodedJob], bool]] = {
     "at most one live lease at each shard": one_live_lease,
     "an attempt and its lease agree": lease_and_attempt_agree,
     "attempts and losses are bounded": bounded,
@@ -364,7 +364,7 @@ IN_TIME = "no report is committed after the end of its lease"
 # Claims about clients, workers and the journal
 
 
-class Submission(NamedTuple):
+class ClientRequest(NamedTuple):
     """One request of a client, and its jobs."""
 
     jobs: Sequence[str]
@@ -372,7 +372,7 @@ class Submission(NamedTuple):
     """The acknowledged job; None without a response."""
 
 
-class Granted(NamedTuple):
+class NewLease(NamedTuple):
     """A new lease."""
 
     fence: int
@@ -397,17 +397,17 @@ class Reported(NamedTuple):
     """Whether the journal has the refusal."""
 
 
-class Ended(NamedTuple):
+class EndedJob(NamedTuple):
     """A job that has ended."""
 
-    look: Look
+    look: DecodedJob
     successes: Mapping[int, int]
     """Number of successes of each shard."""
     completions: int
     """Number of transitions of the job to COMPLETED."""
 
 
-def finished_once(ended: Ended) -> bool:
+def finished_once(ended: EndedJob) -> bool:
     """Return whether no shard succeeded twice, and each shard of a COMPLETED job succeeded."""
     counts = ended.successes.values()
     whole = ended.look.state is not job.COMPLETED or sum(counts) == len(_shards(ended.look))
@@ -425,14 +425,14 @@ FINISHED_ONCE = "a shard of a job succeeds once"
 COMPLETED_ONCE = "a job is completed once"
 SETTLES = "every job ends, and no lease on it is left"
 
-SUBMISSION_CLAIMS: Mapping[str, Callable[[Submission], bool]] = {
+SUBMISSION_CLAIMS: Mapping[str, Callable[[ClientRequest], bool]] = {
     DONE_ONCE: lambda made: len(set(made.jobs)) <= 1,
 }
-FINAL_CLAIMS: Mapping[str, Callable[[Submission], bool]] = {
+FINAL_CLAIMS: Mapping[str, Callable[[ClientRequest], bool]] = {
     KEPT: lambda made: made.acknowledged is None or made.acknowledged in made.jobs,
     TOLD: lambda made: made.acknowledged is not None or not made.jobs,
 }
-GRANT_CLAIMS: Mapping[str, Callable[[Granted], bool]] = {
+GRANT_CLAIMS: Mapping[str, Callable[[NewLease], bool]] = {
     FENCE: lambda granted: granted.fence > granted.before,
 }
 HEARD_CLAIMS: Mapping[str, Callable[[Accepted], bool]] = {
@@ -442,7 +442,7 @@ REPORT_CLAIMS: Mapping[str, Callable[[Reported], bool]] = {
     UNHEARD: lambda reported: not (reported.late and reported.accepted),
     RECORDED: lambda reported: reported.accepted or reported.journalled,
 }
-END_CLAIMS: Mapping[str, Callable[[Ended], bool]] = {
+END_CLAIMS: Mapping[str, Callable[[EndedJob], bool]] = {
     FINISHED_ONCE: finished_once,
     COMPLETED_ONCE: lambda ended: ended.completions == (ended.look.state is job.COMPLETED),
 }
@@ -458,15 +458,15 @@ TOO_LATE = "a commit after the end of the lease is decided again"
 REPEATED = "a repeated request is executed once"
 
 
-def _ended(seen: Look, *states: attempt.AttemptState) -> list[AttemptBody]:
+def _ended(seen: DecodedJob, *states: attempt.AttemptState) -> list[AttemptBody]:
     return [one for one in seen.body.attempts if one.state in states]
 
 
-def _lost(seen: Look) -> list[AttemptBody]:
+def _lost(seen: DecodedJob) -> list[AttemptBody]:
     return [o for o in seen.body.attempts if o.failure and o.failure.failure_class is FailureClass.LOST]
 
 
-SIGHTS: Mapping[str, Callable[[Look], bool]] = {
+SIGHTS: Mapping[str, Callable[[DecodedJob], bool]] = {
     "a lost attempt is retried and the job completes": lambda seen: (
         seen.state is job.COMPLETED and bool(_lost(seen))
     ),
@@ -500,17 +500,17 @@ SIGHTS: Mapping[str, Callable[[Look], bool]] = {
 }
 
 
-def unsettled(seen: Look) -> bool:
+def unsettled(seen: DecodedJob) -> bool:
     """Return whether the job has open work."""
     return seen.state not in job.ENDED or any(_live(one) for one in seen.body.attempts)
 
 
-def stopping(seen: Look) -> bool:
+def stopping(seen: DecodedJob) -> bool:
     """Return whether the job is being stopped."""
     return bool(seen.body.data.stop_reason) and seen.state not in job.ENDED
 
 
-def by_cancel(seen: Look) -> bool:
+def by_cancel(seen: DecodedJob) -> bool:
     """Return whether it was canceled by a request, not by a timeout."""
     return seen.state is job.CANCELED and seen.body.data.stop_reason == "cancel"
 
@@ -523,11 +523,11 @@ def overdue(value: Value) -> bool:
 _INITIAL = {JOB.name: JOB.initial, ATTEMPT.name: ATTEMPT.initial, LEASE.name: LEASE.initial}
 
 
-def _states(seen: Look) -> dict[tuple[str, str], str]:
+def _states(seen: DecodedJob) -> dict[tuple[str, str], str]:
     return dict(_each_state(seen))
 
 
-def _each_state(seen: Look) -> Iterator[tuple[tuple[str, str], str]]:
+def _each_state(seen: DecodedJob) -> Iterator[tuple[tuple[str, str], str]]:
     yield (JOB.name, ""), seen.state
     for one in seen.body.attempts:
         yield (ATTEMPT.name, one.name), one.state
@@ -535,7 +535,7 @@ def _each_state(seen: Look) -> Iterator[tuple[tuple[str, str], str]]:
             yield (LEASE.name, one.name), one.lease.state
 
 
-def _shards(seen: Look) -> range:
+def _shards(seen: DecodedJob) -> range:
     return range(1, seen.body.data.worker_count + 1)
 
 

@@ -220,7 +220,7 @@ class Caught(StrEnum):
     NOTHING = "nothing"
 
 
-class Fate(msgspec.Struct, frozen=True, kw_only=True):
+class MutantFate(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a mutant."""
 
     mutant: str
@@ -235,7 +235,7 @@ def try_mutants(
     *,
     plans: Sequence[Plan] = REDUCED,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Fate]:
+) -> list[MutantFate]:
     """Return the result of each mutant."""
     fates = []
     for number, mutant in enumerate(mutants):
@@ -245,19 +245,19 @@ def try_mutants(
     return fates
 
 
-def fate_of(mutant: Mutant, plans: Sequence[Plan] = REDUCED) -> Fate:
+def fate_of(mutant: Mutant, plans: Sequence[Plan] = REDUCED) -> MutantFate:
     """Explore one small world after the other until the mutant is detected."""
     fields = {"mutant": mutant.name, "machine": mutant.machine}
     try:
         with in_place(mutant):
             if alone := _noticed_alone(mutant):
-                return Fate(**fields, caught=Caught.ALONE, by=alone)
+                return MutantFate(**fields, caught=Caught.ALONE, by=alone)
             for plan in plans if mutant.machine in _MODELLED else ():
                 if noticed := _noticed(plan):
-                    return Fate(**fields, caught=noticed[0], by=noticed[1])
+                    return MutantFate(**fields, caught=noticed[0], by=noticed[1])
     except (MalformedTable, MalformedCouplings) as error:
-        return Fate(**fields, caught=Caught.TABLE, by=error.sentence.splitlines()[-1].strip())
-    return Fate(**fields, caught=Caught.NOTHING)
+        return MutantFate(**fields, caught=Caught.TABLE, by=error.sentence.splitlines()[-1].strip())
+    return MutantFate(**fields, caught=Caught.NOTHING)
 
 
 def _noticed_alone(mutant: Mutant) -> str:

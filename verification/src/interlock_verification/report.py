@@ -23,7 +23,7 @@ from interlock.lifecycles import machine_named
 from interlock.testing.model_checker import Violation
 from interlock_verification.environments import Explored, Watch, explore, explore_side_by_side
 from interlock_verification.models.plan import Plan
-from interlock_verification.mutation import Caught, Fate, all_mutants, harmless, try_mutants
+from interlock_verification.mutation import Caught, MutantFate, all_mutants, harmless, try_mutants
 from interlock_verification.system_machines import SYSTEM_MACHINES
 
 TELL_EVERY_S = 60.0
@@ -116,7 +116,7 @@ def _story(violation: Violation, environment: str) -> Iterator[str]:
     yield f"Again: interlock verify model --environment {environment} --replay {choices}"
 
 
-def _print_fates(fates: Sequence[Fate], reasons: dict[str, str]) -> None:
+def _print_fates(fates: Sequence[MutantFate], reasons: dict[str, str]) -> None:
     survivors = [fate for fate in fates if fate.caught is Caught.NOTHING]
     rows = [(f.mutant, reasons.get(f.mutant, "UNEXPLAINED")) for f in survivors]
     print_sheets([Sheet("survivor", "Survivors", ("mutant", "why it does no harm"), rows)])
@@ -127,7 +127,7 @@ def _print_fates(fates: Sequence[Fate], reasons: dict[str, str]) -> None:
     )
 
 
-def _score(fates: Sequence[Fate]) -> dict[str, object]:
+def _score(fates: Sequence[MutantFate]) -> dict[str, object]:
     caught = [fate for fate in fates if fate.caught is not Caught.NOTHING]
     by_table = sum(fate.caught is Caught.TABLE for fate in caught)
     return {

@@ -12,6 +12,7 @@ import typer
 
 from interlock.cli.agent_process import check_installed
 from interlock.cli.output import Sheet, on_terminal, print_json, print_sheets
+from interlock.text import counted
 from interlock_verification.report import bar, print_text
 from interlock_verification.worlds.campaign import Season, play_all, shrunk
 from interlock_verification.worlds.episode import Chapter, Played
@@ -66,7 +67,7 @@ def _smaller(played: Played) -> Played:
 
 def _print_season(season: Season) -> None:
     rows = [
-        ("simulated", f"{season.hours:,.0f} hours ({season.hours / 8_766:.2f} years)"),
+        ("simulated", f"{counted(round(season.hours), 'hour')} ({season.hours / 8_766:.2f} years)"),
         ("chapters", f"{season.chapters:,}"),
         ("faults", f"{season.faults.total():,}"),
         *((f"  {what}", f"{number:,}") for what, number in season.faults.most_common()),

@@ -20,4 +20,6 @@ Reading order:
     random_faults    thousands of lost requests and responses by seeded plans
     forks            processes that start at once
     system           the whole system as processes: servers, workers, and all faults
+
+Why: decisions 0162 and 0163.
 """

@@ -19,7 +19,7 @@ from interlock_verification.chaos import (
 )
 from interlock_verification.chaos.databases import ALL_STORES
 from interlock_verification.chaos.system import harness as system
-from interlock_verification.chaos.verdict import Harness, Setup, Verdict, table
+from interlock_verification.chaos.verdict import ChaosVerdict, Harness, Setup, table
 
 HARNESSES: dict[str, Harness] = {
     kill_committer.NAME: kill_committer,
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None, harnesses: Mapping[str, Harness
     """Return the exit code: 1 if a guarantee was broken, or in broken mode if this was not detected."""
     options = _arguments(arguments)
     failed = 0
-    verdicts: list[Verdict] = []
+    verdicts: list[ChaosVerdict] = []
     for name in options.only or harnesses:
         harness = harnesses[name]
         for store in harness.STORES:

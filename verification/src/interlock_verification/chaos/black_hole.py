@@ -37,7 +37,7 @@ from interlock_verification.chaos.counters import (
     patiently,
 )
 from interlock_verification.chaos.databases import ALL_STORES, SQLITE, opened, server_for
-from interlock_verification.chaos.verdict import Setup, Verdict, judging
+from interlock_verification.chaos.verdict import ChaosVerdict, Setup, judging
 
 NAME = "black_hole"
 STORES = ALL_STORES
@@ -51,7 +51,7 @@ Hole = Callable[[], AbstractAsyncContextManager[None]]
 """A context in which the store does not respond."""
 
 
-def run(setup: Setup) -> Verdict:
+def run(setup: Setup) -> ChaosVerdict:
     """Run the rounds: each works, fails and works again."""
     with judging(NAME, setup) as verdict:
         if setup.store == SQLITE:
@@ -64,7 +64,7 @@ def run(setup: Setup) -> Verdict:
     return verdict
 
 
-async def _on_server(url: str, address: Path | tuple[str, int], verdict: Verdict) -> None:
+async def _on_server(url: str, address: Path | tuple[str, int], verdict: ChaosVerdict) -> None:
     async with wires_to(address) as wires:
 
         @asynccontextmanager
@@ -77,7 +77,7 @@ async def _on_server(url: str, address: Path | tuple[str, int], verdict: Verdict
         await _run(wires.url(url), hole, verdict, reading=True)
 
 
-async def _on_sqlite(verdict: Verdict) -> None:
+async def _on_sqlite(verdict: ChaosVerdict) -> None:
     with tempfile.TemporaryDirectory(prefix="interlock-chaos-") as folder:
         path = Path(folder) / "chaos.db"
 
@@ -91,7 +91,7 @@ async def _on_sqlite(verdict: Verdict) -> None:
         await _run(f"sqlite:///{path}", hole, verdict, reading=False)
 
 
-async def _run(url: str, hole: Hole, verdict: Verdict, *, reading: bool) -> None:
+async def _run(url: str, hole: Hole, verdict: ChaosVerdict, *, reading: bool) -> None:
     timeout_s = TIMEOUT_S * (1_000 if verdict.setup.broken else 1)
     acknowledged: set[str] = set()
     async with opened(url):
@@ -133,7 +133,7 @@ async def _open(url: str, timeout_s: float) -> None:
         await store.close()
 
 
-async def _expect_silence(what: str, call: Callable[[], Awaitable[object]], verdict: Verdict) -> None:
+async def _expect_silence(what: str, call: Callable[[], Awaitable[object]], verdict: ChaosVerdict) -> None:
     """Check that the call ends with `StoreUnavailable`."""
     verdict.add(calls=1)
     began = time.monotonic()

@@ -56,7 +56,7 @@ PAUSE_S = 0.05
 PAGE = 500
 
 
-class Counting(StrEnum):
+class CounterState(StrEnum):
     """The states of a counter."""
 
     COUNTING = "counting"
@@ -66,17 +66,17 @@ class Counting(StrEnum):
 add = command("add", "Count one more.", by="client")
 close = command("close", "Count no more.", by="client")
 
-COUNTER: Machine[Counting, None] = Machine(
+COUNTER: Machine[CounterState, None] = Machine(
     name="counter",
     doc="Something that is counted.",
-    initial=Counting.COUNTING,
+    initial=CounterState.COUNTING,
     states=[
-        state(Counting.COUNTING, "It goes on.", turn="client"),
-        end(Counting.CLOSED, "It is over."),
+        state(CounterState.COUNTING, "It goes on.", turn="client"),
+        end(CounterState.CLOSED, "It is over."),
     ],
     rows=[
-        on(add, Counting.COUNTING, STAY, owner="client", why="One more."),
-        on(close, Counting.COUNTING, Counting.CLOSED, owner="client", why="That was all."),
+        on(add, CounterState.COUNTING, STAY, owner="client", why="One more."),
+        on(close, CounterState.COUNTING, CounterState.CLOSED, owner="client", why="That was all."),
     ],
     stop=[close],
 )
@@ -152,7 +152,7 @@ def one_more(key: Key, record: Record | None, era: str, intent: str, *, named: b
         kind=key.kind,
         id=key.id,
         expected=record.version if record is not None else 0,
-        state=Counting.COUNTING,
+        state=CounterState.COUNTING,
         body=msgspec.json.encode({"number": number + 1}),
         parent=era,
         note=Note(steps=(step,), actor="client", cause=intent),

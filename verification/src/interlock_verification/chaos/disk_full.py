@@ -32,7 +32,7 @@ from interlock.store.contract import Store
 from interlock.store.records import Commit, Committed, Key
 from interlock_verification.chaos.counters import audited, examine, one_more
 from interlock_verification.chaos.databases import SQLITE, opened
-from interlock_verification.chaos.verdict import Setup, Verdict, judging
+from interlock_verification.chaos.verdict import ChaosVerdict, Setup, judging
 
 NAME = "disk_full"
 STORES = (SQLITE,)
@@ -75,22 +75,22 @@ class Disk(Protocol):
         ...
 
 
-def run(setup: Setup, *, mount: bool = True) -> Verdict:
+def run(setup: Setup, *, mount: bool = True) -> ChaosVerdict:
     """Run the rounds: fill the disk, commit until refused, free space, continue."""
     dice = random.Random(setup.seed)
     with judging(NAME, setup) as verdict:
         done = 0
         while done < setup.rounds:
             with _disk(mount=mount) as disk:
-                done += asyncio.run(Trial(disk, dice, verdict).run(min(ERA, setup.rounds - done)))
+                done += asyncio.run(DiskTrial(disk, dice, verdict).run(min(ERA, setup.rounds - done)))
         verdict.remarks.append(f"on {disk.place}")
     return verdict
 
 
-class Trial:
+class DiskTrial:
     """The rounds on one disk."""
 
-    def __init__(self, disk: Disk, dice: random.Random, verdict: Verdict) -> None:
+    def __init__(self, disk: Disk, dice: random.Random, verdict: ChaosVerdict) -> None:
         self._disk = disk
         self._dice = dice
         self._verdict = verdict
@@ -157,7 +157,7 @@ class Trial:
         self._verdict.broken_promises += [f"{name} was refused and is there" for name in half]
 
 
-def _check_words(error: BaseException, disk: Disk, verdict: Verdict) -> None:
+def _check_words(error: BaseException, disk: Disk, verdict: ChaosVerdict) -> None:
     if not isinstance(error, StoreUnavailable):
         verdict.blame(f"a full disk is reported as {error!r}")
     elif disk.says_full and "full" not in error.sentence:

@@ -26,7 +26,7 @@ from interlock_verification.chaos.counters import (
     one_more,
 )
 from interlock_verification.chaos.databases import POSTGRES, REDIS, opened, server_for
-from interlock_verification.chaos.verdict import Setup, Verdict, judging
+from interlock_verification.chaos.verdict import ChaosVerdict, Setup, judging
 
 NAME = "eaten_reply"
 STORES = (POSTGRES, REDIS)
@@ -37,14 +37,14 @@ FATES: tuple[Loss | None, ...] = ("reply", "reply", "request", None)
 """Possible faults of a commit, equally likely."""
 
 
-def run(setup: Setup) -> Verdict:
+def run(setup: Setup) -> ChaosVerdict:
     """Run the steps; most of them lose a request or a response."""
     with judging(NAME, setup) as verdict, server_for(setup.store) as server:
         asyncio.run(_run(server, verdict))
     return verdict
 
 
-async def _run(server: PostgresServer | RedisServer, verdict: Verdict) -> None:
+async def _run(server: PostgresServer | RedisServer, verdict: ChaosVerdict) -> None:
     setup = verdict.setup
     acknowledged: set[str] = set()
     steps = -(-setup.rounds // CLIENTS)
@@ -75,7 +75,7 @@ def _plan(wires: Wires, steps: int, dice: random.Random) -> None:
                 wires.losses[f"s.{place}.{serial:05}".encode()] = fate
 
 
-async def _count(clients: list[Client], steps: int, acknowledged: set[str], verdict: Verdict) -> None:
+async def _count(clients: list[Client], steps: int, acknowledged: set[str], verdict: ChaosVerdict) -> None:
     try:
         await keep_counting(clients, "s", acknowledged.add, steps=steps)
     except BaseExceptionGroup as failures:

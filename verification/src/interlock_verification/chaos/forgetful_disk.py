@@ -138,7 +138,7 @@ class ForgetfulFile(apsw.VFSFile):
         self._content.flush()
 
 
-class Driver:
+class RecordedDriver:
     """`sqlite3`, with connections on a recorded disk. `pragmas` replace those of the store."""
 
     def __init__(self, disk: ForgetfulDisk, pragmas: Mapping[str, str]) -> None:
@@ -197,7 +197,7 @@ def _in_words_of_sqlite3() -> Iterator[None]:
 def stores_on(disk: ForgetfulDisk, pragmas: Mapping[str, str]) -> Iterator[None]:
     """Put every SQLite store that this process opens on this disk, for the duration of the context."""
     usual = vars(database)["sqlite3"]
-    vars(database)["sqlite3"] = Driver(disk, pragmas)
+    vars(database)["sqlite3"] = RecordedDriver(disk, pragmas)
     try:
         yield
     finally:

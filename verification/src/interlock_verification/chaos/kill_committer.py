@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from interlock_verification.chaos.counters import audited, clients_of, examine, keep_counting
 from interlock_verification.chaos.databases import ALL_STORES, database, opened
 from interlock_verification.chaos.forks import FORKS
-from interlock_verification.chaos.verdict import Setup, Verdict, judging
+from interlock_verification.chaos.verdict import ChaosVerdict, Setup, judging
 
 NAME = "kill_committer"
 STORES = ALL_STORES
@@ -34,7 +34,7 @@ _GIVE_UP_S = 60.0
 _FAILED = b"!"
 
 
-def run(setup: Setup) -> Verdict:
+def run(setup: Setup) -> ChaosVerdict:
     """Kill a process in every round."""
     dice = random.Random(setup.seed)
     with judging(NAME, setup) as verdict, database(setup.store) as url:
@@ -50,7 +50,7 @@ def run(setup: Setup) -> Verdict:
     return verdict
 
 
-async def _judge(url: str, era: str, acknowledged: set[str], verdict: Verdict) -> None:
+async def _judge(url: str, era: str, acknowledged: set[str], verdict: ChaosVerdict) -> None:
     async with opened(url) as store:
         found = await examine(store, acknowledged, era=era)
         verdict.add(
@@ -63,7 +63,7 @@ async def _judge(url: str, era: str, acknowledged: set[str], verdict: Verdict) -
         verdict.broken_promises += await audited(store)
 
 
-def _one_life(url: str, era: str, name: str, dice: random.Random, verdict: Verdict) -> set[str]:
+def _one_life(url: str, era: str, name: str, dice: random.Random, verdict: ChaosVerdict) -> set[str]:
     """Let a process count, kill it, and return the acknowledged steps."""
     ours, theirs = FORKS.Pipe(duplex=False)
     process = FORKS.Process(target=_count, args=(theirs, url, era, name, verdict.setup.broken), daemon=True)

@@ -29,7 +29,7 @@ from interlock_verification.chaos.counters import (
     patiently,
 )
 from interlock_verification.chaos.databases import POSTGRES, REDIS, opened, server_for
-from interlock_verification.chaos.verdict import Setup, Verdict, judging
+from interlock_verification.chaos.verdict import ChaosVerdict, Setup, judging
 
 NAME = "kill_server"
 STORES = (POSTGRES, REDIS)
@@ -41,7 +41,7 @@ MOST_BETWEEN = 150
 GIVE_UP_S = 300.0
 
 
-def run(setup: Setup) -> Verdict:
+def run(setup: Setup) -> ChaosVerdict:
     """Kill the server in every round."""
     with judging(NAME, setup) as verdict, server_for(setup.store, forgetful=setup.broken) as server:
         asyncio.run(_run(server, verdict))
@@ -49,9 +49,9 @@ def run(setup: Setup) -> Verdict:
     return verdict
 
 
-async def _run(server: PostgresServer | RedisServer, verdict: Verdict) -> None:
+async def _run(server: PostgresServer | RedisServer, verdict: ChaosVerdict) -> None:
     dice = random.Random(verdict.setup.seed)
-    seen = Seen()
+    seen = SeenIntents()
     async with opened(server.url, timeout_s=30.0) as store:
         for number in range(verdict.setup.rounds):
             try:
@@ -74,7 +74,7 @@ async def _run(server: PostgresServer | RedisServer, verdict: Verdict) -> None:
     )
 
 
-class Seen:
+class SeenIntents:
     """The acknowledged intents, and a way to wait for more of them."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ async def _one_round(
     server: PostgresServer | RedisServer,
     store: Store,
     name: str,
-    seen: Seen,
+    seen: SeenIntents,
     dice: random.Random,
     forgetful: bool,
 ) -> None:

@@ -21,8 +21,8 @@ from urllib.parse import quote
 from interlock.testing.servers import PostgresServer, ServerFailed, running
 from interlock_verification.chaos.counters import audited, clients_of, examine, keep_counting, patiently
 from interlock_verification.chaos.databases import POSTGRES, opened
-from interlock_verification.chaos.kill_server import Seen
-from interlock_verification.chaos.verdict import Setup, Verdict, judging
+from interlock_verification.chaos.kill_server import SeenIntents
+from interlock_verification.chaos.verdict import ChaosVerdict, Setup, judging
 
 NAME = "promotion"
 STORES = (POSTGRES,)
@@ -33,7 +33,7 @@ ACKNOWLEDGED = 60
 GIVE_UP_S = 300.0
 
 
-def run(setup: Setup) -> Verdict:
+def run(setup: Setup) -> ChaosVerdict:
     """Promote a stand-by in every round, each with a new pair."""
     with judging(NAME, setup) as verdict:
         dice = random.Random(setup.seed)
@@ -46,11 +46,11 @@ def run(setup: Setup) -> Verdict:
 
 
 async def _round(
-    primary: PostgresServer, stand_by: PostgresServer, verdict: Verdict, name: str, dice: random.Random
+    primary: PostgresServer, stand_by: PostgresServer, verdict: ChaosVerdict, name: str, dice: random.Random
 ) -> None:
     folders = quote(f"{primary.folder},{stand_by.folder}", safe="")
     url = f"postgresql://postgres@/postgres?host={folders}&port=5432,5432"
-    seen, stop = Seen(), asyncio.Event()
+    seen, stop = SeenIntents(), asyncio.Event()
     async with opened(url, timeout_s=30.0) as store:
         before = await store.epoch()
         try:

@@ -10,6 +10,7 @@ Broken mode: clients that simply repeat a step if there is no response.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -31,7 +32,7 @@ from interlock_verification.chaos.counters import (
     keep_counting,
 )
 from interlock_verification.chaos.eaten_reply import Naive
-from interlock_verification.chaos.verdict import Setup, Verdict, judging
+from interlock_verification.chaos.verdict import ChaosVerdict, Setup, judging
 
 NAME = "random_faults"
 STORES = ("memory",)
@@ -42,7 +43,7 @@ STEPS = 10
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def run(setup: Setup) -> Verdict:
+def run(setup: Setup) -> ChaosVerdict:
     """Run one plan in every round."""
     with judging(NAME, setup) as verdict:
         for number in range(setup.rounds):
@@ -89,6 +90,8 @@ def _clients(store: FaultyStore, seed: int, naive: bool) -> list[Client]:
     if naive:
         return [Naive(store, f"own{place}") for place in range(CLIENTS)]
     committer: Committer = GroupCommit(store) if seed % 2 else DirectCommitter(store)
-    engine = Engine(store, committer, StoreClock(store, monotonic=asyncio.get_running_loop().time))
+    clock = StoreClock(store, monotonic=asyncio.get_running_loop().time)
+    # Pauses after conflicts depend on the marks of decisions: random ones would make each run another one.
+    engine = Engine(store, committer, clock, ids=map("{:016x}".format, itertools.count()).__next__)
     loners: list[Client] = [Loner(store, committer, "e", f"own{place}") for place in range(CLIENTS // 2)]
     return loners + [Sharer(engine, "e", "shared") for _ in range(CLIENTS - len(loners))]

@@ -25,7 +25,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """Judge guarantees about time as well, which needs an idle machine."""
 
 
-class Verdict(msgspec.Struct, kw_only=True):
+class ChaosVerdict(msgspec.Struct, kw_only=True):
     """The counts of a harness, and the broken guarantees."""
 
     harness: str
@@ -67,7 +67,7 @@ class Verdict(msgspec.Struct, kw_only=True):
             yield f"    and {len(self.broken_promises) - SHOWN} more"
 
 
-def table(verdicts: Sequence[Verdict]) -> Iterator[str]:
+def table(verdicts: Sequence[ChaosVerdict]) -> Iterator[str]:
     """Yield all results as a table for the documentation."""
     yield "| harness | store | what was done and counted | broken promises | seconds |"
     yield "|---|---|---|---|---|"
@@ -92,15 +92,15 @@ class Harness(Protocol):
     @property
     def LONG(self) -> int: ...  # noqa: N802
 
-    def run(self, setup: Setup) -> Verdict:
+    def run(self, setup: Setup) -> ChaosVerdict:
         """Inject the faults in every round, and return the verdict."""
         ...
 
 
 @contextmanager
-def judging(harness: str, setup: Setup) -> Iterator[Verdict]:
+def judging(harness: str, setup: Setup) -> Iterator[ChaosVerdict]:
     """Yield a verdict to fill in; record the duration."""
-    verdict = Verdict(harness=harness, setup=setup, counts={}, remarks=[], broken_promises=[])
+    verdict = ChaosVerdict(harness=harness, setup=setup, counts={}, remarks=[], broken_promises=[])
     began = time.monotonic()
     try:
         yield verdict

@@ -41,16 +41,17 @@ from interlock.systems.orchestrator.runner_messages import (
     decide_message,
     result_in,
 )
+from interlock.systems.orchestrator.shapes import of_any_run
 from interlock.systems.orchestrator.submission import alike, new_job
 from interlock.systems.orchestrator.tokens import Token, token_for
 from interlock.systems.runs.orders import (
     RELEASE,
     STOP,
     JobOrder,
+    JointDecisions,
     NewRunJob,
     created_together,
     decide_order,
-    released_together,
 )
 from interlock.testing.model_checker import bit
 from interlock.wire.runner import (
@@ -313,7 +314,8 @@ class Deciding:
         if result is None:
             return None
         report = Report(1, message.runner_id, message.cost)
-        decided = decide_completions(report, token, _like(record)[0], NOW, MARK, self._settings)
+        like = of_any_run(_like(record)[0])
+        decided = decide_completions(report, token, like, NOW, MARK, self._settings)
         if decided is None:
             return None
         return one_by_one([decided.work([record], [record.updated_at], [result], NOW)])[-1]
@@ -379,7 +381,9 @@ class Deciding:
             batches = created_together(new, NOW, MARK, self._settings)
         else:
             record = self._record(value)
-            batches = released_together([*_like(record), record], order, NOW, MARK, self._settings)
+            joint = JointDecisions(NOW, MARK, self._settings)
+            change = joint.released(order, [*_like(record), record]).get(record.id)
+            return None if change is None else Commit(changes=(change,))
         return batches[0].commits()[-1] if batches else None
 
     def _new(self, number: int, *, held: bool = False) -> JobAggregate:
@@ -449,9 +453,12 @@ class Deciding:
     def _record(self, value: int) -> Record:
         found = self.values[value]
         assert found is not None
-        place = self.plan.place(self._job_of[value])
+        number = self._job_of[value]
+        part, place = self.plan.part(number), self.plan.place(number)
         given = b"" if place is None else encode_given(JobGiven(plan=place))
-        return msgspec.structs.replace(found.record(), given=given)
+        return msgspec.structs.replace(
+            found.record(), given=given, parent=None if part is None else part.run_id
+        )
 
     def _moved(self, value: int, **changes: Any) -> int:
         return self._intern(self._job_of[value], normal(self._record(value), **changes))

@@ -159,10 +159,10 @@ class Doing:
         self._marks = {name: self._mark(name) for name in (claims.LOOKED_AGAIN, claims.TOO_LATE)}
         self._repeated = self._mark(claims.REPEATED)
         self._on_the_way = 0
-        self._again = self._broken_by(claims.Submission(("made",) if self._repeats else ("made", "again")))
+        self._again = self._broken_by(claims.ClientRequest(("made",) if self._repeats else ("made", "again")))
         self._overtime = (bit(deciding.places[claims.IN_TIME]),)
 
-    def _broken_by(self, made: claims.Submission) -> tuple[int, ...]:
+    def _broken_by(self, made: claims.ClientRequest) -> tuple[int, ...]:
         """Return the broken claims of a repeated request, as an error state."""
         places = self.deciding.places
         wrong = sum(bit(places[claim]) for claim in claims.broken(claims.SUBMISSION_CLAIMS, made))

@@ -104,7 +104,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
-RUN_ID = "r"
+RUN_ID = "r_000000000001"
+"""As long as other ids of runs, so that jobs are decided as those of any run."""
 
 
 class RunPlan(Plan, frozen=True, kw_only=True, dict=True):

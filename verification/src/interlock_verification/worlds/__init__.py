@@ -11,4 +11,6 @@ Reading order:
     judge        the claims, checked at every write; `judge_*` for runs, simulations, workers and the fleet
     episode      one episode, from the first start to the last check
     campaign     many of them in parallel; a failing one is shrunk to few faults
+
+Why: decisions 0156 and 0157.
 """

@@ -48,7 +48,14 @@ from interlock_verification.worlds.judge_fleet import FREED
 from interlock_verification.worlds.judge_limits import limit_changes
 from interlock_verification.worlds.judge_signals import SHUT
 from interlock_verification.worlds.judge_workers import BOOKS
-from interlock_verification.worlds.network import Broken, Cast, Place, Process, Stage, Watcher
+from interlock_verification.worlds.network import (
+    ActorPlace,
+    ActorProcess,
+    BrokenClaim,
+    Cast,
+    ClaimWatcher,
+    WorldStage,
+)
 from interlock_verification.worlds.scheduler import RunsInCircles
 from interlock_verification.worlds.storage import SharedStore, driven
 from interlock_verification.worlds.worlds import HOUR_S, World
@@ -59,7 +66,7 @@ LEAVES = "a worker exits in time after a shutdown request"
 class Striker:
     """Injects the drawn faults."""
 
-    def __init__(self, stage: Stage, store: SharedStore) -> None:
+    def __init__(self, stage: WorldStage, store: SharedStore) -> None:
         self.stage = stage
         self.store = store
 
@@ -81,45 +88,45 @@ class Striker:
         self.stage.watcher.record(f"{blow.name} {blow.what} {blow.who}".encode())
         self._ACTS[blow.what](self, blow, process)
 
-    def _lands(self, blow: Blow, process: Process) -> bool:
+    def _lands(self, blow: Blow, process: ActorProcess) -> bool:
         if blow.what == "deploy" and _is_leaving(process):
             return False
         return self.stage.fates.happens(blow.name, blow.what)
 
-    def _kill(self, blow: Blow, _: Process) -> None:
+    def _kill(self, blow: Blow, _: ActorProcess) -> None:
         self.stage.places[blow.who].kill(blow.for_s)
 
-    def _deploy(self, blow: Blow, process: Process) -> None:
+    def _deploy(self, blow: Blow, process: ActorProcess) -> None:
         worker = process.role
         worker.shutdown.request()
         deadline_s = self.stage.world.durations.shutdown_deadline_s + 1.0
         self.stage.schedule.call_in(deadline_s / process.loop.rate, self._gone, blow, process)
 
-    def _gone(self, blow: Blow, process: Process) -> None:
+    def _gone(self, blow: Blow, process: ActorProcess) -> None:
         if process.alive and not process.was_held_up_since(blow.at_s):
             self.stage.watcher.broke(
                 LEAVES, f"{process.loop.name} was asked to shut down at {blow.at_s:.0f} s"
             )
 
-    def _freeze(self, blow: Blow, process: Process) -> None:
+    def _freeze(self, blow: Blow, process: ActorProcess) -> None:
         self.stage.freeze(process, blow.for_s)
 
-    def _part(self, blow: Blow, _: Process) -> None:
+    def _part(self, blow: Blow, _: ActorProcess) -> None:
         self.stage.part(blow.who, blow.whom, blow.for_s)
 
-    def _take_store_away(self, blow: Blow, _: Process) -> None:
+    def _take_store_away(self, blow: Blow, _: ActorProcess) -> None:
         self.stage.away_until = max(self.stage.away_until, self.stage.schedule.now + blow.for_s)
 
-    def _fail_over(self, blow: Blow, process: Process) -> None:
+    def _fail_over(self, blow: Blow, process: ActorProcess) -> None:
         lost = self.store.fail_over(blow.amount)
         self.stage.watcher.saw("a fail-over loses writes" if lost else "a fail-over loses nothing")
         self._take_store_away(blow, process)
 
-    def _lag(self, blow: Blow, process: Process) -> None:
+    def _lag(self, blow: Blow, process: ActorProcess) -> None:
         process.lag(blow.amount)
         self.stage.schedule.call_in(blow.for_s, process.lag, 0.0)
 
-    _ACTS: ClassVar[dict[str, Callable[[Striker, Blow, Process], None]]] = {
+    _ACTS: ClassVar[dict[str, Callable[[Striker, Blow, ActorProcess], None]]] = {
         "kill": _kill,
         "deploy": _deploy,
         "freeze": _freeze,
@@ -130,7 +137,7 @@ class Striker:
     }
 
 
-def _is_leaving(process: Process) -> bool:
+def _is_leaving(process: ActorProcess) -> bool:
     """Return whether it is shutting down already, or cannot."""
     shutdown = getattr(process.role, "shutdown", None)
     return not isinstance(shutdown, Shutdown) or shutdown.requested
@@ -184,7 +191,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     seconds: float
     """Processor seconds."""
-    broken: Broken | None = None
+    broken: BrokenClaim | None = None
     story: tuple[str, ...] = ()
 
     @property
@@ -212,10 +219,10 @@ def play(
         only=None if only is None else tuple(sorted(only)),
         settles=settles,
     )
-    return Play(world, faults, chapter, tells=tells).run()
+    return WorldPlay(world, faults, chapter, tells=tells).run()
 
 
-class Play:
+class WorldPlay:
     """A world with its actors."""
 
     def __init__(self, world: World, faults: Faults, chapter: Chapter, *, tells: bool = False) -> None:
@@ -224,9 +231,9 @@ class Play:
         self.world = world
         self.faults = faults
         self.until_s = chapter.hours * HOUR_S
-        self.watcher = Watcher(tells=tells)
+        self.watcher = ClaimWatcher(tells=tells)
         self.fates = Fates(seed, faults, chapter.only)
-        self.stage = Stage(world, seed, self.fates, self.watcher)
+        self.stage = WorldStage(world, seed, self.fates, self.watcher)
         self.watcher.halt = self._halt
         self.watcher.time = lambda: self.stage.schedule.now
         self.judge = Judge(self.watcher)
@@ -397,7 +404,7 @@ class Play:
             self._place(name, cast)
 
     def _place(self, name: str, cast: Cast) -> None:
-        self.stage.places[name] = Place(self.stage, name, cast, self.faults.skew)
+        self.stage.places[name] = ActorPlace(self.stage, name, cast, self.faults.skew)
 
     # Observations
 

@@ -161,19 +161,19 @@ early breaks the connection, and a very late message stays late.
 _TIMED = ("kill", "deploy", "freeze", "partition", "outage", "failover", "lag")
 
 
-class Fate(msgspec.Struct, frozen=True):
+class CallFate(msgspec.Struct, frozen=True):
     """The fault of one call."""
 
     what: str
     seconds: float
 
 
-def resent(fate: Fate | None) -> Fate | None:
+def resent(fate: CallFate | None) -> CallFate | None:
     """Return the fault on a connection that resends lost messages: most are only late."""
     if fate is None or fate.what is TWICE:
         return fate
     felt = fate.seconds > FELT_ABOVE_S if fate.what is LATE else fate.seconds < LOST_BELOW_S
-    return fate if felt else Fate(LATE, fate.seconds * RESENT)
+    return fate if felt else CallFate(LATE, fate.seconds * RESENT)
 
 
 class Blow(msgspec.Struct, frozen=True):
@@ -204,7 +204,7 @@ class Fates:
         self.counts: Counter[str] = Counter()
         self.happened: list[str] = []
 
-    def of_call(self, caller: str, to: str, now: float, *, repeats: bool = False) -> Fate | None:
+    def of_call(self, caller: str, to: str, now: float, *, repeats: bool = False) -> CallFate | None:
         """Return the fault of the next call between two places; None if there is none."""
         faults = self._faults
         if self.over or not self._chance:
@@ -221,7 +221,7 @@ class Fates:
         fate = self._fate(share, length, repeats=repeats)
         return fate if fate and self.happens(f"{stream}.{self._calls[stream]}", fate.what) else None
 
-    def _fate(self, share: float, length: float, *, repeats: bool) -> Fate | None:
+    def _fate(self, share: float, length: float, *, repeats: bool) -> CallFate | None:
         faults = self._faults
         ranges: tuple[tuple[str, float, Span], ...] = (
             (REQUEST_LOST, faults.request_lost, (0.0, 5.0)),
@@ -231,7 +231,9 @@ class Fates:
         )
         for what, chance, (least, most) in ranges:
             if share < chance:
-                return None if what is TWICE and not repeats else Fate(what, least + length * (most - least))
+                return (
+                    None if what is TWICE and not repeats else CallFate(what, least + length * (most - least))
+                )
             share -= chance
         return None
 

@@ -50,11 +50,11 @@ from interlock_verification.claims import (
     TWICE,
     VALUE_CLAIMS,
     Accepted,
-    Ended,
-    Granted,
-    Look,
+    ClientRequest,
+    DecodedJob,
+    EndedJob,
+    NewLease,
     Reported,
-    Submission,
     Taken,
     gives_back,
     look_at_record,
@@ -67,7 +67,7 @@ from interlock_verification.worlds.judge_runs import RunJudge
 from interlock_verification.worlds.judge_signals import SignalJudge
 from interlock_verification.worlds.judge_simulations import SimulationJudge
 from interlock_verification.worlds.judge_workers import WorkerJudge
-from interlock_verification.worlds.network import Watcher, rows
+from interlock_verification.worlds.network import ClaimWatcher, rows
 
 
 def why(note: Note) -> str:
@@ -81,12 +81,12 @@ def named(entity: str) -> tuple[int, int]:
     return int(shard), int(index)
 
 
-def was_pending(look: Look | None) -> bool:
+def was_pending(look: DecodedJob | None) -> bool:
     """Return whether no attempt of it was granted before."""
     return look is None or look.state is job.PENDING
 
 
-def attempts_of(look: Look) -> str:
+def attempts_of(look: DecodedJob) -> str:
     """Return its attempts, in a line."""
     return ", ".join(map(_attempt_in_words, look.body.attempts)) or "no attempts"
 
@@ -112,7 +112,9 @@ _AT_WORK = (attempt.LEASED, *attempt.EXECUTING, attempt.CANCEL_REQUESTED)
 class TreeJudge:
     """Observes the store, and checks every claim about trees."""
 
-    def __init__(self, watcher: Watcher, look_of: Callable[[str], Look | None], forgotten: set[str]) -> None:
+    def __init__(
+        self, watcher: ClaimWatcher, look_of: Callable[[str], DecodedJob | None], forgotten: set[str]
+    ) -> None:
         self._watcher = watcher
         self._look_of = look_of
         self._forgotten = forgotten
@@ -123,7 +125,7 @@ class TreeJudge:
         self.shaken: set[str] = set()
         """Roots with data lost in a fail-over: the tree and its jobs may disagree forever."""
 
-    def job_written(self, record: Record, before: Look | None, look: Look) -> None:
+    def job_written(self, record: Record, before: DecodedJob | None, look: DecodedJob) -> None:
         """Handle a changed job."""
         parent = record.parent if look.body.run is None else None
         if before is None and parent is not None:
@@ -153,7 +155,7 @@ class TreeJudge:
                     STOPPED, f"{child} is {look.state}, its parent {parent} was stopped", child
                 )
 
-    def lost(self, look: Look, job_id: str) -> None:
+    def lost(self, look: DecodedJob, job_id: str) -> None:
         """Handle a job with data lost in a fail-over."""
         self.shaken.add(look.body.tree.root_id if look.body.tree is not None else job_id)
 
@@ -176,7 +178,7 @@ class TreeJudge:
         if above is not None and above.state in job.ENDED and parent not in self._forgotten:
             self._watcher.broke(BORN, f"{job_id} is made, and its parent {parent} is {above.state}", job_id)
 
-    def _seated(self, job_id: str, look: Look) -> None:
+    def _seated(self, job_id: str, look: DecodedJob) -> None:
         assert look.body.tree is not None
         root, depth = look.body.tree.root_id, look.body.data.depth
         seats = self._at_work.setdefault((root, depth), {})
@@ -195,7 +197,7 @@ class TreeJudge:
             )
             self._watcher.broke(QUOTA, description, job_id)
 
-    def _completed(self, job_id: str, look: Look) -> None:
+    def _completed(self, job_id: str, look: DecodedJob) -> None:
         if look.body.task != BRANCH or job_id in self._forgotten:
             return
         for child in sorted(self._children.get(job_id, ())):
@@ -216,7 +218,7 @@ _SAYS = frozenset(_EVENTS.values())
 _SUCCESS = "success"
 
 
-class Arguments(msgspec.Struct, frozen=True):
+class JobArguments(msgspec.Struct, frozen=True):
     """The submission number in a job's input."""
 
     number: int = -1
@@ -225,10 +227,10 @@ class Arguments(msgspec.Struct, frozen=True):
 class Judge:
     """Observes the store, and checks every claim."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: ClaimWatcher) -> None:
         self._watcher = watcher
         self.runs = RunJudge(watcher, self.state_of)
-        self._looks: dict[str, Look] = {}
+        self._looks: dict[str, DecodedJob] = {}
         """The latest value of each job, for comparison with its next write."""
         self._releases: dict[str, int] = {}
         self.made: dict[int, list[str]] = {}
@@ -337,7 +339,7 @@ class Judge:
                 succeeded = (one for one in look.body.attempts if one.state is attempt.SUCCEEDED)
                 self._succeeded.update((key.id, one.shard) for one in succeeded)
 
-    def _shaken(self, job_id: str, look: Look) -> None:
+    def _shaken(self, job_id: str, look: DecodedJob) -> None:
         self.trees.lost(look, job_id)
         if look.body.limits is not None:
             self.limits.lost(job_id, look)
@@ -430,24 +432,26 @@ class Judge:
         self._fences[grant.job_id, grant.shard] = grant.fence, grant.attempt
         self._watcher.check(
             GRANT_CLAIMS,
-            Granted(fence=grant.fence, before=before),
+            NewLease(fence=grant.fence, before=before),
             lambda: f"attempt {grant.shard}.{grant.attempt} has {grant.fence} after {before}",
             grant.job_id,
         )
 
     # Claims
 
-    def _look(self, record: Record, note: Note | None) -> Look:
+    def _look(self, record: Record, note: Note | None) -> DecodedJob:
         if note is not None and gives_back(note.steps):
             self._releases[record.id] = self._releases.get(record.id, 0) + 1
         return look_at_record(record, self._releases.get(record.id, 0))
 
-    def _values(self, look: Look, job_id: str) -> None:
+    def _values(self, look: DecodedJob, job_id: str) -> None:
         self._watcher.check(
             VALUE_CLAIMS, look, lambda: f"{job_id} is {look.state}: {attempts_of(look)}", job_id
         )
 
-    def _step(self, before: Look, after: Look, note: Note | None, job_id: str, now: datetime) -> None:
+    def _step(
+        self, before: DecodedJob, after: DecodedJob, note: Note | None, job_id: str, now: datetime
+    ) -> None:
         steps = note.steps if note is not None else ()
         lease_step = next(
             (s for s in steps if s.machine == LEASE.name and s.event in _SAYS and s.owner), None
@@ -486,7 +490,7 @@ class Judge:
         never_handed_out = event == "release" and (job_id, *token) not in self._handed
         return never_handed_out or (job_id, *token, event) in self._reports
 
-    def _created(self, job_id: str, look: Look) -> None:
+    def _created(self, job_id: str, look: DecodedJob) -> None:
         if look.body.origin_job_id is not None or look.body.simulation is not None:
             return  # it was requested as a retry, or executes a requested run or simulation
         if look.body.run is not None:
@@ -496,14 +500,14 @@ class Judge:
         if look.body.task == TASK:
             self.fleet.made(job_id, _input_of(look))
             return
-        number = msgspec.json.decode(_input_of(look), type=Arguments).number
+        number = msgspec.json.decode(_input_of(look), type=JobArguments).number
         jobs = self.made.setdefault(number, [])
         jobs.append(job_id)
-        made = Submission([one for one in jobs if one not in self.forgotten])
+        made = ClientRequest([one for one in jobs if one not in self.forgotten])
         description = f"submission {number} has become {' and '.join(jobs)}"
         self._watcher.check(SUBMISSION_CLAIMS, made, lambda: description, job_id)
 
-    def _has_ended(self, job_id: str, look: Look) -> None:
+    def _has_ended(self, job_id: str, look: DecodedJob) -> None:
         if job_id in self.ended:
             return
         self.ended[job_id] = str(look.state)
@@ -516,15 +520,15 @@ class Judge:
         if look.state is job.CANCELED and not self._was_asked(job_id, look, reason):
             self._watcher.broke(ASKED_FOR, f"{job_id} was canceled: {reason}", job_id)
 
-    def _has_succeeded(self, job_id: str, look: Look) -> None:
+    def _has_succeeded(self, job_id: str, look: DecodedJob) -> None:
         shards = [one.shard for one in look.body.attempts if one.state is attempt.SUCCEEDED]
         successes = Counter(shards)
         successes.update(shard for shard in successes.copy() if (job_id, shard) in self._succeeded)
         self._succeeded.update((job_id, shard) for shard in shards)
-        ended = Ended(look, successes, completions=int(look.state is job.COMPLETED))
+        ended = EndedJob(look, successes, completions=int(look.state is job.COMPLETED))
         self._watcher.check(END_CLAIMS, ended, lambda: f"{job_id}, shards {sorted(successes)}", job_id)
 
-    def _was_asked(self, job_id: str, look: Look, reason: str | None) -> bool:
+    def _was_asked(self, job_id: str, look: DecodedJob, reason: str | None) -> bool:
         if look.body.run is not None:
             return job_id in self.cancels or self.runs.may_be_stopped(job_id, look.body, reason)
         match reason:
@@ -551,6 +555,6 @@ _OF_NOTED_STEPS = ("the journal replays to the record", "only the runner takes t
 """Claims about journalled steps; a renewal leaves no entry."""
 
 
-def _input_of(look: Look) -> msgspec.Raw:
+def _input_of(look: DecodedJob) -> msgspec.Raw:
     assert isinstance(look.value, Record)
     return given_of(look.value).input

@@ -11,8 +11,8 @@ from interlock.lifecycles.workload import WORKLOAD, Status, WorkloadData, Worklo
 from interlock.store.records import Record
 from interlock.systems.fleet.workloads import WorkloadBody
 from interlock.wire.workloads import WorkloadSpec
-from interlock_verification.claims import SUBMISSION_CLAIMS, Submission
-from interlock_verification.worlds.network import Process, Watcher
+from interlock_verification.claims import SUBMISSION_CLAIMS, ClientRequest
+from interlock_verification.worlds.network import ActorProcess, ClaimWatcher
 
 
 class Tour:
@@ -20,7 +20,7 @@ class Tour:
 
     def __init__(
         self,
-        controller: Process,
+        controller: ActorProcess,
         job_id: str,
         workloads: Mapping[str, str],
         *,
@@ -42,11 +42,11 @@ class Tour:
         return self.ended_s is not None
 
 
-class Life:
+class WorkloadLife:
     """One workload on one agent, and its data after the end."""
 
     def __init__(
-        self, process: Process, workload_id: str, end: str, *, up_s: float, prepare_s: float
+        self, process: ActorProcess, workload_id: str, end: str, *, up_s: float, prepare_s: float
     ) -> None:
         self.process = process
         self.workload_id = workload_id
@@ -127,7 +127,7 @@ class AcceptedStart(msgspec.Struct, frozen=True):
     """The start, by the same clock."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedWorkload(msgspec.Struct, frozen=True):
     """The workload in the input of a job that drives a fleet."""
 
     workload: WorkloadSpec
@@ -148,7 +148,7 @@ class Counted(msgspec.Struct, frozen=True):
 class FleetJudge:
     """Observes agents and controllers, and checks every claim about fleets."""
 
-    def __init__(self, watcher: Watcher, forgotten: Collection[str]) -> None:
+    def __init__(self, watcher: ClaimWatcher, forgotten: Collection[str]) -> None:
         self._watcher = watcher
         self._forgotten = forgotten
         """Jobs with data lost in a fail-over."""
@@ -160,8 +160,8 @@ class FleetJudge:
         self.troubles = Troubles()
         self._tours: dict[str, Tour] = {}
         """Drives, by the name of the workload on each agent."""
-        self._lives: dict[str, Life] = {}
-        self._at: dict[str, Life] = {}
+        self._lives: dict[str, WorkloadLife] = {}
+        self._at: dict[str, WorkloadLife] = {}
         """The live workload of each agent process."""
         self._taken: dict[tuple[str, str], AcceptedStart | None] = {}
         """Workloads that each agent process reported READY, with the accepted start."""
@@ -188,9 +188,9 @@ class FleetJudge:
 
     def made(self, job_id: str, input_: bytes) -> None:
         """Check that each request created one job, unless a fail-over lost it."""
-        name = msgspec.json.decode(input_, type=Wanted).workload.name
+        name = msgspec.json.decode(input_, type=WantedWorkload).workload.name
         before = self._made.setdefault(name, job_id)
-        made = Submission([job_id] if before in self._forgotten else [before, job_id])
+        made = ClientRequest([job_id] if before in self._forgotten else [before, job_id])
         description = f"{name} has become {before} and {job_id}"
         self._watcher.check(SUBMISSION_CLAIMS, made, lambda: description, job_of(job_id))
 
@@ -279,7 +279,7 @@ class FleetJudge:
 
     # Messages of agents
 
-    def start_requested(self, agent: Process, workload_id: str, *, free: bool) -> None:
+    def start_requested(self, agent: ActorProcess, workload_id: str, *, free: bool) -> None:
         """Record a request for a workload; a free agent has to accept it, unless it is a repeat."""
         self._requested_at[workload_id] = self._watcher.time()
         key = (agent.loop.name, workload_id)
@@ -288,7 +288,7 @@ class FleetJudge:
         elif free:
             self._watcher.saw("an earlier workload is requested again")
 
-    def status_sent(self, agent: Process, workload_id: str, status: int) -> None:
+    def status_sent(self, agent: ActorProcess, workload_id: str, status: int) -> None:
         """Check a status of an agent."""
         self._note(f"{agent.loop.name} says {Status(status).name} of {workload_id}", workload_id)
         key = (agent.loop.name, workload_id)
@@ -301,13 +301,13 @@ class FleetJudge:
             self._broke(FREED, description, workload_id)
         self._fresh.discard(key)
 
-    def start_accepted(self, agent: Process, workload_id: str, at_ns: int, ahead_ns: int) -> None:
+    def start_accepted(self, agent: ActorProcess, workload_id: str, at_ns: int, ahead_ns: int) -> None:
         """Record an accepted start, by the monotonic clock."""
         key = (agent.loop.name, workload_id)
         if key in self._taken:
             self._taken[key] = AcceptedStart(self._watcher.time(), at_ns, at_ns + ahead_ns)
 
-    def busy(self, agent: Process, workload_id: str) -> None:
+    def busy(self, agent: ActorProcess, workload_id: str) -> None:
         """Check a refusal of a busy agent."""
         tour, now = self._tours.get(workload_id), self._watcher.time()
         if tour is None or tour.ended_s is None:
@@ -320,13 +320,13 @@ class FleetJudge:
             description = f"{agent.loop.name} is busy with {workload_id}, which is over since {since_s:.0f} s"
             self._broke(FREED, description, workload_id)
 
-    def late_message(self, agent: Process, workload_id: str, *, changed: bool) -> None:
+    def late_message(self, agent: ActorProcess, workload_id: str, *, changed: bool) -> None:
         """Check that a message about an old workload has no effect."""
         self._watcher.saw("a late message for an old workload")
         if changed:
             self._broke(OLD_WORDS, f"{agent.loop.name} and {workload_id}", workload_id)
 
-    def alone(self, agent: Process, workload_id: str) -> None:
+    def alone(self, agent: ActorProcess, workload_id: str) -> None:
         """Schedule the check that a workload without a receiver ends."""
         life = self._lives.get(workload_id)
         survives_s = life.survives_s if life is not None else 0.0
@@ -337,7 +337,7 @@ class FleetJudge:
         """Record that the clock of an agent's machine was set."""
         self._set_at[agent].append(self._watcher.time())
 
-    def _still_lives(self, agent: Process, workload_id: str, since_s: float) -> None:
+    def _still_lives(self, agent: ActorProcess, workload_id: str, since_s: float) -> None:
         life = self._lives.get(workload_id)
         if life is None or life.over or life.process is not agent or agent.was_held_up_since(since_s):
             return
@@ -348,7 +348,7 @@ class FleetJudge:
 
     # Workload processes
 
-    def spawned(self, life: Life) -> None:
+    def spawned(self, life: WorkloadLife) -> None:
         """Record the start of a workload's process."""
         name = life.process.loop.name
         if name in self._at:
@@ -358,7 +358,7 @@ class FleetJudge:
         self._at[name] = self._lives[life.workload_id] = life
         life.process.at_end.append(lambda: self.ended(life, well=False))
 
-    def began(self, life: Life, at_ns: int) -> None:
+    def began(self, life: WorkloadLife, at_ns: int) -> None:
         """Check the begin of the operations, by the monotonic clock."""
         name = life.process.loop.name
         self._note(f"{name} begins {life.workload_id}", life.workload_id)
@@ -376,7 +376,7 @@ class FleetJudge:
             self._broke(TOGETHER, f"{name} begins {late_s:.6f} s late", life.workload_id)
         life.prompt = late_s < INSTANT_S and not held_up and not self._meddled(life, order)
 
-    def _meddled(self, life: Life, order: AcceptedStart) -> bool:
+    def _meddled(self, life: WorkloadLife, order: AcceptedStart) -> bool:
         """Return whether its clock was set between measurement and start message."""
         was_set = self._set_at[life.process.name]
         if any(at_s > order.at_s for at_s in was_set):
@@ -384,12 +384,12 @@ class FleetJudge:
         begun_s = self._tours[life.workload_id].begun_s
         return any(begun_s <= at_s <= order.at_s for at_s in was_set)
 
-    def killed(self, life: Life) -> None:
+    def killed(self, life: WorkloadLife) -> None:
         """Record that an agent killed a workload."""
         if life.began_s is not None:
             self._watcher.saw("a workload that does not stop is killed")
 
-    def ended(self, life: Life, *, well: bool) -> None:
+    def ended(self, life: WorkloadLife, *, well: bool) -> None:
         """Record the end of a workload."""
         if life.over:
             return

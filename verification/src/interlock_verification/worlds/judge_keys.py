@@ -8,8 +8,8 @@ from datetime import datetime
 from interlock.store.records import Record
 from interlock.systems.orchestrator.body import given_of
 from interlock.systems.orchestrator.uniqueness import counting
-from interlock_verification.claims import Look
-from interlock_verification.worlds.network import Watcher
+from interlock_verification.claims import DecodedJob
+from interlock_verification.worlds.network import ClaimWatcher
 
 ONE = "at most one job with a unique key counts"
 
@@ -17,7 +17,9 @@ ONE = "at most one job with a unique key counts"
 class KeyJudge:
     """Reads along with the store, and asks every claim about unique keys."""
 
-    def __init__(self, watcher: Watcher, look_of: Callable[[str], Look | None], forgotten: set[str]) -> None:
+    def __init__(
+        self, watcher: ClaimWatcher, look_of: Callable[[str], DecodedJob | None], forgotten: set[str]
+    ) -> None:
         self._watcher = watcher
         self._look_of = look_of
         self._forgotten = forgotten
@@ -45,6 +47,6 @@ class KeyJudge:
         self._watcher.saw("another job has the unique key")
 
 
-def _record(look: Look) -> Record:
+def _record(look: DecodedJob) -> Record:
     value = look.value
     return value if isinstance(value, Record) else value.record()

@@ -9,8 +9,8 @@ from interlock.lifecycles import lease
 from interlock.store.records import Change
 from interlock.systems.orchestrator.limits import DEFINITIONS, LimitBody
 from interlock.wire.limits import LimitSpec, definition_of
-from interlock_verification.claims import Look
-from interlock_verification.worlds.network import Watcher
+from interlock_verification.claims import DecodedJob
+from interlock_verification.worlds.network import ClaimWatcher
 
 HELD = "a key never has more leased slots than its limit"
 FULL = "all slots of a limit are leased"
@@ -27,7 +27,7 @@ def limit_changes(limits: Iterable[tuple[str, int]], now: datetime) -> list[Chan
 class LimitJudge:
     """Observes jobs, and checks every claim about limits."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: ClaimWatcher) -> None:
         self._watcher = watcher
         self._limits: dict[str, LimitSpec] = {}
         self._leased: dict[str, dict[str, int]] = {}
@@ -39,7 +39,7 @@ class LimitJudge:
         """Know the limits of a world."""
         self._limits = {name: LimitSpec(max=most) for name, most in limits}
 
-    def job_written(self, job_id: str, look: Look) -> None:
+    def job_written(self, job_id: str, look: DecodedJob) -> None:
         """Handle a changed job."""
         limits = look.body.limits
         assert limits is not None
@@ -51,7 +51,7 @@ class LimitJudge:
                 holders[job_id] = limits.weight * live
             self._check(key, job_id)
 
-    def lost(self, job_id: str, look: Look) -> None:
+    def lost(self, job_id: str, look: DecodedJob) -> None:
         """Handle a job with writes lost in a fail-over."""
         assert look.body.limits is not None
         for key in look.body.limits.keys:

@@ -16,7 +16,7 @@ from interlock.store.records import Record
 from interlock.systems.orchestrator.body import JobBody, RunPart
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.plans import PLAN, PlanPiece
-from interlock_verification.claims import ASKED_FOR, SUBMISSION_CLAIMS, Submission
+from interlock_verification.claims import ASKED_FOR, SUBMISSION_CLAIMS, ClientRequest
 from interlock_verification.models.run_decisions import (
     APPROVED_FIRST,
     RUN_ABSORBS,
@@ -24,7 +24,7 @@ from interlock_verification.models.run_decisions import (
     TABLES_HOLD,
 )
 from interlock_verification.models.run_world import FAILURE_HAS_A_CAUSE, SUCCESS_IS_EARNED
-from interlock_verification.worlds.network import Watcher
+from interlock_verification.worlds.network import ClaimWatcher
 
 NEEDS = "a job of a run begins only after its required dependencies have succeeded"
 _NO_PLAN = ("plan_failed", "planner_timeout", "not_approved")
@@ -46,7 +46,7 @@ class Planned(msgspec.Struct):
 class RunJudge:
     """Observes the store, and checks every claim about runs."""
 
-    def __init__(self, watcher: Watcher, state_of: Callable[[str], str]) -> None:
+    def __init__(self, watcher: ClaimWatcher, state_of: Callable[[str], str]) -> None:
         self._watcher = watcher
         self._state_of = state_of
         """Returns the state of a job; empty if unknown."""
@@ -62,7 +62,7 @@ class RunJudge:
     def acknowledged(self, number: int, run_id: str) -> None:
         """Check that a submission has one run."""
         before = self._of.setdefault(number, run_id)
-        made = Submission([one for one in (before, run_id) if one not in self.shaken])
+        made = ClientRequest([one for one in (before, run_id) if one not in self.shaken])
         description = f"wish {number} has become {before} and {run_id}"
         self._watcher.check(SUBMISSION_CLAIMS, made, lambda: description, run_id)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interlock_verification.worlds.network import Watcher
+from interlock_verification.worlds.network import ClaimWatcher
 
 AGAIN = "a handler that runs again gets the answers that it got before"
 ONCE = "a signal is received once, in the order of sending"
@@ -17,7 +17,7 @@ Answer = int | None
 class SignalJudge:
     """Observes handlers and senders, and checks every claim about signals."""
 
-    def __init__(self, watcher: Watcher, forgotten: set[str]) -> None:
+    def __init__(self, watcher: ClaimWatcher, forgotten: set[str]) -> None:
         self._watcher = watcher
         self._forgotten = forgotten
         self._answers: dict[str, dict[int, Answer]] = {}

@@ -17,8 +17,8 @@ from interlock.store.records import Record
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.systems.simulations.body import PULSE, PulseBody, SimulationBody, decode_body, decode_pulse
 from interlock.wire.simulations import AnySimulationMessage
-from interlock_verification.claims import SUBMISSION_CLAIMS, Look, Submission
-from interlock_verification.worlds.network import Watcher
+from interlock_verification.claims import SUBMISSION_CLAIMS, ClientRequest, DecodedJob
+from interlock_verification.worlds.network import ClaimWatcher
 
 TABLE_HOLDS = "the invariants of the simulation table hold"
 STAYS_ENDED = "an ended simulation never changes"
@@ -30,7 +30,7 @@ ENDS_THE_SAME = "the result of a simulation is the same as without faults"
 ASKED_FOR = "a simulation is cancelled only after a request"
 
 
-class State(msgspec.Struct, frozen=True):
+class ChainState(msgspec.Struct, frozen=True):
     """A state of the chain, after a number of steps."""
 
     number: int
@@ -38,25 +38,25 @@ class State(msgspec.Struct, frozen=True):
     mark: str
 
     @classmethod
-    def first(cls, number: int) -> State:
+    def first(cls, number: int) -> ChainState:
         """Return the state before the first step."""
         return cls(number, 0, "")
 
-    def after(self) -> State:
+    def after(self) -> ChainState:
         """Return the state one step later."""
         mark = hashlib.blake2b(f"{self.number}.{self.step}.{self.mark}".encode(), digest_size=6).hexdigest()
-        return State(self.number, self.step + 1, mark)
+        return ChainState(self.number, self.step + 1, mark)
 
 
-def state_after(number: int, steps: int) -> State:
+def state_after(number: int, steps: int) -> ChainState:
     """Return the state of a chain after a number of steps."""
-    state = State.first(number)
+    state = ChainState.first(number)
     for _ in range(steps):
         state = state.after()
     return state
 
 
-class Arguments(msgspec.Struct, frozen=True):
+class SimulationArguments(msgspec.Struct, frozen=True):
     """The input of a simulation that determines its end."""
 
     number: int
@@ -66,7 +66,7 @@ class Arguments(msgspec.Struct, frozen=True):
 class SimulationJudge:
     """Observes the store, and checks every claim about simulations."""
 
-    def __init__(self, watcher: Watcher, look_of: Callable[[str], Look | None]) -> None:
+    def __init__(self, watcher: ClaimWatcher, look_of: Callable[[str], DecodedJob | None]) -> None:
         self._watcher = watcher
         self._look_of = look_of
         self._known: dict[str, tuple[SimulationState, SimulationBody]] = {}
@@ -82,7 +82,7 @@ class SimulationJudge:
     def acknowledged(self, number: int, run_id: str) -> None:
         """Check that a submission has one simulation."""
         before = self._of.setdefault(number, run_id)
-        made = Submission([one for one in (before, run_id) if one not in self.shaken])
+        made = ClientRequest([one for one in (before, run_id) if one not in self.shaken])
         description = f"wish {number} has become {before} and {run_id}"
         self._watcher.check(SUBMISSION_CLAIMS, made, lambda: description, run_id)
 
@@ -111,12 +111,12 @@ class SimulationJudge:
         messages = self._messages.setdefault(part.run_id, {})
         messages.setdefault((part.execution, read.index, runner_id), set()).add(message.step)
 
-    def goes_on(self, run_id: str, step: int, restored: State | None, number: int) -> None:
+    def goes_on(self, run_id: str, step: int, restored: ChainState | None, number: int) -> None:
         """Check the state from which a handler continues."""
         if step:
             self._watcher.saw("a simulation continues on another worker")
         expected = state_after(number, step)
-        if (restored or State.first(number)) != expected:
+        if (restored or ChainState.first(number)) != expected:
             self._broke(GOES_ON, f"{run_id} goes on after step {step} with {restored}", run_id)
 
     # Writes
@@ -149,9 +149,9 @@ class SimulationJudge:
         if state is simulation.CANCELLED and run_id not in self.cancels:
             self._broke(ASKED_FOR, run_id, run_id)
         if state is simulation.COMPLETED:
-            wanted = msgspec.json.decode(body.spec.input, type=Arguments)
+            wanted = msgspec.json.decode(body.spec.input, type=SimulationArguments)
             assert isinstance(body.result, msgspec.Raw)
-            result = msgspec.json.decode(body.result, type=State)
+            result = msgspec.json.decode(body.result, type=ChainState)
             if result != state_after(wanted.number, wanted.steps) or body.data.current_step != wanted.steps:
                 self._broke(ENDS_THE_SAME, f"{run_id}: {result} after {body.data.current_step}", run_id)
 
@@ -165,7 +165,7 @@ class SimulationJudge:
             self._rightful(record.id, before, now)
         if now.saved_step > before.saved_step:
             raw = now.checkpoint if isinstance(now.checkpoint, msgspec.Raw) else b"null"
-            state = msgspec.json.decode(raw, type=State | None)
+            state = msgspec.json.decode(raw, type=ChainState | None)
             if state is None or state != state_after(state.number, now.saved_step):
                 self._broke(SAVED, f"{record.id} after step {now.saved_step}: {state}", record.id)
 

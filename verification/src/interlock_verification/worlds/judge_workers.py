@@ -18,8 +18,8 @@ from interlock.store.records import Record
 from interlock.systems.quarantine import QUARANTINED, STANDING, body_of, name_of
 from interlock.systems.supervisor.aggregate import LET_GO, ReleaseLeases, WorkerBody, decode_body
 from interlock.wire.runner import ClaimRequest, Grant
-from interlock_verification.claims import Look
-from interlock_verification.worlds.network import Watcher
+from interlock_verification.claims import DecodedJob
+from interlock_verification.worlds.network import ClaimWatcher
 
 TABLE_HOLDS = "the invariants of the worker table hold"
 STAYS_ENDED = "an ended worker never changes"
@@ -29,7 +29,7 @@ QUARANTINE = "a quarantined runner is granted nothing once that is known"
 BOOKS = "a worker recorded as live is alive"
 
 
-class Life(msgspec.Struct, frozen=True):
+class WorkerLife(msgspec.Struct, frozen=True):
     """A worker's current record."""
 
     state: WorkerState
@@ -41,10 +41,10 @@ class Life(msgspec.Struct, frozen=True):
 class WorkerJudge:
     """Observes the store, and checks every claim about workers."""
 
-    def __init__(self, watcher: Watcher, looks: Callable[[], Iterable[tuple[str, Look]]]) -> None:
+    def __init__(self, watcher: ClaimWatcher, looks: Callable[[], Iterable[tuple[str, DecodedJob]]]) -> None:
         self._watcher = watcher
         self._looks = looks
-        self._lives: dict[str, Life] = {}
+        self._lives: dict[str, WorkerLife] = {}
         self._granted: dict[tuple[str, int, int], datetime] = {}
         self._quarantined: dict[str, datetime] = {}
         """Quarantined runners by name, with the start."""
@@ -60,7 +60,7 @@ class WorkerJudge:
         held_since = None if state in worker.TAKING else now
         if before is not None and before.held_since is not None and held_since is not None:
             held_since = before.held_since
-        self._lives[record.id] = Life(state, body, held_since)
+        self._lives[record.id] = WorkerLife(state, body, held_since)
         if before is None or before.state is not state:
             self._watcher.saw(f"worker {state}" + (" in silence" if body.silent else ""))
         if WORKER.broken(state, body.data):
@@ -90,7 +90,7 @@ class WorkerJudge:
         if back_to is not None:
             state = WorkerState(back_to.state)
             held_since = None if state in worker.TAKING else back_to.updated_at
-            self._lives[name] = Life(state, decode_body(back_to), held_since)
+            self._lives[name] = WorkerLife(state, decode_body(back_to), held_since)
 
     def granted(self, job_id: str, entity: str, now: datetime) -> None:
         """Record the time of a grant."""

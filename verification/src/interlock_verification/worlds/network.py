@@ -20,15 +20,15 @@ from interlock.store.records import StepLine
 from interlock.systems.runtime import Host
 from interlock_verification.claims import broken
 from interlock_verification.worlds import faults
-from interlock_verification.worlds.faults import Fate, Fates
-from interlock_verification.worlds.scheduler import Loop, Schedule, Turn
+from interlock_verification.worlds.faults import CallFate, Fates
+from interlock_verification.worlds.scheduler import Turn, WorldLoop, WorldSchedule
 from interlock_verification.worlds.worlds import World
 
 MOST_LINES = 4_000
 F = TypeVar("F")
 
 
-class Broken(msgspec.Struct, frozen=True, kw_only=True):
+class BrokenClaim(msgspec.Struct, frozen=True, kw_only=True):
     """A broken claim."""
 
     claim: str
@@ -38,12 +38,12 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True):
     """The job that it is about, if any."""
 
 
-class Watcher:
+class ClaimWatcher:
     """Observes all events; the first broken claim halts the world."""
 
     def __init__(self, *, tells: bool = False) -> None:
         self.tells = tells
-        self.broken: Broken | None = None
+        self.broken: BrokenClaim | None = None
         self.seen: Counter[str] = Counter()
         """Number of each named event: no claim may hold vacuously."""
         self._hash = hashlib.blake2b(digest_size=8)
@@ -72,7 +72,7 @@ class Watcher:
     def broke(self, claim: str, description: str, about: str = "") -> None:
         """Record a broken claim. Only the first counts: later ones may be its consequences."""
         if self.broken is None:
-            self.broken = Broken(claim=claim, description=description, at_s=self.time(), about=about)
+            self.broken = BrokenClaim(claim=claim, description=description, at_s=self.time(), about=about)
             self.halt()
 
     def check(
@@ -116,19 +116,19 @@ STORE = "store"
 class Cast(Protocol):
     """An actor of a place: an orchestrator, a worker, clients."""
 
-    def live(self, process: Process) -> Coroutine[Any, Any, None]:
+    def live(self, process: ActorProcess) -> Coroutine[Any, Any, None]:
         """Run one incarnation, from its start to its end."""
         ...
 
 
-class Process:
+class ActorProcess:
     """One incarnation of the actor of a place."""
 
-    def __init__(self, stage: Stage, name: str, incarnation: int, rate: float, off: timedelta) -> None:
+    def __init__(self, stage: WorldStage, name: str, incarnation: int, rate: float, off: timedelta) -> None:
         self.stage = stage
         self.name = name
         self.incarnation = incarnation
-        self.loop = Loop(stage.schedule, f"{name}#{incarnation}", rate)  # type: ignore[abstract]
+        self.loop = WorldLoop(stage.schedule, f"{name}#{incarnation}", rate)  # type: ignore[abstract]
         self.loop.owner = self
         self.random = random.Random(f"{stage.seed}/{name}/{incarnation}")
         self.frozen_until = 0.0
@@ -182,14 +182,14 @@ class Process:
         return self.random.randbytes(32)
 
 
-class Place:
+class ActorPlace:
     """A place in which an actor lives, again and again."""
 
-    def __init__(self, stage: Stage, name: str, cast: Cast, skew: float) -> None:
+    def __init__(self, stage: WorldStage, name: str, cast: Cast, skew: float) -> None:
         self.stage = stage
         self.name = name
         self.cast = cast
-        self.process: Process | None = None
+        self.process: ActorProcess | None = None
         drawn = random.Random(f"{stage.seed}/{name}")
         self._rate = 1.0 + skew * (2.0 * drawn.random() - 1.0)
         self._off = timedelta(hours=24.0 * (drawn.random() - 0.5)) if skew else timedelta()
@@ -200,7 +200,9 @@ class Place:
         if self.process is not None and self.process.alive:
             return
         self._incarnations += 1
-        process = self.process = Process(self.stage, self.name, self._incarnations, self._rate, self._off)
+        process = self.process = ActorProcess(
+            self.stage, self.name, self._incarnations, self._rate, self._off
+        )
         self.stage.watcher.note(self.stage.schedule.now, f"{process.loop.name} starts")
         life = process.loop.create_task(self.cast.live(process), name=self.name)
         life.add_done_callback(lambda done: self._ended(process, done))
@@ -213,7 +215,7 @@ class Place:
         self.stage.schedule.call_in(down_s, self.start)
         return True
 
-    def _ended(self, process: Process, life: asyncio.Task[Any]) -> None:
+    def _ended(self, process: ActorProcess, life: asyncio.Task[Any]) -> None:
         """Handle the end of a process: a shutdown, or a crash."""
         error = None if life.cancelled() else life.exception()
         if error is not None:
@@ -222,17 +224,17 @@ class Place:
         self.stage.schedule.call_in(1.0, self.start)
 
 
-class Stage:
+class WorldStage:
     """The environment that the processes of a world share."""
 
-    def __init__(self, world: World, seed: int, fates: Fates, watcher: Watcher) -> None:
+    def __init__(self, world: World, seed: int, fates: Fates, watcher: ClaimWatcher) -> None:
         self.world = world
         self.seed = seed
         self.fates = fates
         self.watcher = watcher
-        self.schedule = Schedule()
+        self.schedule = WorldSchedule()
         self.random = random.Random(f"{seed}/stage")
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, ActorPlace] = {}
         self.away_until = 0.0
         """Time until which the store does not answer."""
         self._apart: dict[tuple[str, str], float] = {}
@@ -264,13 +266,13 @@ class Stage:
                     self.thaw(place.process)
             place.start()
 
-    def freeze(self, process: Process, for_s: float) -> None:
+    def freeze(self, process: ActorProcess, for_s: float) -> None:
         """Stop a process, as by SIGSTOP, for a while."""
         process.frozen_until = self.schedule.now + for_s
         process.loop.freeze()
         self.schedule.call_in(for_s, self.thaw, process)
 
-    def thaw(self, process: Process) -> None:
+    def thaw(self, process: ActorProcess) -> None:
         """Resume a frozen process."""
         process.frozen_until, process.held_up_until = 0.0, self.schedule.now
         process.loop.thaw()
@@ -286,7 +288,7 @@ Arrive: TypeAlias = Callable[[Done], None]
 """Does the requested work at the other side, at once or later."""
 
 
-class Call:
+class NetworkCall:
     """A call under way. A `certain` one is answered whenever it arrives; others may stay silent.
 
     On a connection that `resends`, most lost messages are only late.
@@ -306,7 +308,7 @@ class Call:
 
     def __init__(
         self,
-        caller: Process,
+        caller: ActorProcess,
         to: str,
         arrive: Arrive,
         timeout_s: float,
@@ -337,7 +339,7 @@ class Call:
         """Return the answer."""
         return self._answer
 
-    def _send(self, fate: Fate) -> None:
+    def _send(self, fate: CallFate) -> None:
         schedule = self._stage.schedule
         if self._stage.watcher.tells:
             self._stage.watcher.note(schedule.now, f"{self._caller.name} → {self._to}: {fate.what}")

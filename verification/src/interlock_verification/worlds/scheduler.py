@@ -42,7 +42,7 @@ class Turn(asyncio.TimerHandle):
 
     __slots__ = ("args", "call", "cancelled_", "home")
 
-    def __init__(self, home: Loop | None, call: Callable[..., object], args: tuple[Any, ...]) -> None:
+    def __init__(self, home: WorldLoop | None, call: Callable[..., object], args: tuple[Any, ...]) -> None:
         self.home = home
         self.call = call
         self.args = args
@@ -60,7 +60,7 @@ class Turn(asyncio.TimerHandle):
         return self.cancelled_
 
 
-class Schedule:
+class WorldSchedule:
     """The callbacks of a world, and their times."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Schedule:
     def _take_turns(self) -> bool:
         """Run ready callbacks, and those that become ready."""
         ready = self._ready
-        home: Loop | None = None
+        home: WorldLoop | None = None
         taken = 0
         while ready and not self.halted:
             turn = ready.popleft()
@@ -146,10 +146,10 @@ def _close(coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any]) -> N
             return
 
 
-class Loop(asyncio.AbstractEventLoop):
+class WorldLoop(asyncio.AbstractEventLoop):
     """The event loop of one process of a world. `rate` is the speed of its clock."""
 
-    def __init__(self, schedule: Schedule, name: str, rate: float = 1.0) -> None:
+    def __init__(self, schedule: WorldSchedule, name: str, rate: float = 1.0) -> None:
         self.schedule = schedule
         self.name = name
         self.rate = rate

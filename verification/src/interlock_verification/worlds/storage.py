@@ -32,7 +32,7 @@ from interlock.store.records import (
     Recorded,
     Work,
 )
-from interlock_verification.worlds.network import STORE, Call, Done, Process
+from interlock_verification.worlds.network import STORE, ActorProcess, Done, NetworkCall
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ TIMEOUT_S = 10.0
 _REMEMBERED = timedelta(seconds=30)
 
 
-class Reader(Protocol):
+class WriteObserver(Protocol):
     """An observer of writes."""
 
     def written(self, before: Record | None, after: Record, note: Note | None, now: datetime) -> None:
@@ -59,7 +59,7 @@ class Reader(Protocol):
 class SharedStore(MemoryStore):
     """The memory store, with an observer and with fail-overs."""
 
-    def __init__(self, catalogue: Catalogue, clock: Clock, reader: Reader) -> None:
+    def __init__(self, catalogue: Catalogue, clock: Clock, reader: WriteObserver) -> None:
         super().__init__(catalogue, clock=clock)
         self._reader = reader
         self.fail_overs = 0
@@ -115,7 +115,7 @@ class SharedStore(MemoryStore):
 class StoreLink:
     """The store contract over a connection of one process to the shared store."""
 
-    def __init__(self, process: Process, store: SharedStore) -> None:
+    def __init__(self, process: ActorProcess, store: SharedStore) -> None:
         self._process = process
         self._stage = process.stage
         self._store = store
@@ -282,7 +282,7 @@ class StoreLink:
             except InterlockError as error:
                 done(None, error)
 
-        answer: T = await Call(self._process, STORE, arrive, TIMEOUT_S, certain=True).answer()
+        answer: T = await NetworkCall(self._process, STORE, arrive, TIMEOUT_S, certain=True).answer()
         return answer
 
 

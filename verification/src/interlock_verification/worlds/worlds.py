@@ -107,7 +107,7 @@ class SimulationKind(msgspec.Struct, frozen=True, kw_only=True):
     """Probability that one of its steps fails."""
 
 
-class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
+class FleetWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of workload of the fleet."""
 
     name: str
@@ -160,7 +160,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     simulations: tuple[SimulationKind, ...] = ()
     agents: int = 0
     """Agents of the fleet, driven by the workers."""
-    workloads: tuple[WorkloadKind, ...] = ()
+    workloads: tuple[FleetWorkload, ...] = ()
     clocks_set_per_h: float = 0.0
     """Rate in a storm at which the clock of an agent's machine is set, with clock skew."""
     supervised: bool = False
@@ -316,7 +316,7 @@ STUBBORN = SimulationKind(name="stubborn", weight=2, losses=5, save_every_s=10.0
 DOOMED = SimulationKind(name="doomed", losses=1, fails=0.7, cancels=0.2)
 SIMULATIONS = (WALK, STUBBORN, DOOMED)
 
-BRISK = WorkloadKind(
+BRISK = FleetWorkload(
     name="brisk",
     weight=2,
     agents=(1, 3),
@@ -324,7 +324,7 @@ BRISK = WorkloadKind(
     ends=("ok",) * 8 + ("early", "mute", "slow"),
     cancels=0.1,
 )
-LASTING = WorkloadKind(
+LASTING = FleetWorkload(
     name="lasting",
     weight=2,
     agents=(1, 3),
@@ -332,8 +332,8 @@ LASTING = WorkloadKind(
     ends=("ok",) * 6 + ("deaf",),
     cancels=0.3,
 )
-EXACT = WorkloadKind(name="exact", weight=0.5, agents=(2, 3), seconds=(5.0, 20.0), skew_limit_s=0.0012)
-TOLERANT = WorkloadKind(
+EXACT = FleetWorkload(name="exact", weight=0.5, agents=(2, 3), seconds=(5.0, 20.0), skew_limit_s=0.0012)
+TOLERANT = FleetWorkload(
     name="tolerant",
     weight=2,
     agents=(3, 4),
@@ -341,7 +341,7 @@ TOLERANT = WorkloadKind(
     policy="majority",
     ends=("ok",) * 6 + ("fails", "stillborn", "hangs"),
 )
-WHATEVER = WorkloadKind(
+WHATEVER = FleetWorkload(
     name="whatever",
     agents=(2, 3),
     seconds=(10.0, 90.0),
@@ -349,7 +349,7 @@ WHATEVER = WorkloadKind(
     ends=("ok", "ok", "fails", "hangs", "stubborn"),
     cancels=0.3,
 )
-OBSTINATE = WorkloadKind(
+OBSTINATE = FleetWorkload(
     name="obstinate", agents=(1, 3), ends=("deaf", "stubborn", "undead", "hangs"), cancels=0.7
 )
 WORKLOADS = (BRISK, LASTING, EXACT, TOLERANT, WHATEVER, OBSTINATE)

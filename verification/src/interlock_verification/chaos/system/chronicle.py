@@ -18,7 +18,7 @@ from interlock.store.records import Entry, StepLine
 from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.orchestrator.body import given_of
 from interlock_verification.chaos.system.fleet import LOSSES
-from interlock_verification.claims import Look, gives_back, look_at_record
+from interlock_verification.claims import DecodedJob, gives_back, look_at_record
 
 PAGE = 1_000
 FAR_OFF_S = 1_800
@@ -43,13 +43,13 @@ class Try(msgspec.Struct):
         return self.name.partition(".")[0]
 
 
-class Kept(msgspec.Struct):
+class KeptJob(msgspec.Struct):
     """A job as its record keeps it."""
 
     id: str
     intent: str
     result: bytes
-    look: Look
+    look: DecodedJob
 
     @property
     def state(self) -> JobState:
@@ -61,7 +61,7 @@ class Chronicle(msgspec.Struct):
     """The contents of the journal and the records."""
 
     audit: Audit
-    jobs: list[Kept] = []
+    jobs: list[KeptJob] = []
     tries: dict[tuple[str, str], Try] = {}
     by_job: dict[str, list[Try]] = msgspec.field(default_factory=lambda: defaultdict(list))
     completed: Counter[str] = msgspec.field(default_factory=Counter)
@@ -137,7 +137,7 @@ async def _keep(chronicle: Chronicle, store: Store) -> None:
         intent: str = msgspec.json.decode(given_of(record).input)["intent"]
         done = [one for one in look.body.attempts if one.state is attempt.SUCCEEDED]
         result = record.result or b"null"
-        chronicle.jobs.append(Kept(record.id, intent, result, look))
+        chronicle.jobs.append(KeptJob(record.id, intent, result, look))
         for one in done:
             clock = _clock_in(result)
             if clock is not None and one.ended_at and abs(clock - one.ended_at.timestamp()) > FAR_OFF_S:

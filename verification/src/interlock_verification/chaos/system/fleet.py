@@ -22,7 +22,7 @@ from interlock.testing.proxy import Wires, wires_to
 from interlock.testing.servers import PostgresServer, RedisServer
 from interlock_verification.chaos.databases import SQLITE
 from interlock_verification.chaos.system import errands
-from interlock_verification.chaos.system.members import Member, Plan, free_port
+from interlock_verification.chaos.system.members import ChaosMember, MemberPlan, free_port
 from interlock_verification.chaos.system.zygote import warm_up
 
 DURATIONS = Durations(
@@ -58,16 +58,16 @@ class Fleet:
         self.database = database
         self.wires = wires
         """Proxies by target: left, right, database."""
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ChaosMember] = {}
         self.ports: dict[str, int] = {}
 
     @property
-    def servers(self) -> list[Member]:
+    def servers(self) -> list[ChaosMember]:
         """The servers."""
         return [self.members["left"], self.members["right"]]
 
     @property
-    def workers(self) -> list[Member]:
+    def workers(self) -> list[ChaosMember]:
         """The workers."""
         return [member for member in self.members.values() if member not in self.servers]
 
@@ -104,20 +104,20 @@ async def fleet_on(
         fleet.ports = ports
         try:
             for plan in _plans(fleet, folder, elsewhere=store != SQLITE, way=way):
-                fleet.members[plan.name] = Member(plan)
+                fleet.members[plan.name] = ChaosMember(plan)
             yield fleet
         finally:
             for member in fleet.members.values():
                 member.life.kill()
 
 
-def _plans(fleet: Fleet, folder: Path, *, elsewhere: bool, way: str) -> list[Plan]:
-    def server(name: str) -> Plan:
+def _plans(fleet: Fleet, folder: Path, *, elsewhere: bool, way: str) -> list[MemberPlan]:
+    def server(name: str) -> MemberPlan:
         port = str(fleet.ports[name])
         arguments = ("server", "--port", port, "--store", fleet.url, "--log-level", "warning")
-        return Plan(name=name, arguments=arguments, folder=folder, way=way)
+        return MemberPlan(name=name, arguments=arguments, folder=folder, way=way)
 
-    def worker(name: str, place: str, *, skewed: bool = False) -> Plan:
+    def worker(name: str, place: str, *, skewed: bool = False) -> MemberPlan:
         start = ("worker", "start", errands.__name__, "--store", place, "--name", name, "--slots", SLOTS)
         queues = QUEUES if skewed else (ANYBODY, SLOW)
         arguments = (
@@ -126,7 +126,7 @@ def _plans(fleet: Fleet, folder: Path, *, elsewhere: bool, way: str) -> list[Pla
             "--log-format",
             "json",
         )
-        return Plan(name=name, arguments=arguments, folder=folder, way=way, skewed=skewed)
+        return MemberPlan(name=name, arguments=arguments, folder=folder, way=way, skewed=skewed)
 
     wire = fleet.wires.get("database")
     return [

@@ -37,7 +37,7 @@ from interlock_verification.chaos.system.fleet import DURATIONS, Database, Fleet
 from interlock_verification.chaos.system.judge import SERVER_BOUND_S, broken_promises, recoveries
 from interlock_verification.chaos.system.troubles import STALLS, Ledger, Troublemaker
 from interlock_verification.chaos.system.ways import NAIVE, WAYS
-from interlock_verification.chaos.verdict import Setup, Verdict, judging
+from interlock_verification.chaos.verdict import ChaosVerdict, Setup, judging
 
 NAME = "system"
 STORES = ALL_STORES
@@ -57,7 +57,7 @@ BEAT_S, STALL_S = 0.1, 0.5
 """A pause of the harness, and its maximum delay."""
 
 
-def run(setup: Setup) -> Verdict:
+def run(setup: Setup) -> ChaosVerdict:
     """Kill a member in every round."""
     with judging(NAME, setup) as verdict:
         if setup.broken:
@@ -71,14 +71,14 @@ def run(setup: Setup) -> Verdict:
     return verdict
 
 
-def run_without(way: str, setup: Setup) -> Verdict:
+def run_without(way: str, setup: Setup) -> ChaosVerdict:
     """Run without one rule, to show that this is detected."""
     with judging(NAME, setup) as verdict:
         verdict.broken_promises += asyncio.run(_trial(setup, verdict, way))
     return verdict
 
 
-async def _trial(setup: Setup, verdict: Verdict, way: str = "") -> list[str]:
+async def _trial(setup: Setup, verdict: ChaosVerdict, way: str = "") -> list[str]:
     """Run one fleet and read its journal; return the broken guarantees, as sentences."""
     async with _database(setup.store) as (folder, url, database), _opened(url) as store:
         async with fleet_on(url, database, setup.store, folder, way) as fleet:

@@ -22,11 +22,11 @@ from typing import TypeVar
 import msgspec
 
 from interlock.lifecycles import attempt, job
-from interlock_verification.chaos.system.chronicle import Chronicle, Kept, Try
+from interlock_verification.chaos.system.chronicle import Chronicle, KeptJob, Try
 from interlock_verification.chaos.system.clients import TOO_LATE, Late
 from interlock_verification.chaos.system.fleet import DURATIONS, ELSEWHERE
 from interlock_verification.chaos.system.lag import Lag
-from interlock_verification.chaos.system.troubles import Death, Ledger
+from interlock_verification.chaos.system.troubles import KillWindow, Ledger
 from interlock_verification.claims import (
     END_CLAIMS,
     FINAL_CLAIMS,
@@ -36,9 +36,9 @@ from interlock_verification.claims import (
     SUBMISSION_CLAIMS,
     VALUE_CLAIMS,
     Accepted,
-    Ended,
+    ClientRequest,
+    EndedJob,
     Reported,
-    Submission,
     broken,
     unsettled,
 )
@@ -51,7 +51,7 @@ F = TypeVar("F")
 class Took(msgspec.Struct, frozen=True):
     """The duration of one recovery."""
 
-    death: Death
+    death: KillWindow
     seconds: float
     withheld_s: float = 0.0
     """Measured scheduling delay, part of the duration."""
@@ -119,14 +119,14 @@ def _of_submissions(chronicle: Chronicle, acknowledged: Mapping[str, str]) -> It
     for kept in chronicle.jobs:
         made.setdefault(kept.intent, []).append(kept.id)
     for intent, jobs in made.items():
-        submission = Submission(jobs, acknowledged.get(intent))
+        submission = ClientRequest(jobs, acknowledged.get(intent))
         yield from _broken(SUBMISSION_CLAIMS, submission, f"{intent} was made {len(jobs)} times")
         there = " and ".join(jobs) or "not there"
         sentence = f"{intent} was acknowledged as {submission.acknowledged}, and is {there}"
         yield from _broken(FINAL_CLAIMS, submission, sentence)
 
 
-def _of_job(chronicle: Chronicle, kept: Kept) -> Iterator[str]:
+def _of_job(chronicle: Chronicle, kept: KeptJob) -> Iterator[str]:
     what = f"{kept.id} ({kept.intent}) is {kept.state}"
     yield from _broken(VALUE_CLAIMS, kept.look, what)
     if unsettled(kept.look):
@@ -135,7 +135,7 @@ def _of_job(chronicle: Chronicle, kept: Kept) -> Iterator[str]:
         yield f"every job completes: {what}"
     succeeded = [one for one in chronicle.by_job[kept.id] if one.state == attempt.SUCCEEDED]
     completions = chronicle.completed[kept.id]
-    ended = Ended(kept.look, Counter(int(one.shard) for one in succeeded), completions)
+    ended = EndedJob(kept.look, Counter(int(one.shard) for one in succeeded), completions)
     description = f"{kept.id} has {len(succeeded)} successes, and was completed {completions} times"
     yield from _broken(END_CLAIMS, ended, description)
     for one in succeeded:
@@ -174,7 +174,7 @@ def recoveries(
     return workers, servers
 
 
-def _recovery_of(chronicle: Chronicle, death: Death, people: tuple[str, ...], lag: Lag) -> Took | None:
+def _recovery_of(chronicle: Chronicle, death: KillWindow, people: tuple[str, ...], lag: Lag) -> Took | None:
     """Return when workers were heard again; the server's scheduling delay is what held them up."""
     answered = chronicle.next_message(people, death.after)
     if answered is None:
@@ -182,7 +182,7 @@ def _recovery_of(chronicle: Chronicle, death: Death, people: tuple[str, ...], la
     return Took(death, _seconds(death.before, answered), lag.of(death.name, death.before, answered))
 
 
-def _taken_up(death: Death, again: datetime | None, lag: Lag) -> Took | None:
+def _taken_up(death: KillWindow, again: datetime | None, lag: Lag) -> Took | None:
     """Return when the jobs were claimed again; until the leases expire no delay counts."""
     if again is None:
         return None
@@ -190,7 +190,7 @@ def _taken_up(death: Death, again: datetime | None, lag: Lag) -> Took | None:
     return Took(death, _seconds(death.before, again), lag.of_all(lapsed, again))
 
 
-def _again(chronicle: Chronicle, death: Death) -> Iterator[datetime | None]:
+def _again(chronicle: Chronicle, death: KillWindow) -> Iterator[datetime | None]:
     """Yield when each job of the dead worker, open to any worker, was claimed again."""
     for one in chronicle.tries.values():
         if one.runner_id != death.runner_id or one.granted_at > death.before:
@@ -208,7 +208,7 @@ def _others(tries: Iterable[Try], one: Try) -> Iterator[Try]:
             yield other
 
 
-def _judged(death: Death, bound_s: float, ledger: Ledger) -> bool:
+def _judged(death: KillWindow, bound_s: float, ledger: Ledger) -> bool:
     """Return whether only the death itself could have delayed recovery."""
     until = death.before + timedelta(seconds=bound_s)
     if any(begin < until and end > death.before for begin, end in ledger.disturbances):
@@ -216,7 +216,7 @@ def _judged(death: Death, bound_s: float, ledger: Ledger) -> bool:
     return _has_time(death, ledger, until) if death.serves else bool(death.runner_id)
 
 
-def _has_time(death: Death, ledger: Ledger, until: datetime) -> bool:
+def _has_time(death: KillWindow, ledger: Ledger, until: datetime) -> bool:
     """Return whether the server was not killed again, and clients were still active."""
     again = any(other.name == death.name and death.before < other.before < until for other in ledger.deaths)
     return not again and ledger.over_at is not None and until <= ledger.over_at

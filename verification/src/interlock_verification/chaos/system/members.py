@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from interlock.testing import skewed_clock
-from interlock_verification.chaos.system.zygote import Order, zygote
+from interlock_verification.chaos.system.zygote import ForkOrder, zygote
 
 GONE_S = 120.0
 """Deadline for a process to end."""
@@ -34,7 +34,7 @@ class DoesNotEnd(Exception):
     """A process did not end although it was told to."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class MemberPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of a member, for all its lives."""
 
     name: str
@@ -47,14 +47,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its clock is an hour ahead in one life, and an hour behind in the next."""
 
 
-class Life:
+class ProcessLife:
     """One process, from its start to its end."""
 
-    def __init__(self, plan: Plan, number: int) -> None:
+    def __init__(self, plan: MemberPlan, number: int) -> None:
         self.plan = plan
         self.log = plan.folder / f"{plan.name}.{number}.log"
         skew_s = skewed_clock.AN_HOUR_S * (1 if number % 2 else -1) if plan.skewed else 0
-        order = Order(arguments=plan.arguments, folder=str(plan.folder), log=str(self.log), way=plan.way)
+        order = ForkOrder(arguments=plan.arguments, folder=str(plan.folder), log=str(self.log), way=plan.way)
         self.pid = zygote(skew_s).fork(order)
         self._process = os.pidfd_open(self.pid)
         self._gone = self._up = False
@@ -100,22 +100,22 @@ class Life:
         return self._gone
 
 
-class Member:
+class ChaosMember:
     """A named member of the fleet, with its current process."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: MemberPlan) -> None:
         self.plan = plan
         self._numbers = itertools.count(1)
-        self.life = Life(plan, next(self._numbers))
+        self.life = ProcessLife(plan, next(self._numbers))
 
     @property
     def name(self) -> str:
         """The name, the same in every life."""
         return self.plan.name
 
-    def start_again(self) -> Life:
+    def start_again(self) -> ProcessLife:
         """Start a new process under the same name; return the previous one."""
-        before, self.life = self.life, Life(self.plan, next(self._numbers))
+        before, self.life = self.life, ProcessLife(self.plan, next(self._numbers))
         return before
 
 

@@ -27,7 +27,7 @@ from interlock.store.contract import Store
 from interlock_verification.chaos.counters import patiently
 from interlock_verification.chaos.system.fleet import DURATIONS, Fleet
 from interlock_verification.chaos.system.lag import Lag
-from interlock_verification.chaos.system.members import Life, Member
+from interlock_verification.chaos.system.members import ChaosMember, ProcessLife
 
 TOO_LONG_S = 1.25 * DURATIONS.lease_ttl_s
 STALLS = "stalls_of_the_machine"
@@ -47,7 +47,7 @@ _LOCKED_S = 1.5
 _AWAY_S = 0.5
 
 
-class Death(msgspec.Struct, frozen=True, kw_only=True):
+class KillWindow(msgspec.Struct, frozen=True, kw_only=True):
     """A kill between these two times."""
 
     name: str
@@ -61,7 +61,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
 class Ledger(msgspec.Struct):
     """The injected faults."""
 
-    deaths: list[Death] = []
+    deaths: list[KillWindow] = []
     disturbances: list[tuple[datetime, datetime]] = []
     """Periods in which another fault would have delayed recovery."""
     over_at: datetime | None = None
@@ -88,7 +88,7 @@ class Troublemaker:
         self._fleet = fleet
         self._store = store
         self._dice = random.Random(seed)
-        self._line: list[Member] = []
+        self._line: list[ChaosMember] = []
         """All members, the one killed longest ago first."""
         self._deaths: Counter[str] = Counter()
         self.others: dict[str, Callable[[], Awaitable[None]]] = {
@@ -116,7 +116,7 @@ class Troublemaker:
         serves = member in self._fleet.servers
         runner_id = "" if serves else life.runner_id
         self.ledger.deaths.append(
-            Death(name=member.name, runner_id=runner_id, serves=serves, before=before, after=after)
+            KillWindow(name=member.name, runner_id=runner_id, serves=serves, before=before, after=after)
         )
         self.ledger.counts["kills"] += 1
         self.ledger.counts["of_servers" if serves else "of_workers"] += 1
@@ -138,7 +138,7 @@ class Troublemaker:
         """Let the fleet work for a moment."""
         await asyncio.sleep(longest_s * self._dice.random())
 
-    def _look_after(self, member: Member) -> None:
+    def _look_after(self, member: ChaosMember) -> None:
         """Check for an ended member: it may give up while the database is away, but not crash."""
         if not member.life.is_gone(0.0):
             return
@@ -148,7 +148,7 @@ class Troublemaker:
         else:
             self.ledger.fallen.append(f"{member.name} had ended by itself, and its last output was: {output}")
 
-    async def _next(self) -> Member:
+    async def _next(self) -> ChaosMember:
         """Return one of the first in line. Most have come far enough that their death matters, even on a busy
         machine.
 
@@ -215,7 +215,7 @@ class Troublemaker:
         await asyncio.to_thread(database.start)
 
 
-def _storm(life: Life) -> None:
+def _storm(life: ProcessLife) -> None:
     for _ in range(STORM):
         life.send(signal.SIGTERM)
 

@@ -22,7 +22,7 @@ from interlock.testing import skewed_clock
 from interlock_verification.chaos.forks import PRELOADED, die_with_parent
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class ForkOrder(msgspec.Struct, frozen=True, kw_only=True):
     """A request to fork a process that runs `interlock ARGUMENTS`."""
 
     arguments: tuple[str, ...]
@@ -45,7 +45,7 @@ class Zygote:
             stdout=subprocess.PIPE,
         )
 
-    def fork(self, order: Order) -> int:
+    def fork(self, order: ForkOrder) -> int:
         """Return the id of the forked process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -81,7 +81,7 @@ def main() -> None:
     gc.freeze()  # so that no child traverses the shared objects
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # killed children are not waited for
     for line in sys.stdin.buffer:
-        order = msgspec.json.decode(line, type=Order)
+        order = msgspec.json.decode(line, type=ForkOrder)
         pid = os.fork()
         if not pid:
             _become(order)
@@ -89,7 +89,7 @@ def main() -> None:
         sys.stdout.flush()
 
 
-def _become(order: Order) -> None:
+def _become(order: ForkOrder) -> None:
     """Set up the child: its own log, no inherited files, and then the program."""
     from interlock_verification.chaos.system.program import run  # noqa: PLC0415 - violates layers, in a child process only
 

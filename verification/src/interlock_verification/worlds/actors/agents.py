@@ -27,8 +27,8 @@ from interlock.worker.telemetry import make_log
 from interlock_verification.worlds.actors.grpc_transport import WireServer
 from interlock_verification.worlds.actors.workers import Alarm
 from interlock_verification.worlds.faults import Faults
-from interlock_verification.worlds.judge_fleet import FleetJudge, Life
-from interlock_verification.worlds.network import Process, Stage
+from interlock_verification.worlds.judge_fleet import FleetJudge, WorkloadLife
+from interlock_verification.worlds.network import ActorProcess, WorldStage
 from interlock_verification.worlds.worlds import HOUR_S
 
 UP_S = (0.05, 0.8)
@@ -69,7 +69,7 @@ class Household:
 class DrawnFamily:
     """The process of a workload; see `agent.execution.WorkloadFamily`."""
 
-    def __init__(self, home: Household, order: Order, receive: Receive, life: Life) -> None:
+    def __init__(self, home: Household, order: Order, receive: Receive, life: WorkloadLife) -> None:
         self._home = home
         self._order = order
         self._receive = receive
@@ -197,10 +197,10 @@ LAST_WORDS_S = 1.0
 RUN, START, ABORT, STATUS = "RunWorkloadWithLiveStats", "StartWorkload", "AbortWorkload", "GetStatus"
 
 
-class Agent:
+class WorldAgent:
     """The interface of a live agent for others."""
 
-    def __init__(self, process: Process, agent_state: AgentState, judge: FleetJudge) -> None:
+    def __init__(self, process: ActorProcess, agent_state: AgentState, judge: FleetJudge) -> None:
         self.agent_state = agent_state
         self.server = WireServer(process, AgentEars(process, agent_state, judge))
         self.shutdown = Shutdown(process.loop.time)
@@ -220,7 +220,7 @@ class AgentCast:
         self.set_ns = 0
         """Total adjustment of the machine's clock."""
 
-    async def live(self, process: Process) -> None:
+    async def live(self, process: ActorProcess) -> None:
         """Serve until told to shut down; then stop the workload."""
         clocks = self._clocks(process)
         home = Household(process.name, self._seed, clocks, self._judge)
@@ -232,11 +232,13 @@ class AgentCast:
             assert agent_state.present.checked is not None
             name, end = agent_state.present.workload_id, end_of(order, process.name)
             up_s = up_of(name, end, self._seed)
-            life = Life(process, name, end, up_s=up_s, prepare_s=agent_state.present.checked.prepare_s)
+            life = WorkloadLife(
+                process, name, end, up_s=up_s, prepare_s=agent_state.present.checked.prepare_s
+            )
             return DrawnFamily(home, order, receive, life)
 
         agent_state = AgentState(settings, KINDS, log, spawn, clocks)
-        agent = Agent(process, agent_state, self._judge)
+        agent = WorldAgent(process, agent_state, self._judge)
         service = AgentService(agent_state, process.host.ids())
         add_AgentServicer_to_server(service, cast(aio.Server, agent.server))
         process.role = agent
@@ -244,7 +246,7 @@ class AgentCast:
         await agent_state.close()
         await asyncio.sleep(LAST_WORDS_S)
 
-    def _clocks(self, process: Process) -> Clocks:
+    def _clocks(self, process: ActorProcess) -> Clocks:
         """Return the clocks of the machine: one oscillator; only the wall clock can be set."""
 
         def monotonic_ns() -> int:
@@ -257,7 +259,7 @@ class AgentCast:
 class AgentEars:
     """Reports the messages of an agent to the judge."""
 
-    def __init__(self, process: Process, agent_state: AgentState, judge: FleetJudge) -> None:
+    def __init__(self, process: ActorProcess, agent_state: AgentState, judge: FleetJudge) -> None:
         self._process = process
         self._agent_state = agent_state
         self._judge = judge
@@ -320,7 +322,7 @@ STEPS_S = (0.05, 0.5, 2.0, 30.0, 3_600.0)
 
 
 def set_clocks(
-    stage: Stage, faults: Faults, casts: Mapping[str, AgentCast], judge: FleetJudge, until_s: float
+    stage: WorldStage, faults: Faults, casts: Mapping[str, AgentCast], judge: FleetJudge, until_s: float
 ) -> None:
     """Draw when the clock of an agent is set; never in a world without clock skew."""
     drawn = random.Random(f"{stage.seed}/clocks")
@@ -335,7 +337,7 @@ def set_clocks(
             stage.schedule.call_at(at, _set, stage, f"c{number}", agent, casts[agent], step_s, judge)
 
 
-def _set(stage: Stage, name: str, agent: str, cast: AgentCast, step_s: float, judge: FleetJudge) -> None:
+def _set(stage: WorldStage, name: str, agent: str, cast: AgentCast, step_s: float, judge: FleetJudge) -> None:
     if stage.fates.happens(name, CLOCK_SET):
         stage.watcher.note(stage.schedule.now, f"the clock of {agent} is set by {step_s:+g} s  [{name}]")
         stage.watcher.record(f"{name} {agent}".encode())

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from interlock.backoff import Backoff
 from interlock.errors import Contended, DuplicateJob, InterlockError, StoreUnavailable
 from interlock.lifecycles import job, run, simulation
 from interlock.lifecycles.job import JobState
@@ -21,7 +22,7 @@ from interlock.wire.simulations import SimulationSpec, SimulationView
 from interlock_verification.worlds.judge import BRANCH, BRIEF, POSTAL, Judge
 from interlock_verification.worlds.judge_runs import RunJudge
 from interlock_verification.worlds.judge_simulations import SimulationJudge
-from interlock_verification.worlds.network import Process
+from interlock_verification.worlds.network import ActorProcess
 from interlock_verification.worlds.storage import SharedStore, StoreLink
 from interlock_verification.worlds.worlds import (
     HOUR_S,
@@ -41,7 +42,7 @@ PATIENCE_S = 1_500.0
 class Errands:
     """The concurrent work of a client; none of it may crash."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: ActorProcess) -> None:
         self._process = process
         self._under_way: dict[asyncio.Task[None], None] = {}
 
@@ -57,19 +58,21 @@ class Errands:
             self._process.stage.watcher.broke("no request of a client crashes", repr(error))
 
 
-async def surely(process: Process, attempt: Callable[[], Awaitable[T]], *, again: bool = True) -> T | None:
+async def surely(
+    process: ActorProcess, attempt: Callable[[], Awaitable[T]], *, again: bool = True
+) -> T | None:
     """Retry until there is an answer; None after the time limit, or if it may not be repeated."""
     schedule = process.stage.schedule
     until = schedule.now + PATIENCE_S
-    pause_s = 1.0
+    backoff = Backoff(1.0, 60.0)
     while True:
         try:
             return await attempt()
         except (StoreUnavailable, Contended):
+            pause_s = backoff.next_s()
             if not again or schedule.now + pause_s > until:
                 return None
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, 60.0)
 
 
 LOST = "an acknowledged submission is stored"
@@ -78,7 +81,7 @@ SAME = "a repeated request gets the same answer"
 TOLD = "a client that waits for a job learns of its end"
 
 
-class Submission(msgspec.Struct, frozen=True):
+class DrawnSubmission(msgspec.Struct, frozen=True):
     """A future submission, drawn in advance."""
 
     at_s: float
@@ -90,7 +93,7 @@ class Submission(msgspec.Struct, frozen=True):
     """Whether it has a request id."""
 
 
-def submissions(world: World, seed: int, until_s: float) -> Iterator[Submission]:
+def submissions(world: World, seed: int, until_s: float) -> Iterator[DrawnSubmission]:
     """Yield all submissions in order of time: by day, by night, and in bursts."""
     drawn = random.Random(f"{seed}/people")
     weights = [kind.weight for kind in world.kinds]
@@ -110,7 +113,7 @@ def submissions(world: World, seed: int, until_s: float) -> Iterator[Submission]
             number += 1
             (kind,) = drawn.choices(world.kinds, weights)
             ends = tuple(drawn.choice(kind.ends) for _ in range(8))
-            yield Submission(at, number, kind, drawn.uniform(*kind.seconds), ends, drawn.random() < 0.8)
+            yield DrawnSubmission(at, number, kind, drawn.uniform(*kind.seconds), ends, drawn.random() < 0.8)
 
 
 class PeopleCast:
@@ -137,7 +140,7 @@ class PeopleCast:
         if not self._waiting[job_id]:
             del self._waiting[job_id]
 
-    async def live(self, process: Process) -> None:
+    async def live(self, process: ActorProcess) -> None:
         """Submit one job after the other, and handle each."""
         stage = process.stage
         runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
@@ -151,14 +154,14 @@ class PeopleCast:
 class Errand:
     """One submission and the later requests about it."""
 
-    def __init__(self, people: PeopleCast, process: Process, runtime: Runtime, judge: Judge) -> None:
+    def __init__(self, people: PeopleCast, process: ActorProcess, runtime: Runtime, judge: Judge) -> None:
         self._people = people
         self._process = process
         self._here = runtime
         self._judge = judge
         self._watcher = process.stage.watcher
 
-    async def run(self, submission: Submission) -> None:
+    async def run(self, submission: DrawnSubmission) -> None:
         """Submit the job, and make the later requests."""
         drawn = random.Random(f"{self._process.stage.seed}/{submission.number}")
         job_id = await self._submit(submission, None, drawn)
@@ -183,7 +186,9 @@ class Errand:
         if drawn.random() < submission.kind.again:
             await self._again(job_id)
 
-    async def _submit(self, submission: Submission, parent: str | None, drawn: random.Random) -> str | None:
+    async def _submit(
+        self, submission: DrawnSubmission, parent: str | None, drawn: random.Random
+    ) -> str | None:
         spec, number = spec_of(self._process.stage.world, submission, parent), submission.number
         request_id = f"s{number}" if submission.named else None
         jobs = self._here.jobs
@@ -278,7 +283,7 @@ def _task_of(kind: JobKind) -> str:
     return BRANCH if kind.breadth else BRIEF if kind.brief else "work"
 
 
-def spec_of(world: World, submission: Submission, parent: str | None) -> JobSpec:
+def spec_of(world: World, submission: DrawnSubmission, parent: str | None) -> JobSpec:
     """Return the submitted spec."""
     kind = submission.kind
     arguments: dict[str, Any] = {
@@ -374,7 +379,7 @@ class SubmitterCast:
         self._until_s = until_s
         self.submitted = 0
 
-    async def live(self, process: Process) -> None:
+    async def live(self, process: ActorProcess) -> None:
         """Submit one run after the other, and handle each."""
         stage = process.stage
         runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
@@ -385,7 +390,7 @@ class SubmitterCast:
             errands.begin(self._see_to(wish, process, runtime))
         await asyncio.Event().wait()
 
-    async def _see_to(self, wish: Wish, process: Process, here: Runtime) -> None:
+    async def _see_to(self, wish: Wish, process: ActorProcess, here: Runtime) -> None:
         drawn = random.Random(f"{process.stage.seed}/run/{wish.number}")
         request_id = f"run{wish.number}"
         made = await surely(process, lambda: here.runs.submit(wish.spec, request_id=request_id, actor="ci"))
@@ -401,7 +406,7 @@ class SubmitterCast:
         if drawn.random() < wish.kind.again:
             await self._again(process, here, made.id)
 
-    async def _decide(self, process: Process, here: Runtime, run_id: str, drawn: random.Random) -> None:
+    async def _decide(self, process: ActorProcess, here: Runtime, run_id: str, drawn: random.Random) -> None:
         """Approve or decline a run after a while; some are forgotten."""
         chance, after_s = drawn.random(), drawn.random() * DECIDED_WITHIN_S
         await asyncio.sleep(after_s)
@@ -427,7 +432,7 @@ class SubmitterCast:
         except InterlockError:
             return  # it is decided, or gone
 
-    async def _cancel(self, process: Process, here: Runtime, run_id: str) -> None:
+    async def _cancel(self, process: ActorProcess, here: Runtime, run_id: str) -> None:
         self._judge.cancels.add(run_id)
         try:
             await surely(process, lambda: here.runs.cancel(run_id, actor="ci", request_id=f"c{run_id}"))
@@ -435,7 +440,7 @@ class SubmitterCast:
             return  # it is decided
         process.stage.watcher.saw("a user cancels a run")
 
-    async def _again(self, process: Process, here: Runtime, run_id: str) -> None:
+    async def _again(self, process: ActorProcess, here: Runtime, run_id: str) -> None:
         """Rerun the failed jobs once there is an outcome."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
@@ -493,21 +498,21 @@ class PlayerCast:
         self._judge = judge
         self._until_s = until_s
 
-    async def live(self, process: Process) -> None:
+    async def live(self, process: ActorProcess) -> None:
         """Start one simulation after the other, and handle each."""
         stage = process.stage
         runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
         errands = Errands(process)
         for game in games(stage.world, stage.seed, self._until_s):
             await asyncio.sleep(game.at_s - stage.schedule.now)
-            errands.begin(Seat(process, runtime, self._judge).play(game))
+            errands.begin(ClientSeat(process, runtime, self._judge).play(game))
         await asyncio.Event().wait()
 
 
-class Seat:
+class ClientSeat:
     """A client with one simulation."""
 
-    def __init__(self, process: Process, runtime: Runtime, judge: SimulationJudge) -> None:
+    def __init__(self, process: ActorProcess, runtime: Runtime, judge: SimulationJudge) -> None:
         self._process = process
         self._simulations = runtime.simulations
         self._judge = judge

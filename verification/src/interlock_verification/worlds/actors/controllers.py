@@ -32,10 +32,10 @@ from interlock_verification.worlds.actors.grpc_transport import WireChannel
 from interlock_verification.worlds.faults import Faults
 from interlock_verification.worlds.judge import Judge
 from interlock_verification.worlds.judge_fleet import Counted, FleetJudge, Tour
-from interlock_verification.worlds.network import Cast, Process, Stage
-from interlock_verification.worlds.scheduler import Loop
+from interlock_verification.worlds.network import ActorProcess, Cast, WorldStage
+from interlock_verification.worlds.scheduler import WorldLoop
 from interlock_verification.worlds.storage import SharedStore, StoreLink
-from interlock_verification.worlds.worlds import HOUR_S, WorkloadKind, World
+from interlock_verification.worlds.worlds import HOUR_S, FleetWorkload, World
 
 SIGHTS = {
     Verdict.COMPLETE: "a workload completes on every agent",
@@ -51,7 +51,7 @@ def teach(registry: Registry, judge: FleetJudge) -> None:
 
     async def drive_here(workload: WorkloadSpec, *, ctx: Context) -> WorkloadResult:
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, Loop)
+        assert isinstance(loop, WorldLoop)
         driving = Controlling(loop.owner, judge).drive(workload, ctx)
         result: WorkloadResult = await loop.create_task(driving)  # the loop ends it with its process
         return result
@@ -62,7 +62,7 @@ def teach(registry: Registry, judge: FleetJudge) -> None:
 class Controlling:
     """One drive in one process, observed by the judge."""
 
-    def __init__(self, process: Process, judge: FleetJudge) -> None:
+    def __init__(self, process: ActorProcess, judge: FleetJudge) -> None:
         self._process = process
         self._judge = judge
         self._watcher = process.stage.watcher
@@ -143,7 +143,7 @@ class LoadTest(msgspec.Struct, frozen=True):
 
     at_s: float
     number: int
-    kind: WorkloadKind
+    kind: FleetWorkload
     spec: WorkloadSpec
 
 
@@ -161,7 +161,7 @@ def load_tests(world: World, seed: int, until_s: float) -> Iterator[LoadTest]:
         yield LoadTest(at, number, kind, _spec(world, kind, number, drawn))
 
 
-def _spec(world: World, kind: WorkloadKind, number: int, drawn: random.Random) -> WorkloadSpec:
+def _spec(world: World, kind: FleetWorkload, number: int, drawn: random.Random) -> WorkloadSpec:
     places = drawn.sample(world.fleet, drawn.randint(*kind.agents))
     return WorkloadSpec(
         kind=DrawnLoad.kind,
@@ -183,7 +183,7 @@ class TesterCast:
         self._judge = judge
         self._until_s = until_s
 
-    async def live(self, process: Process) -> None:
+    async def live(self, process: ActorProcess) -> None:
         """Submit one workload after the other, and stop some."""
         stage = process.stage
         runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
@@ -193,7 +193,7 @@ class TesterCast:
             errands.begin(self._drive(process, runtime, test))
         await asyncio.Event().wait()
 
-    async def _drive(self, process: Process, runtime: Runtime, test: LoadTest) -> None:
+    async def _drive(self, process: ActorProcess, runtime: Runtime, test: LoadTest) -> None:
         drawn, jobs = random.Random(f"{process.stage.seed}/load/{test.number}"), runtime.jobs
         spec = drive_workload.options(queue="default").spec(test.spec)
         request_id = f"load{test.number}"
@@ -214,7 +214,7 @@ TESTERS = "testers"
 
 
 def fleet_of(
-    stage: Stage, store: SharedStore, judge: Judge, registry: Registry, faults: Faults, until_s: float
+    stage: WorldStage, store: SharedStore, judge: Judge, registry: Registry, faults: Faults, until_s: float
 ) -> Iterator[tuple[str, Cast]]:
     """Yield the additional actors and their places; workers with this registry can drive."""
     fleet = judge.fleet

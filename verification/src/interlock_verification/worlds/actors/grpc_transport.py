@@ -14,9 +14,9 @@ from grpc import aio
 
 from interlock.errors import StoreUnavailable
 from interlock_verification.worlds import faults
-from interlock_verification.worlds.faults import Fate
+from interlock_verification.worlds.faults import CallFate
 from interlock_verification.worlds.judge_fleet import Troubles
-from interlock_verification.worlds.network import Call, Done, Process
+from interlock_verification.worlds.network import ActorProcess, Done, NetworkCall
 
 REPEATED = ("StartWorkload", "AbortWorkload")
 """Requests that a proxy may repeat; repeating a status request is irrelevant."""
@@ -54,7 +54,7 @@ class RefusedCall(Exception):
         self.error = error
 
 
-class Context:
+class CallContext:
     """The context of a call, for refusals."""
 
     async def abort(
@@ -70,7 +70,7 @@ class Context:
 class WireServer:
     """The server of one process: its methods, and how a call is answered."""
 
-    def __init__(self, process: Process, observer: RpcObserver) -> None:
+    def __init__(self, process: ActorProcess, observer: RpcObserver) -> None:
         self.process = process
         self.observer = observer
         self._methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
@@ -97,7 +97,7 @@ class WireServer:
         request = method.request_deserializer(payload)
         self.observer.request_received(name, request)
         try:
-            answer = await method.unary_unary(request, Context())
+            answer = await method.unary_unary(request, CallContext())
         except RefusedCall as refused:
             self.observer.refuses(name, request)
             done(None, refused.error)
@@ -114,7 +114,7 @@ class WireServer:
             self.process.stage.watcher.broke("no request crashes", reason)
 
 
-def server_at(process: Process | None) -> WireServer | None:
+def server_at(process: ActorProcess | None) -> WireServer | None:
     """Return the server of a live, started process."""
     if process is None or not process.alive or process.role is None:
         return None
@@ -122,10 +122,10 @@ def server_at(process: Process | None) -> WireServer | None:
     return found
 
 
-class Asking:
+class UnaryCalls:
     """Calls with one answer, from a process to a server."""
 
-    def __init__(self, caller: Process, to: str, troubles: Troubles) -> None:
+    def __init__(self, caller: ActorProcess, to: str, troubles: Troubles) -> None:
         self._caller = caller
         self._to = to
         self._troubles = troubles
@@ -151,7 +151,7 @@ class Asking:
         schedule, repeats = self._caller.stage.schedule, named(path) in REPEATED
         sent_at = schedule.now
         try:
-            call = Call(self._caller, self._to, arrive, within_s, repeats=repeats, resends=True)
+            call = NetworkCall(self._caller, self._to, arrive, within_s, repeats=repeats, resends=True)
             answer: bytes = await call.answer()
         except StoreUnavailable as silence:
             raise rpc_error(grpc.StatusCode.UNAVAILABLE, silence.sentence) from None
@@ -185,7 +185,7 @@ WITHOUT_A_WORD = 0.3
 """Share of deaths without a closed connection: a power cut, not only a dead process."""
 
 
-class End(msgspec.Struct, frozen=True):
+class StreamEnd(msgspec.Struct, frozen=True):
     """The end of a stream, perhaps with an error."""
 
     error: aio.AioRpcError | None = None
@@ -194,7 +194,7 @@ class End(msgspec.Struct, frozen=True):
 class Side:
     """One of the two ends of a stream, as the other sees it."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: ActorProcess) -> None:
         self.process = process
         self.gone = False
         """Whether it has left."""
@@ -210,12 +210,12 @@ class Side:
 class WireChannel:
     """The channel of a controller to one agent, for stubs."""
 
-    def __init__(self, process: Process, to: str, troubles: Troubles) -> None:
+    def __init__(self, process: ActorProcess, to: str, troubles: Troubles) -> None:
         self._process = process
         self._to = to
         self._troubles = troubles
-        self._asking = Asking(process, to, troubles)
-        self._streams: list[Stream] = []
+        self._asking = UnaryCalls(process, to, troubles)
+        self._streams: list[CallStream] = []
 
     def unary_unary(
         self,
@@ -233,11 +233,11 @@ class WireChannel:
         request_serializer: Callable[[Any], bytes],
         response_deserializer: Callable[[bytes], Any],
         **_: object,
-    ) -> Callable[..., Stream]:
+    ) -> Callable[..., CallStream]:
         """Return a method with a stream of responses."""
 
-        def begin(request: Any, *, metadata: object = ()) -> Stream:  # noqa: ARG001
-            stream = Stream(self._process, self._to, self._troubles, response_deserializer)
+        def begin(request: Any, *, metadata: object = ()) -> CallStream:  # noqa: ARG001
+            stream = CallStream(self._process, self._to, self._troubles, response_deserializer)
             stream.open(path, request_serializer(request))
             self._streams.append(stream)
             return stream
@@ -250,10 +250,12 @@ class WireChannel:
             stream.cancel()
 
 
-class Stream:
+class CallStream:
     """One call with a stream of responses, from both sides."""
 
-    def __init__(self, client: Process, to: str, troubles: Troubles, read: Callable[[bytes], Any]) -> None:
+    def __init__(
+        self, client: ActorProcess, to: str, troubles: Troubles, read: Callable[[bytes], Any]
+    ) -> None:
         self._stage = client.stage
         self._to = to
         self._troubles = troubles
@@ -261,12 +263,12 @@ class Stream:
         self._client = Side(client)
         self._server: Side | None = None
         self._serving: Serving | None = None
-        self._under_way: deque[bytes | End] = deque()
+        self._under_way: deque[bytes | StreamEnd] = deque()
         self._stuck = 0
         """Number of delayed messages."""
         self._due = 0.0
         self._snapped = False
-        self._inbox: deque[bytes | End] = deque()
+        self._inbox: deque[bytes | StreamEnd] = deque()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         client.at_end.append(self._client_dies)
@@ -285,7 +287,7 @@ class Stream:
 
     # Client side
 
-    def __aiter__(self) -> Stream:
+    def __aiter__(self) -> CallStream:
         return self
 
     async def __anext__(self) -> Any:
@@ -293,7 +295,7 @@ class Stream:
         while not self._inbox:
             await until(self._news)
         message = self._inbox[0]
-        if not isinstance(message, End):
+        if not isinstance(message, StreamEnd):
             self._inbox.popleft()
             return self._read(message)
         if message.error is not None:
@@ -321,7 +323,7 @@ class Stream:
     def _break_client(self, reason: str) -> None:
         if not self._client.gone:
             self._client_goes()
-            self._inbox.append(End(rpc_error(grpc.StatusCode.UNAVAILABLE, reason)))
+            self._inbox.append(StreamEnd(rpc_error(grpc.StatusCode.UNAVAILABLE, reason)))
             self._news.set()
 
     # Network
@@ -330,7 +332,7 @@ class Stream:
     def _up(self) -> bool:
         return self._stage.reachable(self._client.process.name, self._to)
 
-    def _fate(self, sender: str, to: str, *, repeats: bool = False) -> Fate | None:
+    def _fate(self, sender: str, to: str, *, repeats: bool = False) -> CallFate | None:
         fate = faults.resent(self._stage.fates.of_call(sender, to, self._stage.schedule.now, repeats=repeats))
         if fate is not None:
             self._trouble()
@@ -360,7 +362,7 @@ class Stream:
 
     # Server side
 
-    async def _write(self, message: bytes | End) -> None:
+    async def _write(self, message: bytes | StreamEnd) -> None:
         """Send a message; wait while the connection is blocked."""
         while not self._up and not self._client.gone:
             await until(self._room)
@@ -372,7 +374,7 @@ class Stream:
         late_s = fate.seconds if fate is not None else self._stage.trip_s()
         self._due = max(self._due, self._stage.schedule.now + late_s)
         self._under_way.append(message)
-        self._server.gone = self._server.gone or isinstance(message, End)
+        self._server.gone = self._server.gone or isinstance(message, StreamEnd)
         self._stage.schedule.call_at(self._due, self._deliver)
 
     def _snap(self) -> None:
@@ -389,7 +391,7 @@ class Stream:
             self._trouble()
         elif self._under_way and not self._client.gone and not self._snapped:
             message = self._under_way.popleft()
-            if isinstance(message, End):
+            if isinstance(message, StreamEnd):
                 self._client.gone = True
             self._inbox.append(message)
             self._news.set()
@@ -434,7 +436,7 @@ class Serving:
     """The execution of a streaming call in the process of its server."""
 
     def __init__(
-        self, server: WireServer, path: str, payload: bytes, write: Callable[[bytes | End], Any]
+        self, server: WireServer, path: str, payload: bytes, write: Callable[[bytes | StreamEnd], Any]
     ) -> None:
         self._server = server
         self._write = write
@@ -455,18 +457,18 @@ class Serving:
         method, observer, request = self._method, self._server.observer, self._request
         observer.request_received(self._name, request)
         try:
-            async with aclosing(method.unary_stream(request, Context())) as messages:
+            async with aclosing(method.unary_stream(request, CallContext())) as messages:
                 async for message in messages:
                     observer.answer_sent(self._name, request, message)
                     await self._write(method.response_serializer(message))
         except RefusedCall as refused:
             observer.refuses(self._name, request)
-            await self._write(End(refused.error))
+            await self._write(StreamEnd(refused.error))
         except Exception as crash:  # noqa: BLE001 - any exception is a finding
             self._server.crashed(self._name, crash)
         else:
-            await self._write(End())
+            await self._write(StreamEnd())
 
 
-async def _do_nothing(_message: bytes | End) -> None:
+async def _do_nothing(_message: bytes | StreamEnd) -> None:
     """Drop the message."""

@@ -16,9 +16,9 @@ from interlock.worker.postponement import Snooze
 from interlock.worker.simulations import SimulationContext, simulation
 from interlock.worker.tasks import Registry
 from interlock_verification.worlds.judge import BRANCH, BRIEF, POSTAL, Judge
-from interlock_verification.worlds.judge_simulations import State
-from interlock_verification.worlds.network import Process, Watcher
-from interlock_verification.worlds.scheduler import Loop
+from interlock_verification.worlds.judge_simulations import ChainState
+from interlock_verification.worlds.network import ActorProcess, ClaimWatcher
+from interlock_verification.worlds.scheduler import WorldLoop
 from interlock_verification.worlds.worlds import SimulationKind
 
 AT_ONCE = "a worker runs no more handlers at once than it has slots for"
@@ -39,13 +39,13 @@ class Bench:
     """The handlers, and the attempts that execute them."""
 
     def __init__(
-        self, watcher: Watcher, judge: Judge, slots: int, simulations: Sequence[SimulationKind] = ()
+        self, watcher: ClaimWatcher, judge: Judge, slots: int, simulations: Sequence[SimulationKind] = ()
     ) -> None:
         self._watcher = watcher
         self._judge = judge
         self._slots = slots
         self._busy: Counter[str] = Counter()
-        self._at: dict[tuple[str, int], list[tuple[Process, str, float]]] = {}
+        self._at: dict[tuple[str, int], list[tuple[ActorProcess, str, float]]] = {}
         """The executing attempts of each shard: process, attempt, and start time."""
         self.registry = Registry()
         self.registry.task(name="work")(self._work_of())
@@ -61,7 +61,7 @@ class Bench:
 
         async def work(number: int, seconds: float, ends: list[str], ctx: Context) -> int:
             loop = asyncio.get_running_loop()
-            assert isinstance(loop, Loop)
+            assert isinstance(loop, WorldLoop)
             end = ends[(ctx.attempt - 1) % len(ends)]
             if end == "deaf":  # it may be abandoned, which frees its slot
                 await _deaf()
@@ -81,7 +81,7 @@ class Bench:
         async def brief(number: int, seconds: float, ends: list[str], ctx: Context) -> int:  # noqa: ARG001
             """Return without waiting, so that a worker executes several of these as a cohort."""
             loop = asyncio.get_running_loop()
-            assert isinstance(loop, Loop)
+            assert isinstance(loop, WorldLoop)
             bench.enter(loop.owner, ctx)
             try:
                 end = ends[(ctx.attempt - 1) % len(ends)]
@@ -99,7 +99,7 @@ class Bench:
 
         async def postal(number: int, seconds: float, ends: list[str], signals: int, ctx: Context) -> int:
             loop = asyncio.get_running_loop()
-            assert isinstance(loop, Loop)
+            assert isinstance(loop, WorldLoop)
             bench.enter(loop.owner, ctx)
             try:
                 for wait in range(1, signals + 1):
@@ -125,7 +125,7 @@ class Bench:
             ctx: Context,
         ) -> int:
             loop = asyncio.get_running_loop()
-            assert isinstance(loop, Loop)
+            assert isinstance(loop, WorldLoop)
             bench.enter(loop.owner, ctx)
             try:
                 await bench.have_done(number, seconds, ends, (breadth, levels, if_fails), ctx)
@@ -153,19 +153,19 @@ class Bench:
         children = await ctx.wait_children()
         self._judge.trees.found(ctx.job_id, submitted, {child.id: child.ended for child in children})
 
-    def _model_of(self) -> Callable[..., AsyncIterator[State]]:
+    def _model_of(self) -> Callable[..., AsyncIterator[ChainState]]:
         bench = self
 
         async def model(
             sim: SimulationContext, number: int, steps: int, seconds: float, fails_at: int
-        ) -> AsyncIterator[State]:
+        ) -> AsyncIterator[ChainState]:
             loop = asyncio.get_running_loop()
-            assert isinstance(loop, Loop)
+            assert isinstance(loop, WorldLoop)
             bench.enter(loop.owner, sim.context)
             try:
-                restored = sim.restored(type=State)
+                restored = sim.restored(type=ChainState)
                 bench._judge.simulations.goes_on(sim.run_id, sim.step, restored, number)
-                state = restored or State.first(number)
+                state = restored or ChainState.first(number)
                 for step in sim.steps(steps):
                     await asyncio.sleep(seconds)
                     if step == fails_at:
@@ -177,7 +177,7 @@ class Bench:
 
         return model
 
-    def enter(self, process: Process, ctx: Context) -> None:
+    def enter(self, process: ActorProcess, ctx: Context) -> None:
         """Record the start of a handler."""
         name = process.loop.name
         self._busy[name] += 1
@@ -193,7 +193,7 @@ class Bench:
                 self._watcher.broke(ALONE, description, ctx.job_id)
         others.append((process, f"{ctx.shard}.{ctx.attempt}", process.stage.schedule.now))
 
-    def leave(self, process: Process, ctx: Context) -> None:
+    def leave(self, process: ActorProcess, ctx: Context) -> None:
         """Record the end of a handler."""
         name, mine = process.loop.name, f"{ctx.shard}.{ctx.attempt}"
         self._busy[name] -= 1

@@ -15,7 +15,7 @@ from interlock.store.records import Query
 from interlock.systems.runtime import Runtime
 from interlock.wire.workers import WorkerView
 from interlock_verification.worlds.actors.clients import Errands, surely
-from interlock_verification.worlds.network import Process
+from interlock_verification.worlds.network import ActorProcess
 from interlock_verification.worlds.storage import SharedStore, StoreLink
 from interlock_verification.worlds.worlds import HOUR_S
 
@@ -31,7 +31,7 @@ class OperatorCast:
         self._store = store
         self._until_s = until_s
 
-    async def live(self, process: Process) -> None:
+    async def live(self, process: ActorProcess) -> None:
         """Send orders; at the end resume all paused workers."""
         stage = process.stage
         runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
@@ -52,7 +52,7 @@ class OperatorCast:
 class OperatorOrders:
     """Sends orders."""
 
-    def __init__(self, process: Process, runtime: Runtime) -> None:
+    def __init__(self, process: ActorProcess, runtime: Runtime) -> None:
         self._process = process
         self._workers = runtime.workers
         self._saw = process.stage.watcher.saw

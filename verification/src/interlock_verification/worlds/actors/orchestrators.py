@@ -13,7 +13,7 @@ from interlock.systems.quarantine import QUARANTINED, STANDING
 from interlock.systems.runtime import DELIVERY, SWEEP, Runtime
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock_verification.worlds.judge import Judge
-from interlock_verification.worlds.network import Process
+from interlock_verification.worlds.network import ActorProcess
 from interlock_verification.worlds.storage import SharedStore, StoreLink
 
 
@@ -74,7 +74,7 @@ class OrchestratorCast:
         self._store = store
         self._judge = judge
 
-    async def live(self, process: Process) -> None:
+    async def live(self, process: ActorProcess) -> None:
         """Open the store, serve, and run the loops."""
         world = process.stage.world
         store = StoreLink(process, self._store)

@@ -32,8 +32,8 @@ from interlock.worker.tasks import Registry
 from interlock.worker.telemetry import make_log
 from interlock_verification.worlds.actors.orchestrators import Served, Watched
 from interlock_verification.worlds.judge import Judge
-from interlock_verification.worlds.network import Call, Done, Process, Watcher
-from interlock_verification.worlds.scheduler import Loop
+from interlock_verification.worlds.network import ActorProcess, ClaimWatcher, Done, NetworkCall
+from interlock_verification.worlds.scheduler import WorldLoop
 from interlock_verification.worlds.storage import SharedStore, StoreLink
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ TRIES = 2
 class ServedPort:
     """The port over a network that loses, delays and repeats messages; any server can answer."""
 
-    def __init__(self, process: Process, servers: Sequence[str], judge: Judge) -> None:
+    def __init__(self, process: ActorProcess, servers: Sequence[str], judge: Judge) -> None:
         self._process = process
         self._stage = process.stage
         self._judge = judge
@@ -175,12 +175,12 @@ class ServedPort:
             if server is not None and server.alive and server.role is not None:
                 serve(server, request(server.role), done)
 
-        call = Call(self._process, self._server, arrive, within_s, repeats=repeats)
+        call = NetworkCall(self._process, self._server, arrive, within_s, repeats=repeats)
         answer: T = await call.answer()
         return answer
 
 
-def serve(server: Process, work: Coroutine[Any, Any, object], done: Done) -> None:
+def serve(server: ActorProcess, work: Coroutine[Any, Any, object], done: Done) -> None:
     """Do the requested work, in the process of the server."""
 
     async def run() -> None:
@@ -199,7 +199,7 @@ def serve(server: Process, work: Coroutine[Any, Any, object], done: Done) -> Non
 class EmbeddedPort(EmbeddedOrchestrator):
     """A worker's embedded orchestrator on the shared store, observed by the judge."""
 
-    def __init__(self, process: Process, store: SharedStore, judge: Judge) -> None:
+    def __init__(self, process: ActorProcess, store: SharedStore, judge: Judge) -> None:
         super().__init__(
             "memory:",
             settings=process.stage.world.settings,
@@ -232,12 +232,12 @@ class EmbeddedPort(EmbeddedOrchestrator):
         return tuple(_as_seen_by(self._process, other) for other in await super().namesakes(worker_id))
 
 
-def as_in_this_world(process: Process, spec: WorkerSpec) -> WorkerSpec:
+def as_in_this_world(process: ActorProcess, spec: WorkerSpec) -> WorkerSpec:
     """Return the spec without facts about the real machine, which no seed decides."""
     return msgspec.structs.replace(spec, host=process.name, pid=process.incarnation, metadata={})
 
 
-def _as_seen_by(process: Process, other: WorkerView) -> WorkerView:
+def _as_seen_by(process: ActorProcess, other: WorkerView) -> WorkerView:
     """Return a worker as its host sees it: only one process of a name lives at a time."""
     gone = {SYSTEM: groups.running_system(), BEGAN: "before"} if other.pid != process.incarnation else {}
     return msgspec.structs.replace(other, metadata=gone)
@@ -260,7 +260,7 @@ LAST_WORD_S = 0.7
 class InLoop:
     """Runs threads of production as tasks in the event loop of their process."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: WorldLoop) -> None:
         self._loop = loop
         self._serving: list[asyncio.Task[Any]] = []
 
@@ -287,7 +287,12 @@ class WorkerCast:
     """A worker, from its start to its end."""
 
     def __init__(
-        self, store: SharedStore, judge: Judge, watcher: Watcher, registry: Registry, servers: Sequence[str]
+        self,
+        store: SharedStore,
+        judge: Judge,
+        watcher: ClaimWatcher,
+        registry: Registry,
+        servers: Sequence[str],
     ) -> None:
         self._store = store
         self._judge = judge
@@ -295,7 +300,7 @@ class WorkerCast:
         self._servers = servers
         self._log = make_log("error", "json", cast(TextIO, Alarm(watcher)))
 
-    async def live(self, process: Process) -> None:
+    async def live(self, process: ActorProcess) -> None:
         """Work until told to shut down."""
         world = process.stage.world
         settings = WorkerSettings(
@@ -321,7 +326,7 @@ class WorkerCast:
         await worker.run()
         await threads.joined()
 
-    def _port(self, process: Process) -> OrchestratorPort:
+    def _port(self, process: ActorProcess) -> OrchestratorPort:
         if self._servers:
             return ServedPort(process, self._servers, self._judge)
         return EmbeddedPort(process, self._store, self._judge)
@@ -330,7 +335,7 @@ class WorkerCast:
 class Alarm:
     """A log that reports errors of a worker as broken claims."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: ClaimWatcher) -> None:
         self._watcher = watcher
 
     def write(self, line: str) -> None:
