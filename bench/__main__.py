@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from bench import anatomy, kernel
+from bench import anatomy, figure_page, kernel
 from bench.fleet import controller, overhead
 from bench.jobs import crowd, drains, idle, unique
 from bench.jobs.contenders import STORES, names
-from bench.report import report, show
+from bench.report import Section, report, show
 from bench.rounds import FULL, LONG, QUICK, Pace
 from bench.runs import pushes, shapes, sizes
 from bench.scheduling import claims as scheduled_claims
@@ -43,19 +43,39 @@ def main() -> int:
     """Return the exit code: 1 when a suite missed an aim, 2 when it could not be trusted to run."""
     arguments = _arguments()
     console = Console()
+    sections: list[Section] = []
     try:
-        with console.status("Measuring; the machine should be otherwise idle."):
-            suites = [
-                suite for part in ([arguments.only] if arguments.only else SUITES) for suite in SUITES[part]
-            ]
-            run = report(tuple(suite.run(_pace(arguments)) for suite in suites))
+        for part in [arguments.only] if arguments.only else SUITES:
+            sections += _measured(part, arguments, console)
     except (kernel.NotComparable, Unexpected) as error:
         print(f"The bench refuses to run: {error}", file=sys.stderr)
         return 2
+    run = report(tuple(sections), _command(arguments))
     show(run, console)
     if arguments.json is not None:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n")
     return 1 if any(section.missed for section in run.sections) else 0
+
+
+def _measured(part: str, options: argparse.Namespace, console: Console) -> list[Section]:
+    """Run the suites of one part; with `--keep` its figures are kept before the next part begins."""
+    with console.status(f"Measuring {part}; the machine should be otherwise idle."):
+        sections = [suite.run(_pace(options)) for suite in SUITES[part]]
+    if options.keep is not None:
+        name = part if options.keep in ("", part) else f"{part}-{options.keep}"
+        figure_page.keep(report(tuple(sections), _command(options, part)), name)
+        figure_page.write()
+    return sections
+
+
+def _command(options: argparse.Namespace, part: str | None = None) -> str:
+    """Return the command line that measures a part, or all, once more."""
+    words = ["python -m bench"]
+    words += [f"--only {part or options.only}"] if part or options.only else []
+    words += [f"--{name}" for name in ("quick", "long") if getattr(options, name)]
+    words += [f"--{name} {value}" for name in ("store", "peer") for value in getattr(options, name)]
+    words += [f"--at-once {options.at_once}"] if options.at_once else []
+    return " ".join(words)
 
 
 def _pace(options: argparse.Namespace) -> Pace:
@@ -83,7 +103,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--at-once", type=int, metavar="N", help="jobs: no worker has more than N at once, such as 10"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to FILE")
+    parser.add_argument(
+        "--keep",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="also keep the figures of each part in bench/figures/PART.json, or PART-NAME.json",
+    )
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""What a run shows: one table for each section on the screen, and everything as JSON on request."""
+"""What a run shows: one table for each section on the screen, and every round as JSON on request."""
 
 from __future__ import annotations
 
@@ -49,18 +49,21 @@ class Report(msgspec.Struct, frozen=True):
     load: float
     versions: dict[str, str]
     sections: tuple[Section, ...]
+    command: str = ""
+    """What was typed, without `--json` and `--keep`."""
 
 
-def report(sections: tuple[Section, ...]) -> Report:
+def report(sections: tuple[Section, ...], command: str = "") -> Report:
     """The sections, with the circumstances under which they came about."""
     return Report(
         at=datetime.now(UTC),
         python=platform.python_version(),
-        machine=platform.platform(),
+        machine=f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}",
         cores=cpu_count() or 0,
         load=getloadavg()[0],
         versions={package: version(package) for package in PACKAGES},
         sections=sections,
+        command=command,
     )
 
 
@@ -90,9 +93,9 @@ def _table(section: Section) -> Table:
             table.add_row(
                 f"{line.measure}, {line.unit}" if place == 0 else "",
                 contender,
-                _number(figure.median),
+                number(figure.median),
                 _span(figure),
-                _number(line.ratio(contender, section.base)) if contender != section.base else "",
+                number(line.ratio(contender, section.base)) if contender != section.base else "",
             )
         table.add_section()
     return table
@@ -101,10 +104,10 @@ def _table(section: Section) -> Table:
 def _span(figure: Figure) -> str:
     if len(figure.rounds) == 1:
         return ""
-    return f"{_number(min(figure.rounds))}-{_number(max(figure.rounds))}"
+    return f"{number(min(figure.rounds))}-{number(max(figure.rounds))}"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """About three digits, which is more than the rounds agree on."""
     decimals = 3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:,.{decimals}f}"
