@@ -3,6 +3,8 @@
 A topic page records a decision where its number stands in brackets, as in "(0372)" or "(0372, 0375)". Other
 mentions ("decision 0372") cite it. A page whose name begins with a number records that decision alone, until
 it is folded into its topic.
+
+Why: decisions 0402 and 0462.
 """
 
 from __future__ import annotations
