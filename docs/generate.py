@@ -4,15 +4,17 @@ index of decisions.
     python docs/generate.py           write them
     python docs/generate.py --check   write nothing; exit 1 when a page is stale, missing or surplus
 
-docs/lifecycles/ is generated as a whole, so a file there that no machine asks for is surplus. Pages
-written by hand may stand beside the generated ones in docs/reference/. The dashboard's types are made from
-web/openapi.json, so a change of the API that it does not know fails its type check.
+docs/lifecycles/, docs/reference/command-line/ and docs/reference/http-api/ are generated as a whole, so
+another file there is surplus. Pages written by hand may stand beside the generated ones in docs/reference/.
+The dashboard's types are made from web/openapi.json, so a change of the API that it does not know fails its
+type check.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -21,13 +23,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from docs import http_examples
 from docs.decision_index import FOLDER, index_page
-from docs.references import reference_pages
+from docs.references import NOUNS, reference_pages
 
 from interlock import errors
 from interlock.api import kinds
 from interlock.api.operation import Operation
-from interlock.api.table import NOUNS, declared_in
+from interlock.api.table import NOUNS as API_NOUNS
+from interlock.api.table import declared_in
 from interlock.cli.machine_names import consequences_of
 from interlock.cli.output import write_whole
 from interlock.errors import InterlockError
@@ -46,6 +50,9 @@ from interlock.wire.access import MEANINGS as ROLES
 from interlock.wire.metrics import Metric
 
 REPOSITORY = Path(__file__).parents[1]
+API_PAGES = "reference/http-api"
+"""The folder with a page for each noun of the API."""
+GENERATED_FOLDERS = ("lifecycles", NOUNS, API_PAGES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,7 +109,7 @@ def _docs() -> dict[str, str]:
         "lifecycles/interlocking.svg": draw_svg(interlocking()),
         "reference/machine-checks.md": _checks_page(),
         "reference/errors.md": _errors_page(),
-        "reference/http-api.md": _api_page(),
+        **_api_pages(),
         "reference/metrics.md": _metrics_page(),
         "grafana/interlock.json": _json(dashboard()),
         "reference/workflow.md": _workflow_page(),
@@ -126,7 +133,8 @@ def _differs(path: Path, text: str) -> bool:
 
 
 def _surplus(root: Path, made: Mapping[str, str]) -> list[str]:
-    found = (path for path in sorted((root / "docs" / "lifecycles").glob("*")) if path.is_file())
+    folders = (root / "docs" / name for name in GENERATED_FOLDERS)
+    found = (path for folder in folders for path in sorted(folder.glob("*")) if path.is_file())
     return [name for path in found if (name := path.relative_to(root).as_posix()) not in made]
 
 
@@ -214,40 +222,70 @@ def _errors_page() -> str:
     return _page(lines)
 
 
-def _api_page() -> str:
-    def row(operation: Operation[Any, Any]) -> tuple[str, ...]:
-        return (
-            f"{code(operation.name)}: {prose(operation.summary)}",
-            code(f"{operation.method} {operation.path}"),
-            str(operation.role or ""),
-            _structs(operation.query or operation.bodies),
-            _structs(operation.answers) or code(operation.media),
-            ", ".join(code(error.code) for error in operation.errors),
-        )
-
+def _api_pages() -> dict[str, str]:
+    """Return the page with all operations, and one for each noun with a request of each operation."""
     lines = [GENERATED, "", "# HTTP API", ""]
     lines += [
-        "Every operation of the server, by noun. `/openapi.json` of a server has the same with all",
-        "schemas, and with the operations of the kinds that you have declared.",
+        "Every operation of the server, by noun. The page of a noun has the input, the output and the errors",
+        "of its operations, and a request of each with the answer. `/openapi.json` of a server has the same",
+        "with all schemas, and with the operations of the kinds that you have declared.",
         "",
         "The input is the query of a GET and the JSON body of any other request. An operation whose input",
         "has a `request_id` is idempotent: it is done once under that id, however often it is sent. The",
         "header `Idempotency-Key` is the same. Errors are `application/problem+json` with one of the codes",
-        "here, see [errors](errors.md). Any operation that needs a role can be answered with",
+        "of the operation, see [errors](errors.md). Any operation that needs a role can be answered with",
         "`not_signed_in`, `not_allowed`, `too_many_requests` and `too_busy`, and any input",
         "with `bad_request`.",
+        "",
+        "The requests were sent to a real server, and the tests send them again. It needed no token there;",
+        "elsewhere add `-H 'Authorization: Bearer il_...'`. In an answer, `…` stands for more of the same.",
         "",
         "| role | meaning |",
         "|---|---|",
         *(f"| {role} | {prose(meaning)} |" for role, meaning in ROLES.items()),
     ]
-    head = ("operation", "request", "role", "input", "output", "errors")
-    for noun in (*NOUNS, kinds):
+    examples = http_examples.read()
+    pages = {}
+    for noun in (*API_NOUNS, kinds):
         name = noun.__name__.rpartition(".")[2]
-        operations = declared_in(noun)
-        lines += ["", f"## {name.replace('_', ' ').capitalize()}", "", prose(noun.__doc__ or ""), ""]
-        lines += markdown_table(head, map(row, operations))
-    return _page(lines)
+        page, title = f"{name.replace('_', '-')}.md", name.replace("_", " ").capitalize()
+        rows = (
+            (
+                f"[{code(each.name)}](http-api/{page}#{_anchor(each.name)}): {prose(each.summary)}",
+                code(f"{each.method} {each.path}"),
+                str(each.role or ""),
+            )
+            for each in declared_in(noun)
+        )
+        lines += ["", f"## {title}", "", prose(noun.__doc__ or ""), ""]
+        lines += markdown_table(("operation", "request", "role"), rows)
+        about = [GENERATED, "", f"# {title}", "", prose(noun.__doc__ or "")]
+        for each in declared_in(noun):
+            about += ["", *_operation(each, examples.get(each.name))]
+        pages[f"{API_PAGES}/{page}"] = _page(about)
+    return {f"{API_PAGES}.md": _page(lines), **pages}
+
+
+def _operation(operation: Operation[Any, Any], example: http_examples.Example | None) -> Iterator[str]:
+    facts = {
+        "role": str(operation.role or "none"),
+        "input": _structs(operation.query or operation.bodies),
+        "output": _structs(operation.answers) or code(operation.media),
+        "errors": ", ".join(code(error.code) for error in operation.errors),
+    }
+    yield from (
+        f"## {code(operation.name)}",
+        "",
+        f"{code(f'{operation.method} {operation.path}')}: {prose(operation.summary)}",
+        "",
+    )
+    yield from markdown_table(tuple(facts), [tuple(facts.values())])
+    if example is not None:
+        yield from ("", *http_examples.shown(example))
+
+
+def _anchor(name: str) -> str:
+    return re.sub(r"[^\w-]", "", name.lower())
 
 
 def _structs(types: Any) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import click
 import msgspec
 import typer
+from docs import transcripts
 
 import interlock
 import interlock.testing
@@ -42,9 +43,10 @@ SHOWN_DECORATORS = ("classmethod", "staticmethod", "contextmanager", "asyncconte
 CONSTRUCTED = {"Interlock", "FlakyError", "FaultyStore", "JumpingClock", "Registry"}
 """Classes that users make themselves; the others are handed to them."""
 INTERNAL = {
-    "Context": "printed report_workloads take put_back finish_lines stop speech active quiet",
+    "Context": "printed report_workloads take put_back finish_lines stop speech active quiet surround",
     "Flow": "made",
-    "Parent": "relay_submit relay_children relay_wait",
+    "Parent": "relay_submit relay_children relay_wait relay_predecessors",
+    "Registry": "surround",
     "Simulation": "executor_on",
     "SimulationContext": "completed_step latest receive must_pause paused done failed",
     "Task": "call_arguments invoke executor_on prepare context_name wants_context",
@@ -80,7 +82,7 @@ def reference_pages() -> dict[str, str]:
             "Names for tests of your own: see [testing your jobs](../guides/testing-your-jobs.md).",
             {"interlock.testing": interlock.testing.__all__, "interlock.testing.at_work": ("at_work",)},
         ),
-        "reference/command-line.md": command_page(),
+        **command_pages(),
         "reference/configuration.md": configuration_page(),
         "reference/events.md": events_page(),
     }
@@ -248,16 +250,47 @@ def _docstring(node: ast.ClassDef | Function) -> Iterator[str]:
 # The command line
 
 
-def command_page() -> str:
-    """Return the page with the help of every command."""
-    command = typer.main.get_command(app)
-    lines = [GENERATED, "", "# Command line", ""]
-    lines += [TEXTS["chapters"]["command_line"].strip()]
-    for words, each in _commands(command, ("interlock",)):
-        depth = "##" if len(words) <= 2 else "###"
-        help_text = each.get_help(_context(each, words)).rstrip()
-        lines += ["", f"{depth} `{' '.join(words)}`", "", "```text", *help_text.splitlines(), "```"]
-    return _page(lines)
+NOUNS = "reference/command-line"
+"""The folder with a page for each noun."""
+
+
+def command_pages() -> dict[str, str]:
+    """Return the pages with the help of every command and a session with it: one page for each noun."""
+    root: Any = typer.main.get_command(app)
+    shown = {session.words: session.shown for session in transcripts.sessions()}
+    nouns = {name: child for name, child in root.commands.items() if getattr(child, "commands", None)}
+    lines = [GENERATED, "", "# Command line", "", TEXTS["chapters"]["command_line"].strip()]
+    lines += ["", "## Nouns", ""]
+    rows = (
+        (f"[`interlock {name}`](command-line/{name}.md)", prose(child.help), code(*child.commands))
+        for name, child in nouns.items()
+    )
+    lines += markdown_table(("commands", "meaning", "verbs"), rows)
+    for name, child in {"": root, **root.commands}.items():
+        if name not in nouns:
+            lines += _command(tuple(name.split()), child, shown)
+    pages = {f"{NOUNS}.md": _page(lines)}
+    for name, child in nouns.items():
+        lines = [GENERATED, "", f"# interlock {name}"]
+        for words, each in _commands(child, (name,)):
+            lines += _command(words, each, shown)
+        pages[f"{NOUNS}/{name}.md"] = _page(lines)
+    return pages
+
+
+def verbs() -> list[str]:
+    """Return the words of every command, without those that only have commands of their own."""
+    root: Any = typer.main.get_command(app)
+    found = (pair for name, child in root.commands.items() for pair in _commands(child, (name,)))
+    return [" ".join(words) for words, each in found if not getattr(each, "commands", None)]
+
+
+def _command(words: tuple[str, ...], command: Any, shown: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    whole = ("interlock", *words)
+    help_text = command.get_help(_context(command, whole)).rstrip()
+    yield from ("", f"## `{' '.join(whole)}`", "", "```text", *help_text.splitlines(), "```")
+    if lines := shown.get(" ".join(words)):
+        yield from ("", "```console", *lines, "```")
 
 
 def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -3,6 +3,8 @@
 The site is made from `docs/`, and from pages that stand elsewhere in the repository because people look for
 them there (ARCHITECTURE.md, SECURITY.md, …). Links between the two are written for readers of the
 repository; here they are rewritten for readers of the site.
+
+Why: decision 0398.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ PROJECT = {
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
     "bench/README.md": "project/benchmarks.md",
+    "bench/FIGURES.md": "project/figures.md",
     "verification/README.md": "project/verification.md",
     "README.md": "index.md",
 }

@@ -19,13 +19,13 @@ from typer.exceptions import TyperException
 from interlock.cli.main import app
 
 ROOT = Path(__file__).parents[2]
-GENERATED = ROOT / "docs" / "reference" / "command-line.md"  # the help itself
+GENERATED = "reference/command-line"  # the help itself, and sessions that are replayed
 PAGES = [
     *(ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "ARCHITECTURE.md")),
     *(
         page
         for page in sorted(ROOT.glob("docs/**/*.md"))
-        if page.parent.name != "decisions" and page != GENERATED
+        if page.parent.name != "decisions" and GENERATED not in page.as_posix()
     ),
     *(ROOT / folder / "README.md" for folder in ("bench", "verification")),
 ]

@@ -33,10 +33,16 @@ def test_methods_of_a_base_without_an_entry_are_shown(pages: dict[str, str]) -> 
 
 
 def test_every_command_has_its_help_on_the_page(pages: dict[str, str]) -> None:
-    page = pages["reference/command-line.md"]
-    shown = re.findall(r"^##+ `interlock ?(.*)`$", page, re.M)
+    found = [text for name, text in pages.items() if name.startswith("reference/command-line")]
+    shown = [words for text in found for words in re.findall(r"^## `interlock ?(.*)`$", text, re.M)]
     assert {"submit", "job list", "worker start", "db migrate"} <= set(shown)
-    assert page.count("Usage: interlock") == len(shown)
+    assert sum(text.count("Usage: interlock") for text in found) == len(shown) == len(set(shown))
+
+
+def test_every_command_has_its_session_below_its_help(pages: dict[str, str]) -> None:
+    assert "```console\n$ interlock job list\n" in pages["reference/command-line/job.md"]
+    found = [text for name, text in pages.items() if name.startswith("reference/command-line")]
+    assert sum(text.count("```console") for text in found) == len(references.verbs())
 
 
 def test_every_setting_is_on_the_page_with_its_default(pages: dict[str, str]) -> None:

@@ -1,0 +1,9 @@
+"""What a shop does by itself."""
+
+from interlock import schedule, task
+
+
+@schedule(every="15m", name="poll-inbox")
+@task
+def poll() -> None:
+    """Look for new orders."""
