@@ -135,6 +135,21 @@ def test_depth_after_json_strings_is_detected_and_the_check_takes_linear_time() 
     check_depth(b'"\\"' * 300_000 + b"[" * 3 + b'"', 4)
 
 
+@pytest.mark.parametrize("limit", [4, 5, 16, 17, 64])
+@pytest.mark.parametrize(
+    "pair", [(b"[", b"]"), (b'{"a":', b"}"), (b'[{"\\"]":', b"}]")], ids=["[", "{", "[{"]
+)
+def test_json_within_the_depth_limit_is_accepted_and_deeper_json_is_not(
+    limit: int, pair: tuple[bytes, bytes]
+) -> None:
+    levels = pair[0].count(b"[") + pair[0].count(b"{")
+    times = limit // levels
+    wide = b"[" + b"[]," * 100 + b"%s]"
+    check_depth(wide % (pair[0] * (times - 1) + b"1" + pair[1] * (times - 1)), limit)
+    with pytest.raises(BadRequest):
+        check_depth(wide % (pair[0] * (times + 1) + b"1" + pair[1] * (times + 1)), limit)
+
+
 async def test_a_head_that_drips_is_not_waited_for(hasty: Running) -> None:
     async with by_hand(hasty.address) as client:
         client.say(b"GET /api/jobs HTTP/1.1\r\nHost: localhost\r\n")

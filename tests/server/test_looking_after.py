@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import cProfile
 import io
 import logging
+import pstats
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.server.running import Running, any_port, running
 from tests.waiting import PATIENCE_S
 from tests.waiting import until as until_true
@@ -205,6 +212,56 @@ def test_a_commit_that_others_were_faster_than_counts_for_no_request_id() -> Non
     assert 'interlock_request_ids_total{outcome="done"} 0.0' in metrics.page([], {}).decode()
     metrics.committed(commit, Committed(NOON))
     assert 'interlock_request_ids_total{outcome="done"} 1.0' in metrics.page([], {}).decode()
+
+
+def followed(entries: Sequence[Entry]) -> str:
+    metrics = ServerMetrics()
+    metrics.follow(entries, False)
+    return "".join(line for line in metrics.page([], {}).decode().splitlines(True) if "_created" not in line)
+
+
+@given(
+    seconds=st.lists(st.sampled_from([0.0, 1.0, 2.5]), min_size=3, max_size=3),
+    order=st.permutations([f"j_{number}" for number in range(6)]),
+    odd=st.integers(0, 5),
+)
+def test_entries_that_say_the_same_are_counted_like_each_on_its_own(
+    seconds: list[float], order: list[str], odd: int
+) -> None:
+    states = ("SUBMITTED", "PENDING", "RUNNING", "COMPLETED")
+    at_s, shared, apart = 0.0, [], []
+    for number, (source, target) in enumerate(pairwise(states)):
+        at_s += seconds[number]
+        common = entry(at_s, source, target, version=number + 1)
+        for place, name in enumerate(order):
+            if number == 1 and place == odd:  # one of them is later, so that the others are in two runs
+                alone = entry(at_s + 1, source, target, version=2, name=name)
+                shared.append(alone)
+                apart.append(alone)
+                continue
+            shared.append(msgspec.structs.replace(common, id=name))
+            apart.append(entry(at_s, source, target, version=number + 1, name=name))
+    assert len({id(each.note) for each in shared}) == 4
+    assert followed(shared) == followed(apart)
+
+
+def test_a_thousand_entries_of_one_batch_cost_hardly_more_calls_than_one() -> None:
+    common = entry(0, "PENDING", "RUNNING")
+    batch = [msgspec.structs.replace(common, id=f"j_{number}") for number in range(1_000)]
+    metrics = ServerMetrics()
+    profile = cProfile.Profile()
+    profile.runcall(metrics.follow, batch, False)
+    stats: Any = pstats.Stats(profile)
+    functions = sum(found[1] for (file, _, _), found in stats.stats.items() if file != "~")
+    assert functions <= 1_010, "one for each entry, which looks whether it is like the one before"
+
+
+def test_the_oldest_records_are_not_tracked_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interlock.server.metrics.MAX_TRACKED", 2)
+    metrics = ServerMetrics()
+    metrics.follow([entry(0, "PENDING", "RUNNING", name=f"j_{number}") for number in range(3)], False)
+    metrics.follow([entry(1, "RUNNING", "COMPLETED", name=f"j_{number}") for number in range(3)], False)
+    assert 'interlock_state_seconds_count{machine="job",state="RUNNING"} 2.0' in metrics.page([], {}).decode()
 
 
 def test_after_a_gap_nothing_is_made_up() -> None:

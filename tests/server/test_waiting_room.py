@@ -300,6 +300,27 @@ async def test_claims_that_come_while_one_is_on_its_way_are_made_together(room: 
             assert attempt.lease.runner_id == name
 
 
+async def test_claims_that_have_almost_arrived_are_made_with_the_next_batch_of_several(room: Room) -> None:
+    made: list[list[str]] = []
+    tasks: list[asyncio.Task[list[Grant]]] = []
+
+    def ask(*names: str) -> None:
+        tasks.extend(asyncio.create_task(gathering.claim(ClaimRequest(runner_id=name))) for name in names)
+
+    async def claim_all(requests: Sequence[ClaimRequest]) -> list[Claimed]:
+        made.append([request.runner_id for request in requests])
+        if len(made) == 1:
+            ask("c")
+            await asyncio.sleep(0)  # it is in line, and two more are on their way from their sockets
+            asyncio.get_running_loop().call_soon(ask, "d", "e")
+        return [[] for _ in requests]
+
+    gathering = Coalescer(claim_all)
+    ask("a", "b")
+    await room.until(lambda: len(tasks) == 5 and all(task.done() for task in tasks))
+    assert made == [["a", "b"], ["c", "d", "e"]]
+
+
 async def test_a_slow_claim_of_one_queue_does_not_delay_a_claim_of_another_queue(room: Room) -> None:
     gate = asyncio.Event()
 

@@ -135,7 +135,7 @@ def test_the_report_shows_the_fault_and_the_output_of_the_runner(tmp_path: Path)
     assert "✗ works" in done.stdout
     assert "→ It has ended by itself, with exit code 1." in done.stdout
     assert "cannot begin" in done.stdout
-    assert "0 of 1 scenarios" in done.stdout
+    assert "0 of 1 scenario " in done.stdout
     done = subprocess.run(
         [*words[:2], "--json", *words[2:]], capture_output=True, text=True, timeout=PROGRAM_S, check=False
     )

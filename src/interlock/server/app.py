@@ -33,11 +33,11 @@ def make_app(parts: Parts, *, more: Sequence[Route] = ()) -> ASGIApp:
     """Return the application of one server; `more` are additional routes."""
     parts.routes = routes = every_route((*routes_of(parts.lifecycles.own), *more))
     web = Web(built(), routes)
-    return Gate(Addresses(endpoints_of(routes, parts), web), parts, routes, web)
+    return Gate(Addresses(endpoints_of(routes, parts), web).of, parts, routes, web)
 
 
 class Addresses:
-    """Finds the endpoint of a path. Most paths have no parameters and are found in a dict."""
+    """Finds what answers a request. Most paths have no parameters and are found in a dict."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint], web: Web) -> None:
         self._web = web
@@ -45,16 +45,13 @@ class Addresses:
         patterns = [Mounted(path, endpoint) for path, endpoint in endpoints.items() if "{" in path]
         self._router = Router(patterns, redirect_slashes=False, default=_unknown_page)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def of(self, scope: Scope) -> ASGIApp:
+        """Return what answers a request."""
         endpoint = self._spelled_out.get(scope["path"])
-        if endpoint is None and self._web.serves(scope):
-            await self._web(scope, receive, send)
-            return
-        if endpoint is None:
-            await self._router(scope, receive, send)
-            return
-        scope["path_params"] = {}
-        await endpoint(scope, receive, send)
+        if endpoint is not None:
+            scope["path_params"] = {}
+            return endpoint
+        return self._web if self._web.serves(scope) else self._router
 
 
 async def _unknown_page(scope: Scope, _: Receive, __: Send) -> None:

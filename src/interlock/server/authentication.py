@@ -13,6 +13,8 @@ None: on an address that only this machine can reach no token is needed until th
 the store again every few seconds, and follows the journal, so a token that another process creates counts
 as well. Access without a token that has ended stays ended until the server is started again, also when the
 last token is revoked: the failure or removal of a credential admits no one.
+
+Why: decision 0357.
 """
 
 from __future__ import annotations

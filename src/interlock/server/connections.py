@@ -8,22 +8,32 @@ measures complete heads.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
+from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote
 
+import httptools
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.protocols.utils import get_remote_addr
+from starlette.types import ASGIApp, Scope
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
+from uvicorn.server import ServerState
 
 from interlock.api.problems import (
     MEDIA_TYPE,
 )
 from interlock.errors import ArrivedTooSlowly, InterlockError, NoHttp, TooBusy
+from interlock.server.cycle import CYCLE, Cycle
 from interlock.server.limits import ConnectionTable
 from interlock.server.problems import problem_of
 from interlock.server.settings import ServerSettings
+
+log: logging.Logger = logging.getLogger("interlock.server")
 
 UNSENT_BYTES = 4_096
 """Size of the write buffer above which sending to a slow client pauses.
@@ -31,6 +41,9 @@ UNSENT_BYTES = 4_096
 The system has a buffer for each connection anyway. The rest is kept here, and a thousand slow readers
 would hold the usual 64 KiB each.
 """
+
+
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
 class Gathered:
@@ -46,11 +59,22 @@ class Gathered:
         self._loop = loop
         self._written: list[bytes] = []
 
+    def write_now(self, data: bytes) -> None:
+        """Send the data, unless earlier data waits for the end of the iteration."""
+        if self._written:
+            self._written.append(data)
+        else:
+            self._transport.write(data)
+
     def write(self, data: bytes) -> None:
         """Send the data at the end of the iteration, with other writes."""
         if not self._written:
             self._loop.call_soon(self._send)
         self._written.append(data)
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is closed, or about to be."""
+        return self._transport.is_closing()
 
     def close(self) -> None:
         """Send pending data, and close the connection."""
@@ -67,16 +91,35 @@ class Gathered:
         return getattr(self._transport, name)
 
 
-class BoundedConnection(HttpToolsProtocol):
-    """One connection of a client."""
+class BoundedConnection(asyncio.Protocol):
+    """One connection of a client. The server makes it, and stops it with `shutdown`."""
 
     settings: ServerSettings = ServerSettings()
     registry: ConnectionTable = ConnectionTable(settings)
     refused: Callable[[int], None] = staticmethod(lambda _: None)
     """Called with the status of a response that precedes any request."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, config: Config, server_state: ServerState) -> None:
+        self.client: tuple[str, int] | None = None
+        self._app: ASGIApp = config.loaded_app
+        self._loop = asyncio.get_running_loop()
+        self._state = server_state
+        self._parser = httptools.HttpRequestParser(self)
+        # The first of several requests in one piece is answered also if it ends the connection.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._cycle: Cycle | None = None
+        """The last request whose head is there."""
+        self._running: Cycle | None = None
+        """The request that is being answered, or was answered last."""
+        self._queued: deque[Cycle] = deque()
+        """Requests that wait for the response to the one before."""
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._continues = False
+        """Whether the client waits for a word before it sends the body."""
+        self._keep_alive_s: float = self.settings.keep_alive_s
+        self._idle_until = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._in_head = False
@@ -87,7 +130,12 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Register the connection, and start the timer of the head."""
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
-        super().connection_made(Gathered(transport, self.loop))  # type: ignore[arg-type]
+        self.transport = Gathered(transport, self._loop)
+        self._flow = FlowControl(transport)
+        self._server = get_local_addr(transport)
+        self.client = get_remote_addr(transport)
+        self._scheme = "https" if is_ssl(transport) else "http"
+        self._state.connections.add(self)  # type: ignore[arg-type]
         if self.client is not None and not self.registry.opened(self.client, self._make_room):
             self._refuse(_full(self.registry.most))
             return
@@ -98,11 +146,16 @@ class BoundedConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._begun, between = 0, not self._in_message
-        super().data_received(data)
-        if self.transport.is_closing():
-            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            log.warning("A request asks for another protocol, which is ignored.")
+        except httptools.HttpParserError as error:
+            self._refuse_bytes(error)
         if not self._in_head and not self._waiting:
             self._head_is_there()
+            return
+        if self.transport.is_closing():
             return
         if self._waiting:
             self._expect_head()
@@ -111,43 +164,165 @@ class BoundedConnection(HttpToolsProtocol):
         if self._head_bytes > self._most_bytes:
             self._too_much()
 
+    def eof_received(self) -> None:
+        """Close the connection."""
+
+    def pause_writing(self) -> None:
+        """Make responses wait until the client has read what was sent."""
+        self._flow.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Continue with responses."""
+        self._flow.resume_writing()
+
+    # The parser calls these
+
     def on_message_begin(self) -> None:
         """Mark the begin of a head."""
-        super().on_message_begin()
         self._in_head = self._in_message = True
         self._begun += 1
         self._head_bytes = 0
+        self._url = b""
+        self._headers = []
+        self._continues = False
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the address."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self._continues = True
+        self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Mark the end of a head."""
+        """Answer the request, after those that came before it on this connection."""
         self._in_head = False
-        super().on_headers_complete()
+        parser, address = self._parser, httptools.parse_url(self._url)
+        version, path = parser.get_http_version(), address.path.decode("ascii")
+        scope: Scope = {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": version,
+            "server": self._server,
+            "client": self.client,
+            "scheme": self._scheme,
+            "root_path": "",
+            "headers": self._headers,
+            "method": parser.get_method().decode("ascii"),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": address.path,
+            "query_string": address.query or b"",
+        }
+        before = self._cycle
+        self._cycle = cycle = Cycle(
+            scope,
+            self.transport,
+            self._flow,
+            self._state.tasks,
+            self._state.default_headers,
+            self._answered,
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            continues=self._continues,
+        )
+        scope[CYCLE] = cycle
+        if before is None or before.response_complete:
+            self._start(cycle)
+        else:
+            self._flow.pause_reading()
+            self._queued.append(cycle)
+
+    def _start(self, cycle: Cycle) -> None:
+        self._running = cycle
+        cycle.start(self._app, self._loop)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        cycle = self._cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.arrived(body)
+            if len(cycle.body) > HIGH_WATER_LIMIT:
+                self._flow.pause_reading()
 
     def on_message_complete(self) -> None:
         """Mark the end of a request."""
         self._in_message = False
-        super().on_message_complete()
+        if self._cycle is not None and not self._cycle.response_complete:
+            self._cycle.has_arrived()
+
+    # Between requests
+
+    def _answered(self) -> None:
+        """Answer the next request, or wait for one."""
+        self._state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        if self._flow.read_paused:
+            self._flow.resume_reading()
+        if self._queued:
+            self._start(self._queued.popleft())
+            return
+        # A timer for each request would be made and cancelled thousands of times a second.
+        self._idle_until = self._loop.time() + self._keep_alive_s
+        if self._idle_timer is None:
+            self._look_when_idle()
+
+    def _look_when_idle(self) -> None:
+        self._idle_timer = self._loop.call_at(self._idle_until, self._look)
+
+    def _look(self) -> None:
+        """Close an idle connection. A request under way sets the timer again when it ends."""
+        self._idle_timer = None
+        if self.transport.is_closing() or not self._waiting or self._in_message:
+            return
+        if self._loop.time() < self._idle_until:
+            self._look_when_idle()
+        else:
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Unregister the connection."""
+        """Unregister the connection, and end what uses it."""
+        self._state.connections.discard(self)
         if self.client is not None:
             self.registry.closed(self.client)
         self._head_is_there()
-        super().connection_lost(exc)
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        if self._running is not None:
+            self._running.disconnect()
+        self._flow.resume_writing()
+        if exc is None:
+            self.transport.close()
+        del self._parser  # it refers to this connection
+        self._cycle = self._running = None
+        self._queued.clear()
 
-    def send_400_response(self, msg: str) -> None:
+    def shutdown(self) -> None:
+        """Close the connection, after the response to a request under way."""
+        if self._cycle is None or self._cycle.response_complete:
+            self.transport.close()
+        else:
+            self._cycle.keep_alive = False
+
+    def _refuse_bytes(self, error: Exception) -> None:
         """Refuse malformed HTTP."""
+        log.warning("A request is not valid HTTP: %s", type(error).__name__)
         in_body = self._in_message and not self._in_head
-        if not self._waiting and (not in_body or self.cycle.response_started):
+        cycle = self._cycle
+        if cycle is not None and not cycle.response_complete and (not in_body or cycle.response_started):
             self.transport.close()  # the client would take this for the response to its earlier request
             return
-        self._refuse(NoHttp("This is not a valid HTTP request.", facts={"parser": msg}))
+        self._refuse(
+            NoHttp("This is not a valid HTTP request.", facts={"parser": "Invalid HTTP request received."})
+        )
 
     @property
     def _waiting(self) -> bool:
         """Whether no request is being answered."""
-        cycle: RequestResponseCycle | None = self.cycle  # None until the first request
-        return cycle is None or cycle.response_complete
+        return self._cycle is None or self._cycle.response_complete
 
     @property
     def _most_bytes(self) -> int:
@@ -157,12 +332,11 @@ class BoundedConnection(HttpToolsProtocol):
     @property
     def _is_leftover(self) -> bool:
         """Whether incoming data is the rest of a body whose request was already answered."""
-        cycle: RequestResponseCycle | None = self.cycle
-        return cycle is not None and not self._in_head
+        return self._cycle is not None and not self._in_head
 
     def _expect_head(self) -> None:
         if self._head_timer is None:
-            self._head_timer = self.loop.call_later(self.settings.header_s, self._too_slow)
+            self._head_timer = self._loop.call_later(self.settings.header_s, self._too_slow)
 
     def _head_is_there(self) -> None:
         self._head_bytes = 0

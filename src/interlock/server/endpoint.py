@@ -1,6 +1,8 @@
 """Endpoints: all routes of one path.
 
 One endpoint per path lets the answer to a wrong method list the allowed methods.
+
+Why: decisions 0151 and 0324.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -19,9 +22,11 @@ from interlock.api.operation import Lane
 from interlock.engine.unit_of_work import OwnRequestId
 from interlock.errors import MethodNotAllowed, RequestIdReused, TookTooLong
 from interlock.server.authentication import only_for_tokens
+from interlock.server.cycle import CYCLE, Cycle
 from interlock.server.limits import NOWHERE, Buckets, Crowd, Deadlines, Places, Within, origin_of
 from interlock.server.parts import Parts
 from interlock.server.requests import (
+    check_body,
     check_text,
     decode,
     read_body,
@@ -35,6 +40,13 @@ from interlock.systems.access.principals import Principal
 
 EXCHANGE = "interlock.exchange"
 """Key of the exchange in the scope of a request."""
+ALWAYS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
+"""Headers of all responses that do not have others of these names."""
+HSTS = (b"strict-transport-security", b"max-age=31536000")
 
 
 @dataclass(slots=True)
@@ -69,8 +81,8 @@ class LaneLimits:
         self._buckets = {Lane.API: Buckets(settings.api_rate), Lane.RUNNER: Buckets(settings.runner_rate)}
 
     def take(self, lane: Lane, principal: Principal) -> None:
-        """Count one request against the rate limit of its token; local requests without a token are free."""
-        if lane is not Lane.FREE and principal.token_id:
+        """Count one request against the rate limit of its token."""
+        if lane is not Lane.FREE:
             self._buckets[lane].take(principal.name)
 
     def crowd(self, route: Route) -> Crowd:
@@ -122,24 +134,24 @@ class Endpoint:
 
     def add(self, route: Route) -> None:
         """Add a route."""
-        self._ways[route.method] = Way(route)
+        self._ways[route.method] = Way(route, self.lanes.crowd(route))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange: Exchange = scope[EXCHANGE]
         way = self._ways.get("GET" if scope["method"] == "HEAD" else scope["method"])
         if way is None:
             raise self._wrong_method(scope["method"])
-        exchange.route = way.route
-        principal = _admitted(exchange, way.route, self.lanes)
-        if way.route.role is None and not way.route.for_strangers:
+        exchange.route = route = way.route
+        principal = _admitted(exchange, route, self.lanes)
+        if route.role is None and not route.for_strangers:
             await self._respond(way, principal, exchange, scope, receive, send)
             return
-        if way.route.before is not None:
-            way.route.before(self.parts, scope["path_params"], exchange.headers)
-        crowd, connections = self.lanes.crowd(way.route), self.parts.connections
+        if route.before is not None:
+            route.before(self.parts, scope["path_params"], exchange.headers)
+        crowd, connections = way.crowd, self.parts.connections
         client = scope.get("client") or NOWHERE
         crowd.enter(principal)
-        connections.busy(client, known=not way.route.for_strangers)
+        connections.busy(client, known=not route.for_strangers)
         try:
             await self._respond(way, principal, exchange, scope, receive, send)
         finally:
@@ -155,13 +167,18 @@ class Endpoint:
         receive: Receive,
         send: Send,
     ) -> None:
-        in_time = self.lanes.arrival(way.route, scope)
-        call = await way.call(self.parts, principal, exchange, scope, receive, in_time)
+        cycle: Cycle | None = scope.get(CYCLE)
+        arrived = cycle.whole_body() if cycle is not None and way.takes_whole else None
+        if arrived is None:
+            in_time = self.lanes.arrival(way.route, scope)
+            call = await way.call(self.parts, principal, exchange, scope, receive, in_time)
+        else:
+            call = way.call_with(arrived, self.parts, principal, exchange, scope)
         answer = await way.answer(call, self.lanes.answers)
         if isinstance(answer, Response):
             await answer(scope, receive, send)
         else:
-            await way.send(answer, send)
+            await way.send(answer, exchange, cycle, send)
 
     def _wrong_method(self, method: str) -> MethodNotAllowed:
         known = sorted({*self._ways, *(("HEAD",) if "GET" in self._ways else ())})
@@ -173,12 +190,18 @@ class Endpoint:
 class Way:
     """One route, with its decoders prepared."""
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: Route, crowd: Crowd) -> None:
         self.route = route
+        self.crowd = crowd
+        self.takes_whole: bool = not route.streamed and not route.for_strangers
+        """Whether a body that has arrived is taken as it is. Those of strangers have limited places."""
         self._read = route.read
         if self._read is None and route.bodies:
             self._read = partial(decode, msgspec.json.Decoder(route.bodies[0]))
         self._media = (b"content-type", route.media.encode("latin-1"))
+        lines = b"".join([b"%s: %s\r\n" % each for each in (self._media, *ALWAYS)])
+        phrase = HTTPStatus(route.status).phrase.encode()
+        self._head = b"HTTP/1.1 %d %s\r\n%s" % (route.status, phrase, lines)
 
     async def call(
         self,
@@ -191,17 +214,39 @@ class Way:
     ) -> Call:
         """Decode the request."""
         route, headers = self.route, exchange.headers
-        query = read_query(route.query, scope["query_string"]) if route.query is not None else None
+        query = None if route.query is None else read_query(route.query, scope["query_string"])
+        most = route.most(parts) if route.most is not None else None
         body: Any = None
-        if route.streamed and route.most is not None:
-            body = stream_body(headers, receive, parts.settings, route.most(parts))
+        if route.streamed and most is not None:
+            body = stream_body(headers, receive, parts.settings, most)
         elif self._read is not None:
+            body = self._decoded(await read_body(headers, receive, parts.settings, in_time, most))
+        return self._call(parts, principal, exchange, scope, query, body)
+
+    def call_with(
+        self, arrived: bytes, parts: Parts, principal: Principal, exchange: Exchange, scope: Scope
+    ) -> Call:
+        """Decode a request whose body has arrived as a whole."""
+        route = self.route
+        query = None if route.query is None else read_query(route.query, scope["query_string"])
+        body: Any = None
+        if self._read is not None:
             most = route.most(parts) if route.most is not None else None
-            sent = await read_body(headers, receive, parts.settings, in_time, most)
-            if not route.signed:  # bodies of signed requests are parsed after verification
-                check_text(sent)
-            body = self._read(sent or (b"" if route.body_required else b"{}"))
-        asked_as = request_id_of(headers, body) if route.repeatable else None
+            check_body(arrived, exchange.headers, parts.settings, most)
+            body = self._decoded(arrived)
+        return self._call(parts, principal, exchange, scope, query, body)
+
+    def _decoded(self, sent: bytes) -> Any:
+        assert self._read is not None
+        if not sent.isascii() and not self.route.signed:  # signed bodies are parsed after verification
+            check_text(sent)
+        return self._read(sent or (b"" if self.route.body_required else b"{}"))
+
+    def _call(
+        self, parts: Parts, principal: Principal, exchange: Exchange, scope: Scope, query: Any, body: Any
+    ) -> Call:
+        headers = exchange.headers
+        asked_as = request_id_of(headers, body) if self.route.repeatable else None
         return Call(
             parts=parts,
             principal=principal,
@@ -219,20 +264,16 @@ class Way:
         """Return the answer of the handler, within the deadline and with the client's spelling of the request
         id.
         """
+        limit: Within | None = None
         try:
             if not self.route.bounded:
                 return await self.route.handler(call)
-            return await self._bounded(call, in_time)
+            with (limit := in_time()):
+                return await self.route.handler(call)
         except RequestIdReused as error:
             raise reused_as(error, call) from None
-
-    async def _bounded(self, call: Call, in_time: Deadlines) -> Any:
-        limit = in_time()
-        try:
-            with limit:
-                return await self.route.handler(call)
         except TimeoutError:
-            if not limit.expired:
+            if limit is None or not limit.expired:
                 raise
             raise TookTooLong(
                 f"The answer was not ready within {in_time.limit_s:g} s.",
@@ -240,12 +281,20 @@ class Way:
                 facts={"limit_s": in_time.limit_s},
             ) from None
 
-    async def send(self, answer: Any, send: Send) -> None:
+    async def send(self, answer: Any, exchange: Exchange, cycle: Cycle | None, send: Send) -> None:
         """Send the answer. Headers are prepared once, since there are thousands of responses a second."""
-        body = msgspec.json.encode(answer)
-        headers = [(b"content-length", b"%d" % len(body)), self._media]
-        await send({"type": "http.response.start", "status": self.route.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        body = _encode(answer)
+        if cycle is None:
+            headers = [(b"content-length", b"%d" % len(body)), self._media]
+            await send({"type": "http.response.start", "status": self.route.status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+            return
+        exchange.began, exchange.status = True, self.route.status
+        hsts = b"%s: %s\r\n" % HSTS if exchange.hsts else b""
+        await cycle.respond(b"%sx-request-id: %s\r\n%s" % (self._head, exchange.request.encode(), hsts), body)
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 def own_request_id(principal: Principal, asked_as: str) -> str:
@@ -281,7 +330,8 @@ def _admitted(exchange: Exchange, route: Route, lanes: LaneLimits) -> Principal:
     if principal is None:
         raise LookupError("the gate admitted a request without a principal")
     if route.role is not None:
-        lanes.take(route.lane, principal)
+        if principal.token_id:  # local requests without a token are free
+            lanes.take(route.lane, principal)
         if principal.claim:
             if not route.by_claim:
                 raise only_for_tokens(principal, f"{route.method} {route.path}")

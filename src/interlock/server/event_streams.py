@@ -4,14 +4,17 @@ The latest entries are kept for all streams together. A reader is a cursor: whil
 it is sent the following ones, otherwise it reads the store until it has caught up. So a reader that joins,
 returns or lags delays only itself, and uses no memory. Workers that wait for orders are woken by the same
 reader, each only by changes of its own record.
+
+Why: decision 0244.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import count, islice
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -177,10 +180,12 @@ class Broadcast:
     def __init__(self, store: Store, following: JournalReader) -> None:
         self.store = store
         self._following = following
-        self._kept: dict[int, Entry] = {}
+        self._kept: deque[Entry] = deque(maxlen=KEPT)
         self._sent_as: dict[int, bytes] = {}
         self._places: dict[str, int] = {}
+        """Places by cursor; also of some entries that are not kept any more."""
         self._next = 0
+        """The place of the next entry: that of the last kept one and 1."""
         self._blocks: dict[tuple[int, int, EntryFilter], bytes] = {}
         self._streams = 0
         self._turns = asyncio.Semaphore(READING)
@@ -224,7 +229,8 @@ class Broadcast:
         place = self.place_after(cursor)
         if place is None or not self.keeps(place) or place >= self._next:
             return await self.store.feed(cursor, limit=limit)
-        entries = tuple(self._kept[each] for each in range(place, min(place + limit, self._next)))
+        start = place - self._first
+        entries = tuple(islice(self._kept, start, start + limit))
         return Feed(entries, entries[-1].cursor)
 
     def place_after(self, cursor: str) -> int | None:
@@ -232,24 +238,32 @@ class Broadcast:
         if cursor == self._following.cursor:
             return self._next
         place = self._places.get(cursor)
-        return None if place is None else place + 1
+        return None if place is None or place < self._first else place + 1
 
     def keeps(self, place: int) -> bool:
         """Return whether a reader at this place can continue from memory."""
-        return place >= self._next - len(self._kept)
+        return place >= self._first
+
+    @property
+    def _first(self) -> int:
+        """The place of the oldest kept entry."""
+        return self._next - len(self._kept)
+
+    def _at(self, place: int) -> Entry:
+        return self._kept[place - self._first]
 
     def since(self, place: int, wanted: EntryFilter) -> tuple[bytes, int, str]:
         """Return the next piece from this place on, encoded; its end, and the cursor there."""
         end = min(place + PIECE, self._next)
         if place >= end:
             return b"", place, ""
-        return self._block(place, end, wanted), end, self._kept[end - 1].cursor
+        return self._block(place, end, wanted), end, self._at(end - 1).cursor
 
     def _block(self, place: int, end: int, wanted: EntryFilter) -> bytes:
         """Return an encoded piece, cached for all readers at the same place with the same filter."""
         found = self._blocks.get((place, end, wanted))
         if found is None:
-            places = (each for each in range(place, end) if wanted.has(self._kept[each]))
+            places = (each for each in range(place, end) if wanted.has(self._at(each)))
             found = self._blocks[place, end, wanted] = b"".join(map(self._encoded, places))
             if len(self._blocks) > BLOCKS:
                 del self._blocks[next(iter(self._blocks))]
@@ -257,7 +271,7 @@ class Broadcast:
 
     def remembered(self) -> list[Entry]:
         """Return the kept entries, oldest first."""
-        return list(self._kept.values())
+        return list(self._kept)
 
     async def news(self, within_s: float) -> None:
         """Wait for new entries, at most this many seconds."""
@@ -268,7 +282,7 @@ class Broadcast:
     def _encoded(self, place: int) -> bytes:
         found = self._sent_as.get(place)
         if found is None:
-            found = self._sent_as[place] = event_of(self._kept[place])
+            found = self._sent_as[place] = event_of(self._at(place))
         return found
 
     def _more(self, entries: Sequence[Entry], gap: bool) -> None:
@@ -277,13 +291,13 @@ class Broadcast:
             self._sent_as.clear()
             self._places.clear()
             self._next += 1
-        for entry in entries:
-            self._kept[self._next] = entry
-            self._places[entry.cursor] = self._next
-            self._next += 1
-        for oldest in range(self._next - len(self._kept), self._next - KEPT):
-            del self._places[self._kept.pop(oldest).cursor]
-            self._sent_as.pop(oldest, None)
+        self._kept.extend(entries)
+        self._places.update(zip([entry.cursor for entry in entries], count(self._next)))
+        self._next += len(entries)
+        if len(self._places) > 2 * KEPT:  # seldom, because it looks at all of them
+            first = self._first
+            self._places = {cursor: place for cursor, place in self._places.items() if place >= first}
+            self._sent_as = {place: sent for place, sent in self._sent_as.items() if place >= first}
         if self._timer is None:
             after_s = min(self._streams * GATHER_S, LONGEST_GATHER_S)
             self._timer = asyncio.get_running_loop().call_later(after_s, self._wake)

@@ -3,6 +3,8 @@
 A timer for each request would be made and cancelled thousands of times a second and hardly ever fire.
 Things that may take equally long end in the order in which they began, so one timer watches the first of
 them.
+
+Why: decisions 0152 and 0295.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ class Within:
         """Whether the deadline passed before the end."""
 
     def __enter__(self) -> Self:
-        self._task: asyncio.Task[Any] = _own_task()
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("only a task can run out of time")
+        self._task: asyncio.Task[Any] = task
         self._cancelling = self._task.cancelling()
         self._until = self._deadlines.begin(self)
         return self
@@ -154,13 +159,6 @@ class Places(Deadlines):
         oldest = next(stretch for stretch in others if numbers[stretch.origin] == most)
         self.end(oldest)
         oldest.give_up()
-
-
-def _own_task() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("only a task can run out of time")
-    return task
 
 
 MAX_REMEMBERED = 10_000
@@ -304,16 +302,23 @@ class ConnectionTable:
     def busy(self, client: Client, *, known: bool) -> None:
         """Mark a connection as busy with a request."""
         connection = self._idle.get(client)
-        if connection is not None:
+        if connection is None:
+            return
+        if connection.known:
+            del self._idle[client]
+        else:
             self._is_busy(client, connection)
-            connection.known |= known
+            connection.known = known
 
     def idle(self, client: Client) -> None:
         """Mark a connection as idle."""
         connection = self._open.get(client)
-        if connection is not None and client not in self._idle:
-            if not connection.known:
-                connection.since = asyncio.get_running_loop().time()
+        if connection is None or client in self._idle:
+            return
+        if connection.known:
+            self._idle[client] = connection
+        else:
+            connection.since = asyncio.get_running_loop().time()
             self._is_idle(client, connection)
 
     def _is_busy(self, client: Client, connection: OpenConnection) -> None:

@@ -8,6 +8,8 @@ before the line is written.
 
 Refusals cost a client nothing, so they must not fill a disk: of similar ones the first few are written, and
 then a summary once a minute. All of them are counted in the metrics.
+
+Why: decision 0297.
 """
 
 from __future__ import annotations
@@ -69,21 +71,25 @@ class Log:
         self._counting = threading.Lock()
         self._alike: dict[tuple[Any, ...], _Alike] = {}
 
+    def has(self, level: str) -> bool:
+        """Return whether events of this level are written."""
+        return LEVELS[level] >= self._least
+
     def debug(self, message: str, **facts: Any) -> None:
         """Log a debug message."""
-        self._write("debug", message, facts)
+        self.write("debug", message, facts)
 
     def info(self, message: str, **facts: Any) -> None:
         """Log an informational message."""
-        self._write("info", message, facts)
+        self.write("info", message, facts)
 
     def warning(self, message: str, **facts: Any) -> None:
         """Log a warning."""
-        self._write("warning", message, facts)
+        self.write("warning", message, facts)
 
     def error(self, message: str, **facts: Any) -> None:
         """Log an error."""
-        self._write("error", message, facts)
+        self.write("error", message, facts)
 
     def exception(self, message: str, **facts: Any) -> None:
         """Log the current exception with its traceback, unless many similar ones were written."""
@@ -106,7 +112,7 @@ class Log:
             with contextlib.suppress(RuntimeError):  # without a loop it is written with the next event
                 asyncio.get_running_loop().call_later(WITHIN_S, self.summarise)
         if is_written:
-            self._write(level, message, facts)
+            self.write(level, message, facts)
 
     def summarise(self, *, ending: bool = False) -> None:
         """Log the number of suppressed events whose minute is over."""
@@ -121,7 +127,7 @@ class Log:
                 over.append(seen)
         for seen in over:
             if seen.more:
-                self._write(
+                self.write(
                     seen.level, f"{seen.more} more like this in the last {WITHIN_S:g} s", dict(seen.alike)
                 )
 
@@ -134,7 +140,8 @@ class Log:
             self._alike[key] = _Alike(alike, level, self._monotonic())
         return self._alike[key]
 
-    def _write(self, level: str, message: str, facts: dict[str, Any]) -> None:
+    def write(self, level: str, message: str, facts: dict[str, Any]) -> None:
+        """Log an event of any level."""
         if LEVELS[level] < self._least:
             return
         line = self._line(level, message, {name: value for name, value in facts.items() if value != ""})

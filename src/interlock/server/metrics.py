@@ -6,6 +6,8 @@ of queues. Requests and their ids are counted for this server.
 
 Counters of the client library take a lock for each step, and its histograms search their bounds linearly.
 Counting here updates a dict; families are built on request.
+
+Why: decision 0212.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import time
 from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from itertools import accumulate, islice
 from typing import Any
@@ -49,7 +52,6 @@ from interlock.store.records import (
     Query,
     Repeated,
     RequestReused,
-    StepLine,
     Work,
 )
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
@@ -86,14 +88,14 @@ class Timing(Collector):
         self._sums: dict[Labels, float] = {}
         registry.register(self)
 
-    def took(self, labels: Labels, seconds: float) -> None:
-        """Record a duration."""
+    def took(self, labels: Labels, seconds: float, times: int = 1) -> None:
+        """Record a duration that was seen so many times."""
         numbers = self._numbers.get(labels)
         if numbers is None:
             numbers = self._numbers[labels] = [0] * len(self._names)
             self._sums[labels] = 0.0
-        numbers[bisect_left(self._bounds, seconds)] += 1
-        self._sums[labels] += seconds
+        numbers[bisect_left(self._bounds, seconds)] += times
+        self._sums[labels] += seconds * times
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """Yield the histogram for Prometheus, with cumulative buckets."""
@@ -156,6 +158,52 @@ class RecordGauges:
 MAX_TRACKED = 100_000
 """Maximum number of machines whose time in a state is tracked."""
 
+Standing = Mapping[tuple[str, str], datetime]
+"""The machines of a record, by machine and entity, and when each entered its state. Records of one batch
+share one, so it is never changed.
+"""
+_UNKNOWN: Standing = {}
+
+
+class _Run:
+    """Neighbouring entries that say the same of records that stood alike: they are counted once."""
+
+    __slots__ = ("after", "at", "before", "kind", "left", "note", "number", "version")
+
+    def __init__(self, before: Standing, entry: Entry, ends: AbstractSet[tuple[str, str]]) -> None:
+        self.before = before
+        self.note = entry.note
+        self.kind = entry.kind
+        self.at = entry.at
+        self.version = entry.version
+        self.number = 0
+        self.left: list[tuple[Labels, float]] = []
+        """The states that were left, and the seconds since each was entered."""
+        after = dict(before)
+        if entry.version == 1:
+            after[entry.kind, ""] = entry.at
+        for step in entry.note.steps:
+            if not step.moves:
+                continue
+            machine, who = step.machine, (step.machine, step.entity)
+            since = after.pop(who, None)
+            if since is not None:
+                self.left.append(((machine, step.source), max(0.0, (entry.at - since).total_seconds())))
+            if (machine, step.target) not in ends:
+                after[who] = entry.at
+        self.after: Standing = after
+
+    def has(self, before: Standing, entry: Entry) -> bool:
+        """Return whether an entry belongs to this run."""
+        return (
+            before is self.before
+            and entry.note is self.note
+            and entry.kind == self.kind
+            and entry.version == self.version
+            and entry.at == self.at
+        )
+
+
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SPOKEN_OF = ((RunnerError, LEASE.name), (ConflictingCompletion, ATTEMPT.name))
 """The machine of errors that do not name one."""
@@ -182,7 +230,9 @@ class ServerMetrics:
         self._request_s = Timing(table.HTTP_SECONDS, registry)
         self._loop_failures = table.LOOP_FAILURES.gauge(registry)
         self._loop_rounds = table.LOOP_ROUNDS.gauge(registry)
-        self._entered: OrderedDict[tuple[str, str, str], datetime] = OrderedDict()
+        self._standing: OrderedDict[tuple[str, str], Standing] = OrderedDict()
+        """The records with a machine whose time in its state is tracked, by kind and id."""
+        self._tracked = 0
         for outcome in ("done", "repeated", "reused"):  # a rate needs initial zeros
             self._ids.labels(outcome)
         self.pruned(Pruned())
@@ -244,32 +294,37 @@ class ServerMetrics:
             self._pruned.labels(what).inc(getattr(pruned, what))
 
     def follow(self, entries: Sequence[Entry], gap: bool) -> None:
-        """Count the transitions of journal entries."""
+        """Count the transitions of journal entries. A refusal changes no record."""
         if gap:
             self._gaps.inc()
-            self._entered.clear()
+            self._standing.clear()
+            self._tracked = 0
+        run: _Run | None = None
         for entry in entries:
             if entry.note.refusal:
                 self._journalled.labels(entry.kind).inc()
-            elif entry.version == 1:
-                self._enter((entry.kind, entry.id, ""), entry.at)
-            for step in entry.note.steps:
-                if step.moves:
-                    self._moved((step.machine, entry.id, step.entity), step, entry.at)
+                continue
+            name = entry.kind, entry.id
+            before = self._standing.pop(name, _UNKNOWN)
+            if run is None or not run.has(before, entry):
+                self._count(run)
+                run = _Run(before, entry, self._ends)
+            run.number += 1
+            if after := run.after:
+                self._standing[name] = after
+            self._tracked += len(after) - len(before)
+        self._count(run)
+        while self._tracked > MAX_TRACKED:
+            self._tracked -= len(self._standing.popitem(last=False)[1])
 
-    def _moved(self, who: tuple[str, str, str], step: StepLine, at: datetime) -> None:
-        machine, source, target = step.machine, step.source, step.target
-        self._transitions.times[machine, source, target] += 1
-        since = self._entered.pop(who, None)
-        if since is not None:
-            self._seconds.took((machine, source), max(0.0, (at - since).total_seconds()))
-        if (machine, target) not in self._ends:
-            self._enter(who, at)
-
-    def _enter(self, who: tuple[str, str, str], at: datetime) -> None:
-        self._entered[who] = at
-        if len(self._entered) > MAX_TRACKED:
-            self._entered.popitem(last=False)
+    def _count(self, run: _Run | None) -> None:
+        if run is None:
+            return
+        for step in run.note.steps:
+            if step.moves:
+                self._transitions.times[step.machine, step.source, step.target] += run.number
+        for labels, seconds in run.left:
+            self._seconds.took(labels, seconds, run.number)
 
 
 class CountedCommits:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import itertools
+import os
 import re
-import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
@@ -31,14 +30,14 @@ from interlock.errors import (
 )
 from interlock.server.authentication import session_of
 from interlock.server.connections import head_too_large
-from interlock.server.endpoint import EXCHANGE, Exchange
+from interlock.server.endpoint import ALWAYS, EXCHANGE, HSTS, Exchange
 from interlock.server.limits import NOWHERE, Buckets, origin_of
 from interlock.server.parts import Parts
 from interlock.server.problems import response_of, unexpected
 from interlock.server.requests import ClientGone
 from interlock.server.routes import Route
 from interlock.server.settings import ServerSettings
-from interlock.server.web import Web
+from interlock.server.web import NO_PAGES, Web
 from interlock.systems.access.authentication import not_signed_in
 from interlock.systems.access.principals import LOCAL, Principal
 from interlock.wire.access import (
@@ -51,13 +50,7 @@ GONE = 499
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _HERE = ("localhost", "127.0.0.1", "::1")
-_ALWAYS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
-)
-_ALWAYS_NAMES = frozenset(name for name, _ in _ALWAYS)
-_HSTS = (b"strict-transport-security", b"max-age=31536000")
+_ALWAYS_NAMES = frozenset(name for name, _ in ALWAYS)
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]{2,45})\]|(?P<name>[0-9A-Za-z._~-]*))(?::[0-9]{0,5})?")
 _ONCE = frozenset(
     {
@@ -103,8 +96,11 @@ _STRANGER = Principal(name="", roles=())
 class Gate:
     """The middleware in front of the routes."""
 
-    def __init__(self, app: ASGIApp, parts: Parts, routes: Sequence[Route], web: Web) -> None:
-        self._app = app
+    def __init__(
+        self, find: Callable[[Scope], ASGIApp], parts: Parts, routes: Sequence[Route], web: Web
+    ) -> None:
+        """`find` returns what answers a request."""
+        self._find = find
         self._web = web
         self._parts = parts
         self._open = frozenset(
@@ -114,28 +110,29 @@ class Gate:
         self._spelled_out = frozenset(
             route.path for route in routes if "{" not in route.path and not route.for_strangers
         )
+        self._for_tokens = frozenset(
+            path for path in self._spelled_out - self._open if path.startswith(NO_PAGES)
+        )
         self._hosts = _hosts(parts.settings)
         self._strangers = Buckets(parts.settings.stranger_rate)
         self._default_hosts = LOCAL if parts.settings.loopback else _ANYBODY
         self._tls = parts.settings.tls_cert is not None
-        self._names = _names()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        exchange = Exchange(next(self._names), headers)
+        exchange = Exchange(os.urandom(8).hex(), headers)  # random, so that clients cannot count requests
         scope[EXCHANGE] = exchange
         began = time.perf_counter()
+        send = _noting(exchange, send)
         try:
-            await self._answer(exchange, scope, receive, _noting(exchange, send))
-        finally:
-            self._note(exchange, scope, time.perf_counter() - began)
-
-    async def _answer(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._admit(exchange, scope)
-            await self._app(scope, receive, send)
+            self._check_head(exchange, scope)
+            self._check_host(exchange)
+            if scope["method"] not in _SAFE:
+                self._check_origin(exchange)
+            exchange.principal = await self._principal(exchange, scope)
+            await self._find(scope)(scope, receive, send)
         except ClientGone:
             exchange.status = GONE
         except asyncio.CancelledError:
@@ -149,6 +146,8 @@ class Gate:
         except Exception:
             self._parts.log.exception("unexpected", request=exchange.request, path=scope["path"][:200])
             await self._respond(unexpected(), exchange, scope, receive, send)
+        finally:
+            self._note(exchange, scope, time.perf_counter() - began)
 
     async def _respond(
         self, error: InterlockError, exchange: Exchange, scope: Scope, receive: Receive, send: Send
@@ -160,16 +159,6 @@ class Gate:
 
     # Authentication
 
-    async def _admit(self, exchange: Exchange, scope: Scope) -> None:
-        self._check_head(exchange, scope)
-        self._check_host(exchange)
-        if scope["method"] not in _SAFE:
-            self._check_origin(exchange)
-        if self._is_for_strangers(scope["path"]) or self._web.serves(scope):
-            exchange.principal = _STRANGER
-        else:
-            exchange.principal = await self._principal(exchange, scope)
-
     def _is_for_strangers(self, path: str) -> bool:
         """Return whether a path needs no token. Most paths are found by name."""
         if path in self._spelled_out:
@@ -177,6 +166,9 @@ class Gate:
         return any(pattern.match(path) for pattern in self._for_strangers)
 
     async def _principal(self, exchange: Exchange, scope: Scope) -> Principal:
+        path = scope["path"]
+        if path not in self._for_tokens and (self._is_for_strangers(path) or self._web.serves(scope)):
+            return _STRANGER
         sent = exchange.headers.get("authorization")
         if sent is None and await self._parts.door.is_open():
             return self._without_token(exchange)
@@ -278,6 +270,9 @@ class Gate:
     def _note(self, exchange: Exchange, scope: Scope, seconds: float) -> None:
         route = exchange.route
         self._parts.metrics.answered(scope["method"], route.path if route else "", exchange.status, seconds)
+        level = "debug" if scope["method"] in _SAFE else "info"
+        if exchange.status < 400 and not self._parts.log.has(level):
+            return
         actor = exchange.principal.name if exchange.principal else ""
         facts = {
             "method": scope["method"],
@@ -292,10 +287,8 @@ class Gate:
             alike = {"status": exchange.status, "code": exchange.code}
             alike |= {"actor": actor} if actor else {"address": _origin(scope)}
             self._parts.log.seldom("request", alike, **facts)
-        elif scope["method"] in _SAFE:
-            self._parts.log.debug("request", **facts)
         else:
-            self._parts.log.info("request", **facts)
+            self._parts.log.write(level, "request", facts)
 
 
 def _noting(exchange: Exchange, send: Send) -> Send:
@@ -306,12 +299,12 @@ def _noting(exchange: Exchange, send: Send) -> Send:
             given = message["headers"]
             named = {name for name, _ in given}
             if named.isdisjoint(_ALWAYS_NAMES):
-                extra: Iterable[tuple[bytes, bytes]] = _ALWAYS
+                extra: Iterable[tuple[bytes, bytes]] = ALWAYS
             else:
-                extra = [(name, value) for name, value in _ALWAYS if name not in named]
+                extra = [(name, value) for name, value in ALWAYS if name not in named]
             message["headers"] = [*given, *extra, (b"x-request-id", exchange.request.encode())]
             if exchange.hsts:
-                message["headers"].append(_HSTS)
+                message["headers"].append(HSTS)
         await send(message)
 
     return note
@@ -320,11 +313,6 @@ def _noting(exchange: Exchange, send: Send) -> Send:
 def _address(scope: Scope) -> str:
     """Return the address at the other end of the connection; behind a proxy that is the proxy's."""
     return str((scope.get("client") or ("somebody",))[0])
-
-
-def _names() -> Iterator[str]:
-    """Yield ids of requests, random so that clients cannot count the requests of others."""
-    return (secrets.token_hex(8) for _ in itertools.count())
 
 
 def _given_up() -> NotReady:

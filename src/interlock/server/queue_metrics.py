@@ -2,6 +2,8 @@
 
 At most `QUEUES` queues have series of their own, those with the most unfinished jobs. The others are summed
 up under an empty label, as in the figures.
+
+Why: decision 0434.
 """
 
 from __future__ import annotations

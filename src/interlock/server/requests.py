@@ -32,6 +32,8 @@ MAX_DIGITS = 18
 """Maximum digits of Content-Length; Python refuses to parse thousands of digits."""
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_ROUNDS = 8
+"""Bodies of up to this depth are measured without a look at each bracket."""
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _BYTE = re.compile(r" \(byte (\d+)\)$")
 _PLACE = re.compile(r" - at `(.*)`$")
@@ -58,10 +60,21 @@ async def read_body(
             body = await _collected(receive, limit, in_time)
     except TimeoutError:
         raise _too_slow(settings.body_s) from None
-    if body:
-        _check_media(headers)
-        check_depth(body, settings.max_json_depth)
+    check_body(body, headers, settings, most)
     return body
+
+
+def check_body(
+    body: bytes, headers: Mapping[str, str], settings: ServerSettings, most: int | None = None
+) -> None:
+    """Raise if a body is too large, of another media type, or nested too deeply."""
+    limit = settings.max_body_bytes if most is None else most
+    if len(body) > limit:
+        raise _too_large(limit)
+    if body:
+        if headers.get("content-type") != "application/json" or "content-encoding" in headers:
+            _check_media(headers)
+        check_depth(body, settings.max_json_depth)
 
 
 async def stream_body(
@@ -108,19 +121,23 @@ async def _collected(receive: Receive, limit: int, in_time: Within) -> bytes:
 
 def check_text(body: bytes) -> None:
     """Raise if a body is not UTF-8, including parts that are stored without decoding."""
-    if not body.isascii():
-        try:
-            body.decode()
-        except UnicodeDecodeError as error:
-            raise _not_utf8("body", error) from None
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise _not_utf8("body", error) from None
 
 
 def check_depth(body: bytes, limit: int) -> None:
     """Raise if values are nested too deeply."""
     if body.count(b"[") + body.count(b"{") <= limit:
         return
+    brackets = shallow = _outside_strings(body).translate(None, _NOT_BRACKETS)
+    for _ in range(min(limit // 2, _ROUNDS)):  # each takes the innermost pairs out: one level, or two
+        shallow = shallow.replace(b"[]", b"").replace(b"{}", b"")
+        if not shallow:
+            return
     depth = 0
-    for bracket in _STRING.sub(b"", body).translate(None, _NOT_BRACKETS):
+    for bracket in brackets:
         depth += 1 if bracket in b"[{" else -1
         if depth > limit:
             raise BadRequest(
@@ -128,6 +145,13 @@ def check_depth(body: bytes, limit: int) -> None:
                 todo="Make it flatter; nothing was done.",
                 facts={"limit": limit},
             )
+
+
+def _outside_strings(body: bytes) -> bytes:
+    """Return what is not in strings; most bodies have no escaped quotes."""
+    if b"\\" in body:
+        return _STRING.sub(b"", body)
+    return b"".join(body.split(b'"')[::2])
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -240,7 +264,7 @@ def _misfit(where: str, message: str) -> BadRequest:
     place = found[1] if found else "$"
     return BadRequest(
         f"The {where} does not fit at {place}: {what[:1].lower()}{what[1:]}.",
-        todo="See /openapi.json for what is expected; nothing was done.",
+        todo="See /openapi.json for the expected form; nothing was done.",
         facts={"where": where, "path": place},
     )
 

@@ -2,6 +2,8 @@
 
 A handler is bound to its operation where it is defined. `routes_for` pairs all of them, so a server does not
 start with an operation that has no handler, or with a handler of no operation.
+
+Why: decision 0132.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 On SIGTERM or SIGINT a server accepts no new connection, ends its streams, finishes the requests that it has,
 and then closes the store; a second signal has no effect. The garbage collector is tuned for a process that
 only answers requests: reference counting frees the objects of a request.
+
+Why: decision 0245.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ class Listener(uvicorn.Server):
         """Start listening; a handshake has the deadline of a head."""
         state, tls = self.server_state, self.config.ssl
         kind: Callable[..., Any] = self.config.http_protocol_class
-        make = partial(kind, config=self.config, server_state=state, app_state={})
+        make = partial(kind, config=self.config, server_state=state)
         if tls is not None:
             make = partial(TlsHandshake, make, tls, state.connections, self._parts.settings.header_s)
         self.servers: list[asyncio.Server] = []

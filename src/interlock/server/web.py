@@ -56,6 +56,8 @@ _POLICY = "; ".join(
         "trusted-types interlock",
     )
 )
+NO_PAGES = "/api/"
+"""Beginning of the addresses at which there is neither a page nor a file."""
 _FOR_EVER = "public, max-age=31536000, immutable"
 _MISSING = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Interlock</title>
 <h1>The dashboard has not been built</h1>
@@ -84,7 +86,7 @@ class Web:
     def serves(self, scope: Scope) -> bool:
         """Return whether a request is for a file or for a page of the dashboard."""
         path: str = scope["path"]
-        if path.startswith("/api/") or scope["method"] not in ("GET", "HEAD"):
+        if path.startswith(NO_PAGES) or scope["method"] not in ("GET", "HEAD"):
             return False
         return path in self._files or (self._may_be_page(path) and _wants_page(scope))
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from select import select
+from typing import IO
 
 import msgspec
 
@@ -70,18 +71,9 @@ class AgentProcess:
 
     def start(self) -> None:
         """Start it, and return when it listens."""
-        command = [sys.executable, "-m", "interlock", "agent", "--port", "0", "--json"]
+        words = ["agent", "--port", "0", "--json", "--log-format", "json", *self._options]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "--log-format", "json", *self._options],
-                cwd=self._folder,
-                env=self._env,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
+            self._process = self.launch(words, self._folder, self._env, log)
         self._guard = DirectoryGuard()
         self._guard.watch(self._process.pid)
         assert self._process.stdout is not None
@@ -91,6 +83,22 @@ class AgentProcess:
             self.kill()
             raise AgentFailed(f"The agent does not start.\n{line}{self.words()}")
         self.address = json.loads(line)["address"]
+
+    @staticmethod
+    def launch(
+        words: Sequence[str], folder: Path, env: Mapping[str, str], log: IO[bytes]
+    ) -> subprocess.Popen[str]:
+        """Start `interlock WORDS` in a session of its own, with its errors in the log."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "interlock", *words],
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Stop it with a signal and return its exit code."""

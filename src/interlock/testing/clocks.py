@@ -5,6 +5,8 @@ every task waits, it jumps to the next timer, so an hour takes no longer than wh
 same order each time. Threads, processes and sockets take real time: the virtual clock stands still for up
 to `HANDLER_S` of real time while a handler runs in a thread or a process, and for up to `SOCKET_S` while
 only a socket is open.
+
+Why: decision 0286.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Plan(msgspec.Struct, frozen=True):
                     f"A store has no call {', '.join(sorted(unknown))}; it has {', '.join(ALL)}."
                 )
             if not 0.0 <= fault.chance <= 1.0:
-                raise ValueError(f"A probability lies between 0 and 1, {fault.chance:g} does not.")
+                raise ValueError(f"A probability is between 0 and 1, {fault.chance:g} does not.")
 
 
 class FaultyStore:

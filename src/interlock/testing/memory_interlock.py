@@ -2,6 +2,8 @@
 
 Time passes only while a test waits, and then at once. The worker is the real one, in the test's own event
 loop, and a test can kill it.
+
+Why: decision 0165.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from interlock import sync
+from interlock.backoff import Backoff
 from interlock.client import Interlock
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.durations import Durations
@@ -310,15 +313,18 @@ class InMemory(Interlock):
         Time passes as far as handlers sleep. Jobs that wait for a later time, a signal, an approval, a limit,
         a queue that the worker does not take, or a worker that was stopped, are left waiting.
         """
-        stirred, pause_s, quiet_s = asyncio.Event(), A_MOMENT_S, 0.0
+        stirred, backoff, quiet_s = asyncio.Event(), Backoff(A_MOMENT_S, _AGAIN_S), 0.0
         leave = self.store.subscribe(stirred.set)
         try:
             while self._is_at_work(quiet_s):
                 stirred.clear()
+                pause_s = backoff.next_s()
                 await _set_within(stirred, pause_s)
                 # A worker is done a little after its last commit, and no notification says so.
-                quiet_s = 0.0 if stirred.is_set() else quiet_s + pause_s
-                pause_s = A_MOMENT_S if stirred.is_set() else min(2 * pause_s, _AGAIN_S)
+                quiet_s += pause_s
+                if stirred.is_set():
+                    backoff.reset()
+                    quiet_s = 0.0
         finally:
             leave()
 

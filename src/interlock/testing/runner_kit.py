@@ -2,6 +2,8 @@
 
 Each scenario is a sentence that must be true of every runner. `check` plays the scenarios to a runner
 process and returns a verdict for each.
+
+Why: decision 0188.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ from interlock.agent.protocol import Order
 from interlock.agent.validation import RequestedWorkload, look_at
 from interlock.lifecycles.durations import DEFAULTS
 
+_DURATION_S, _LONG_S = 1.0, 600.0
+
 
 class Tried(msgspec.Struct, frozen=True):
     """Result of a trial."""
@@ -35,12 +37,18 @@ async def try_workload(
     kind: Kind,
     spec: Mapping[str, Any],
     *,
-    duration_s: float = 1.0,
+    duration_s: float | None = None,
     rate: float = 0.0,
     concurrency: int = 1,
     max_operations: int = 0,
 ) -> Tried:
-    """Check the spec, prepare, run and clean up; raise `InvalidWorkload` as an agent would."""
+    """Check the spec, prepare, run and clean up; raise `InvalidWorkload` as an agent would.
+
+    It runs for one second by default; with `max_operations` until these are done, so that a test of their
+    number does not depend on the speed of the machine.
+    """
+    if duration_s is None:
+        duration_s = _LONG_S if max_operations else _DURATION_S
     request = RequestedWorkload(
         workload_id="tried",
         kind=kind.kind,

@@ -155,15 +155,23 @@ class World:
 
 @contextmanager
 def world(
-    folder: Path, more: Sequence[Route] = (), *, patience_s: float = PATIENCE_S, tokens: bool = False
+    folder: Path,
+    more: Sequence[Route] = (),
+    *,
+    patience_s: float = PATIENCE_S,
+    tokens: bool = False,
+    **parts_of: Any,
 ) -> Iterator[World]:
-    """A new one, with its store in a folder; where it asks for `tokens`, everybody needs one."""
+    """A new one, with its store in a folder; where it asks for `tokens`, everybody needs one.
+
+    `parts_of` is for `open_parts`.
+    """
     written = io.StringIO()
     log = Log("info", "json", written)
     loop = asyncio.new_event_loop()
     server = any_port(tokens_required=tokens, stranger_rate=Rate(1e6, 10**6))
     shutil.copy(_migrated(), folder / "fuzz.db")
-    opening = open_parts(f"sqlite:///{folder}/fuzz.db", server, log=log)
+    opening = open_parts(f"sqlite:///{folder}/fuzz.db", server, log=log, **parts_of)
     try:
         with mock.patch.object(sqlite_opening, "connect", _connect_unflushed):
             parts = loop.run_until_complete(opening.__aenter__())

@@ -5,6 +5,8 @@ its events. Each event of a declared kind that may be sent over HTTP has a route
 that the kind asks for and the fields that the event carries; so access, the OpenAPI document and the
 buttons of the dashboard need nothing more. A record may speak of any queue, so a token that is confined to
 some queues sees none; its body is as the program keeps it, so only an admin reads that.
+
+Why: decision 0364.
 """
 
 from __future__ import annotations

@@ -175,8 +175,8 @@ def _named(principal: Principal, message: _Said) -> _Said:
 def _check_claim(request: ClaimRequest) -> None:
     if not 1 <= request.limit <= MAX_GRANTS:
         raise BadRequest(
-            f"A runner asks for 1 to {MAX_GRANTS} attempts at once, not {request.limit}.",
-            todo="Ask for fewer at a time.",
+            f"A runner can request 1 to {MAX_GRANTS} attempts at once, not {request.limit}.",
+            todo="Request fewer at a time.",
             facts={"limit": request.limit, "most": MAX_GRANTS},
         )
     if not request.queues or max(len(request.queues), len(request.labels)) > MAX_NAMES:
@@ -192,7 +192,7 @@ def _check_claim(request: ClaimRequest) -> None:
             todo="Leave `tasks` out to receive any task.",
             facts={"tasks": len(tasks), "most": MAX_TASKS},
         )
-    if any(len(name) > MAX_NAME for name in (*request.queues, *request.labels, *tasks, request.claim_id)):
+    if max(map(len, (*request.queues, *request.labels, *tasks, request.claim_id))) > MAX_NAME:
         raise BadRequest(
             f"The name of a queue, a label, a task or a claim has at most {MAX_NAME} characters.",
             todo="Shorten it.",
@@ -224,7 +224,7 @@ def message_handler(kind: type[RunnerMessage]) -> Callable[[Call], Awaitable[Hea
         if isinstance(call.body, Messages):
             return await _answers(call, call.body.messages)
         (answer,) = await call.parts.messages.report((_named(call.principal, call.body),))
-        return raise_for_answer(answer)
+        return answer if type(answer) is Heard else raise_for_answer(answer)
 
     handle.__doc__ = kind.__doc__
     return handle
@@ -242,18 +242,17 @@ _SEVERAL = msgspec.json.Decoder(_Several)
 def _reader(kind: type[Any]) -> Any:
     """Return a function that decodes one message, or several under `messages`, of the type in the path."""
     decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(kind)
+    several_of: Any = tuple[kind, ...]  # type: ignore[valid-type]
+    batches: Any = msgspec.json.Decoder(msgspec.defstruct("_Batch", [("messages", several_of)]))
     tag = kind.__struct_config__.tag
 
-    opening = b'{"type":%s,' % msgspec.json.encode(tag)
-
     def read(body: bytes) -> Message | Messages:
-        if b'"messages"' not in body:
-            # Nearly all messages leave their type to the path, so one decode is enough.
-            # Anything else is decoded again below, which reports the errors.
-            stripped = body.lstrip()
-            if stripped.startswith(b"{"):
-                with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                    return decoder.decode(body if b'"type"' in body else opening + stripped[1:])
+        # Messages leave their type to the path, or name that one, so one decode is enough. Anything else is
+        # decoded again below, which reports the errors.
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            if b'"messages"' in body:
+                return Messages(messages=batches.decode(body).messages)
+            return decoder.decode(body)
         several = decode(_SEVERAL, body).messages
         if several is msgspec.UNSET:
             message: Message = decode(decoder, _typed(body, tag))

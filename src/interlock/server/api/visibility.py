@@ -5,6 +5,8 @@ that the token may not see. A sealed cursor hides both, and is valid for one tok
 encrypted deterministically and authenticated (a synthetic IV: the keyed hash of the content is both the
 check and the start of the key stream), and padded to hide its length. The key is kept with the
 token in the store, so that a cursor is valid at every server.
+
+Why: decision 0150.
 """
 
 from __future__ import annotations

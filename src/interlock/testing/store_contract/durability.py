@@ -210,10 +210,10 @@ async def test_what_does_not_exist_cannot_be_pruned(store: Store) -> None:
 
 
 async def test_age_counts_from_the_last_change(store: Store, opener: StoreOpener) -> None:
-    wait_s, judged = 0.1, False
+    apart_s, judged = 0.1, False
     while not judged:
         [old, new] = await made(store, creation("old", LOST), creation("new"))
-        await opener.elapse(store, wait_s)
+        await opener.elapse(store, apart_s)
         [changed] = await made(store, move(new, LOST))
         assert (await store.prune(kind="parcel", states=["lost"], older_than=timedelta(days=1))).records == 0
         older_than = await store.now() - old.updated_at - (changed.updated_at - old.updated_at) / 2
@@ -224,7 +224,7 @@ async def test_age_counts_from_the_last_change(store: Store, opener: StoreOpener
         judged = await store.now() - older_than < changed.updated_at
         assert not judged or await look(store, "new") is not None
         await store.prune(kind="parcel", states=["lost"], older_than=NO_AGE)
-        wait_s *= 2
+        apart_s *= 2
 
 
 async def test_a_batch_is_bounded_and_says_whether_there_is_more(store: Store) -> None:

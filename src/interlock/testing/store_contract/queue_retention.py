@@ -105,12 +105,12 @@ async def test_a_walk_ends_a_batch_at_its_limit_and_skips_nothing(store: Store) 
 
 
 async def test_the_age_of_a_queue_counts_from_the_last_change(store: Store, opener: StoreOpener) -> None:
-    wait_s, judged = 0.1, False
+    apart_s, judged = 0.1, False
     while not judged:
         [old, new] = await made(
             store, creation("old", LOST, queue="mail"), creation("new", SENT, queue="mail", note=PACKING)
         )
-        await opener.elapse(store, wait_s)
+        await opener.elapse(store, apart_s)
         [changed] = await made(store, move(new, LOST))
         age = await store.now() - old.updated_at - (changed.updated_at - old.updated_at) / 2
         await store.prune_by_queue(kind="parcel", state="lost", older_than=None, queues={"mail": age})
@@ -119,7 +119,7 @@ async def test_the_age_of_a_queue_counts_from_the_last_change(store: Store, open
         judged = await store.now() - age < changed.updated_at
         assert not judged or await look(store, "new") is not None
         await store.prune_by_queue(kind="parcel", state="lost", older_than=NO_AGE, queues={})
-        wait_s *= 2
+        apart_s *= 2
 
 
 async def test_what_rests_is_pruned_by_queue_until_it_continues(store: Store) -> None:
