@@ -405,3 +405,19 @@ def test_seven_days_are_read_from_few_records() -> None:
     now = datetime(2026, 5, 5, 17, 3, tzinfo=UTC)
     numbers = [len(keys_for(Question(minutes=each), now)) for each in range(1, LONGEST_MIN + 1)]
     assert max(numbers) <= 122
+
+
+async def test_entries_that_share_their_note_count_like_entries_with_notes_of_their_own(house: House) -> None:
+    for _ in range(3):
+        await house.heard(done(await house.started(task="build")))
+    await house.heard(failed(await house.started(task="build"), "user"))
+    entries = (await house.store.feed("", limit=1_000)).entries
+    notes = [msgspec.structs.replace(each.note, request_id="", actor="") for each in entries]
+    own = [msgspec.structs.replace(each, note=note) for each, note in zip(entries, notes, strict=True)]
+    shared: dict[Note, Note] = {}
+    alike = [msgspec.structs.replace(each, note=shared.setdefault(each.note, each.note)) for each in own]
+    assert len({id(each.note) for each in alike}) < len({id(each.note) for each in own})
+    expected = list(series.events_of(own))
+    assert [event.what for event in expected].count("completed") == 3
+    assert list(series.events_of(alike)) == expected
+    assert list(series.events_of(reversed(alike))) == list(series.events_of(reversed(own)))

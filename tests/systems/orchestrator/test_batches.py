@@ -19,7 +19,7 @@ from interlock.errors import InvalidJob
 from interlock.store.records import Batch, Change, Commit, Record, one_by_one, record_after
 from interlock.systems.orchestrator import grants, runner_messages
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.grants import ANY_JOB, Claiming, Offer, foresee, offer_of, offers_of
+from interlock.systems.orchestrator.grants import Claiming, Offer, foresee, offer_of, offers_of
 from interlock.systems.orchestrator.runner_messages import (
     INLINE_RESULT,
     Report,
@@ -27,6 +27,7 @@ from interlock.systems.orchestrator.runner_messages import (
     decide_message,
     result_in,
 )
+from interlock.systems.orchestrator.shapes import ANY_JOB
 from interlock.systems.orchestrator.submission import alike, new_job
 from interlock.systems.orchestrator.tokens import digest_of, read_token
 from interlock.systems.settings import DEFAULT_SETTINGS

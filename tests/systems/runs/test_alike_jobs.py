@@ -41,6 +41,7 @@ from interlock.systems.orchestrator.runner_messages import (
     decide_message,
     result_in,
 )
+from interlock.systems.orchestrator.shapes import ANY_RUN, common_change, of_any_run, of_run, shape_of
 from interlock.systems.orchestrator.tokens import digest_of, read_token
 from interlock.systems.runs import orders
 from interlock.systems.runs.body import RunBody
@@ -58,7 +59,8 @@ from interlock.wire.runner import ClaimRequest, Heard
 from interlock.wire.runs import PlannedApproval
 
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
-RUN_ID, SECRET = "r_1", "1" * 32
+RUN_ID, SECRET = "r_000000000001", "1" * 32
+RUN_IDS = (RUN_ID, "r_000000000002", "r_3")
 ORDER = JobOrder(run_id=RUN_ID, pieces=1, what=RELEASE, places=())
 
 
@@ -71,7 +73,7 @@ SPECS = st.builds(
 )
 PARTS = st.builds(
     RunPart,
-    run_id=st.just(RUN_ID),
+    run_id=st.sampled_from(RUN_IDS),
     required=st.booleans(),
     root=st.booleans(),
     approval=st.sampled_from([None, None, PlannedApproval(question="Now?")]),
@@ -170,7 +172,8 @@ def test_jobs_granted_and_completed_in_a_batch_equal_the_same_jobs_processed_one
         reports = [done(grant, b"%d" % place, runner_id="r#1") for place, grant in enumerate(offer.grants)]
         token, at = read_token(reports[0].token), NOW + timedelta(seconds=1)
         assert token is not None
-        decided = decide_completions(Report(1, "r#1", None), token, running[0], at, "m", DEFAULT_SETTINGS)
+        like = of_any_run(running[0])
+        decided = decide_completions(Report(1, "r#1", None), token, like, at, "m", DEFAULT_SETTINGS)
         assert decided is not None
         results = [result_in(report, report.token, DEFAULT_SETTINGS) or b"" for report in reports]
         work = decided.work(running, [record.updated_at for record in running], results, at)
@@ -187,6 +190,79 @@ def test_jobs_granted_and_completed_in_a_batch_equal_the_same_jobs_processed_one
             )
         assert changes_in(one_by_one([work])) == changes_in(commits)
         assert {commit.not_after for commit in one_by_one([work])} == {each.not_after for each in commits}
+
+
+def held(run_id: str, task: str = "build") -> Record:
+    """A job of this run that waits for others, written at a time that is the same in all runs."""
+    new = NewRunJob("j_1", JobSpec(task=task), PlanPlace(0, "a"), RunPart(run_id=run_id), None, held=True)
+    return created(new)
+
+
+def test_jobs_of_two_runs_have_one_shape_and_the_decision_about_it_becomes_that_about_each() -> None:
+    alone = []
+    for run_id in RUN_IDS[:2]:
+        draft = JobAggregate.of(held(run_id), NOW, DEFAULT_SETTINGS)
+        decide_order(ORDER, draft)
+        alone.append(commit_of(draft, mark="m", actor="orchestrator").changes[0])
+    first, second = (of_any_run(held(run_id)) for run_id in RUN_IDS[:2])
+    assert shape_of(first) == shape_of(second)
+    assert first.parent == ANY_RUN
+    draft = JobAggregate.of(msgspec.structs.replace(first, id="j_1"), NOW, DEFAULT_SETTINGS)
+    decide_order(ORDER, draft)
+    decided = commit_of(draft, mark="m", actor="orchestrator").changes[0]
+    assert [of_run(decided, run_id) for run_id in RUN_IDS[:2]] == alone
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        held("r_3"),
+        held(RUN_ID, task=f"build {RUN_ID}"),
+        held(RUN_ID, task=f"build {ANY_RUN}"),
+        msgspec.structs.replace(held(RUN_ID), parent=RUN_IDS[1]),
+        msgspec.structs.replace(held(RUN_ID), parent=None),
+    ],
+)
+def test_a_job_in_whose_body_its_run_cannot_be_replaced_is_like_those_of_its_own_run_only(
+    record: Record,
+) -> None:
+    assert of_any_run(record) is record
+
+
+def test_a_decision_that_writes_the_run_elsewhere_does_not_hold_for_all_runs() -> None:
+    change = JobAggregate.of(of_any_run(held(RUN_ID)), NOW, DEFAULT_SETTINGS).change(mark="m")
+    assert common_change(Commit(changes=(change,))) is not None
+    elsewhere = msgspec.structs.replace(change, labels=(ANY_RUN,))
+    assert common_change(Commit(changes=(elsewhere,))) is None
+
+
+async def test_jobs_of_many_runs_are_granted_and_completed_by_one_decision(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided: list[str] = []
+    for module, name in ((grants, "_granted"), (runner_messages, "decide_message")):
+        original = getattr(module, name)
+
+        def count(*given: Any, name: str = name, original: Any = original, **named: Any) -> Any:
+            decided.append(name)
+            return original(*given, **named)
+
+        monkeypatch.setattr(module, name, count)
+    jobs = (*(planned(f"a{n}") for n in range(3)), planned("b", "a0", "a1", "a2"))
+    runs = [await site.begin(*jobs) for _ in range(4)]
+    given = await site.claim(limit=100)
+    assert len(given) == 12
+    answers = await site.port.report([done(grant) for grant in given])
+    assert [type(answer) for answer in answers] == [Heard] * 12
+    assert decided == ["_granted", "decide_message"]
+    await site.recover()
+    given = await site.claim(limit=100)
+    assert len(given) == 4
+    await site.port.report([done(grant) for grant in given])
+    await site.recover()
+    for run_id in runs:
+        assert (await site.look(run_id)).outcome == "SUCCESS"
+    assert await site.all_faults() == []
 
 
 async def messages(site: Site) -> list[str]:

@@ -134,17 +134,17 @@ def test_a_run_of_any_plan_ends_as_the_oracle_predicts(case: Case) -> None:
 DIAMOND = [planned("a"), planned("b", "a", required=False), planned("c", "a"), planned("d", "b", "c")]
 
 
-def _at_once(draft: RunAggregate, place: int) -> bool:
-    return True
+def _at_once(draft: RunAggregate, needed: object) -> set[int]:
+    return set()
 
 
 def _never(draft: RunAggregate, *_: object) -> None:
     return None
 
 
-def _counts_all(draft: RunAggregate, place: int, after: str, *, unconfirmed: bool) -> None:
-    draft.body.left -= 1
-    draft.body.required_left -= after == "C"
+def _counts_all(draft: RunAggregate, ended: list[int], after: str, *, unconfirmed: bool) -> None:
+    draft.body.left -= len(ended)
+    draft.body.required_left -= len(ended) if after == "C" else 0
 
 
 def _loses_words(draft: RunAggregate, words: Iterable[JobChanged]) -> None:
@@ -157,7 +157,7 @@ hear = RunAggregate.apply_jobs
 @pytest.mark.parametrize(
     ("rule", "broken", "case"),
     [
-        ("_is_met", _at_once, Case(DIAMOND, set(), False, [0, 1, 2], 99)),
+        ("_unmet", _at_once, Case(DIAMOND, set(), False, [0, 1, 2], 99)),
         ("_count", _counts_all, Case(DIAMOND, {"d"}, False, [0], 99)),
         ("_release_after", _never, Case(DIAMOND, set(), True, [0], 99)),
         ("_stop", _never, Case(DIAMOND, {"a"}, False, [0], 99)),

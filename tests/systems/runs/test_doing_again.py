@@ -6,8 +6,7 @@ import pytest
 from tests.systems.runs.site import Site, planned
 
 from interlock.errors import InvalidRun, TransitionNotAllowed
-from interlock.systems.runs.preparation import Which
-from interlock.wire.runs import Plan, RunSpec, RunView
+from interlock.wire.runs import Plan, RunSpec, RunView, Which
 
 JOBS = (planned("a"), planned("b", "a"), planned("c", "a"), planned("d", "b", "c"), planned("e"))
 

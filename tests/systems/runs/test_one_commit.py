@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.effort import pick
 from tests.systems.orchestrator.house import done
+from tests.systems.runs.any_plans import DIAMOND, planned_jobs
 from tests.systems.runs.site import Site, plan, planned
 
+from interlock.engine.aggregate import rewritten
 from interlock.engine.outbox import MESSAGE
 from interlock.lifecycles import run
 from interlock.store.records import (
@@ -28,44 +30,74 @@ from interlock.store.records import (
     one_by_one,
     record_after,
 )
+from interlock.systems.orchestrator import submission
 from interlock.systems.orchestrator.notifications import JobChanged, JobsChanged
+from interlock.systems.orchestrator.shapes import ANY_RUN
 from interlock.systems.runs import orders
 from interlock.systems.runs.aggregate import RunAggregate
-from interlock.systems.runs.body import RunBody
-from interlock.systems.runs.orders import JobSource, created_within, decide_one, orders_of
-from interlock.systems.runs.plan_validation import _is_flawless, cycle_in, plan_faults
+from interlock.systems.runs.body import RunBody, decode_run
+from interlock.systems.runs.orders import (
+    JobSource,
+    JointDecisions,
+    created_within,
+    decide_one,
+    orders_of,
+    released_within,
+)
 from interlock.systems.runs.plans import PlanPiece, pieces_of, plan_graph
 from interlock.systems.settings import DEFAULT_SETTINGS
-from interlock.wire.runs import PlannedApproval, PlannedJob, RunSpec, Source
+from interlock.wire.runs import ForkTerms, PlannedJob, RunSpec, Source
 
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
-RUN_ID = "r_1"
+RUN_ID, OTHER_ID = "r_000000000001", "r_000000000002"
 MARK = "m"
 STEPS = {"RUNNING": ("allocate_resources", "PENDING"), "COMPLETED": ("success", "RUNNING")}
 
 
+OTHERWISE: list[dict[str, Any]] = [
+    {"name": "other"},
+    {"task": "other"},
+    {"task": ANY_RUN},
+    {"secrets": (ANY_RUN,)},
+    {"input": msgspec.Raw(b"[1]")},
+    {"required": False},
+    {"labels": ("gpu",)},
+    {"environment": "production"},
+]
+
+
 @st.composite
-def planned_jobs(draw: st.DrawFn) -> tuple[PlannedJob, ...]:
-    """Up to eight jobs, each of which needs some of those before it; many are alike."""
-    names = [f"a{n}" for n in range(draw(st.integers(1, 8)))]
-    return tuple(
-        PlannedJob(
-            name=name,
-            task=draw(st.sampled_from(["build", "test"])),
-            needs=tuple(draw(st.sets(st.sampled_from(names[:at]), max_size=2))) if at else (),
-            required=draw(st.sampled_from([True, True, False])),
-            limits=draw(st.sampled_from([(), (), ("disk",)])),
-            approval=draw(st.sampled_from([None, None, PlannedApproval(question="Now?")])),
-        )
-        for at, name in enumerate(names)
+def run_bodies(draw: st.DrawFn) -> RunBody:
+    """What runs of one plan may have been submitted with; some are submitted with the same."""
+    source = Source(
+        repository=draw(st.sampled_from(["r", "s"])),
+        ref=draw(st.sampled_from(["", "refs/heads/main"])),
+        sha=draw(st.sampled_from(["a", "b"])),
+        from_fork=draw(st.sampled_from([False, False, True])),
+    )
+    spec = RunSpec(
+        source=source,
+        priority=draw(st.sampled_from([0, 0, 3])),
+        trace=draw(st.sampled_from([{}, {}, {"traceparent": "t"}])),
+    )
+    return RunBody(
+        spec=spec,
+        claimed=draw(st.sampled_from([False, False, True])),
+        terms=draw(st.sampled_from([None, ForkTerms(queue="other")])),
     )
 
 
-def queued(jobs: tuple[PlannedJob, ...], body: RunBody) -> tuple[RunAggregate, list[PlanPiece]]:
+def queued(
+    jobs: tuple[PlannedJob, ...],
+    body: RunBody,
+    run_id: str = RUN_ID,
+    carried: frozenset[int] = frozenset(),
+) -> tuple[RunAggregate, list[PlanPiece]]:
     """Return a run that accepts this plan, and the pieces of the plan."""
-    pieces = pieces_of(plan(*jobs), [f"j_{place}" for place in range(len(jobs))])
+    letter = "j" if run_id == RUN_ID else "k"
+    pieces = pieces_of(plan(*jobs), [f"{letter}_{place}" for place in range(len(jobs))], carried)
     body.pieces = len(pieces)
-    draft = RunAggregate.new(RUN_ID, body, NOW, DEFAULT_SETTINGS.durations)
+    draft = RunAggregate.new(run_id, body, NOW, DEFAULT_SETTINGS.durations)
     assert draft.send(run.start_planning) is None
     assert draft.accept(plan_graph(pieces)) is None
     return draft, pieces
@@ -77,6 +109,11 @@ def later(draft: RunAggregate) -> RunAggregate:
     return RunAggregate.of(
         record, draft.now + timedelta(seconds=1), DEFAULT_SETTINGS.durations, graph=draft.graph
     )
+
+
+def joint(draft: RunAggregate) -> JointDecisions:
+    """Return decisions that this run shares with no other."""
+    return JointDecisions(draft.now, MARK, DEFAULT_SETTINGS)
 
 
 def changes_alone(
@@ -100,35 +137,85 @@ def by_name(found: orders.CarriedOut) -> dict[tuple[str, str], Change]:
 
 
 @settings(max_examples=pick(80, 400), deadline=None, derandomize=True)
-@given(planned_jobs(), st.booleans(), st.integers(-3, 3))
+@given(planned_jobs(), st.lists(run_bodies(), min_size=1, max_size=4), st.data())
 def test_jobs_created_in_the_commit_of_their_run_equal_jobs_created_by_orders(
-    jobs: tuple[PlannedJob, ...], from_fork: bool, priority: int
+    jobs: tuple[PlannedJob, ...], bodies: list[RunBody], data: st.DataObject
 ) -> None:
-    spec = RunSpec(source=Source(repository="r", from_fork=from_fork), priority=priority)
-    draft, pieces = queued(jobs, RunBody(spec=spec))
-    within = created_within(draft, pieces, MARK, DEFAULT_SETTINGS)
-    assert set(within) == set(orders_of(draft))
-    assert by_name(within) == changes_alone(draft, {}, pieces)
+    shared = JointDecisions(NOW, MARK, DEFAULT_SETTINGS)
+    for number, body in enumerate(bodies):
+        some = jobs
+        if number and data.draw(st.booleans()):
+            place = data.draw(st.integers(0, len(jobs) - 1))
+            spoilt = msgspec.structs.replace(jobs[place], **data.draw(st.sampled_from(OTHERWISE)))
+            some = (*jobs[:place], spoilt, *jobs[place + 1 :])
+        draft, pieces = queued(some, body, (RUN_ID, OTHER_ID, "r_3")[number % 3])
+        within = created_within(draft, orders_of(draft), pieces, shared)
+        assert set(within) == set(orders_of(draft))
+        assert by_name(within) == changes_alone(draft, {}, pieces)
+
+
+COMMON = RunSpec(source=Source(repository="r", ref="main"))
+OTHER_RUNS: dict[str, RunBody] = {
+    "repository": RunBody(spec=RunSpec(source=Source(repository="s", ref="main"))),
+    "ref": RunBody(spec=RunSpec(source=Source(repository="r", ref="other"))),
+    "pull request": RunBody(spec=RunSpec(source=Source(repository="r", ref="main", pull_request=1))),
+    "fork": RunBody(spec=RunSpec(source=Source(repository="r", ref="main", from_fork=True))),
+    "priority": RunBody(spec=msgspec.structs.replace(COMMON, priority=1)),
+    "trace": RunBody(spec=msgspec.structs.replace(COMMON, trace={"traceparent": "t"})),
+    "claimed": RunBody(spec=COMMON, claimed=True),
+    "nothing": RunBody(spec=COMMON),
+}
+
+
+@pytest.mark.parametrize("difference", [*OTHER_RUNS, *map(str, range(len(OTHERWISE))), "carried"])
+def test_a_run_that_differs_from_another_gets_jobs_of_its_own_all_the_same(difference: str) -> None:
+    jobs = tuple(planned(f"a{n}") for n in range(3))
+    shared = JointDecisions(NOW, MARK, DEFAULT_SETTINGS)
+    first, pieces = queued(jobs, RunBody(spec=COMMON))
+    created_within(first, orders_of(first), pieces, shared)
+    body = OTHER_RUNS.get(difference, OTHER_RUNS["nothing"])
+    carried = frozenset({2}) if difference == "carried" else frozenset()
+    if difference.isdecimal():
+        jobs = (msgspec.structs.replace(jobs[0], **OTHERWISE[int(difference)]), *jobs[1:])
+    second, pieces = queued(jobs, body, OTHER_ID, carried)
+    within = created_within(second, orders_of(second), pieces, shared)
+    assert by_name(within) == changes_alone(second, {}, pieces)
+
+
+def test_runs_of_one_plan_are_created_by_one_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    decided: list[str] = []
+    original = submission.new_job
+
+    def count(*given: Any, **named: Any) -> Any:
+        decided.append(given[1])
+        return original(*given, **named)
+
+    monkeypatch.setattr(orders, "new_job", count)
+    shared = JointDecisions(NOW, MARK, DEFAULT_SETTINGS)
+    for run_id in (RUN_ID, OTHER_ID):
+        draft, pieces = queued(DIAMOND, RunBody(spec=COMMON), run_id)
+        assert created_within(draft, orders_of(draft), pieces, shared)
+    assert len(decided) == 3, "of the first layer, the second, and an optional job"
 
 
 @settings(max_examples=pick(80, 400), deadline=None, derandomize=True)
-@given(planned_jobs(), st.data())
+@given(planned_jobs(), st.lists(run_bodies(), min_size=1, max_size=3), st.data())
 def test_jobs_released_in_the_commit_of_their_run_equal_jobs_released_by_orders(
-    jobs: tuple[PlannedJob, ...], data: st.DataObject
+    jobs: tuple[PlannedJob, ...], bodies: list[RunBody], data: st.DataObject
 ) -> None:
-    draft, pieces = queued(jobs, RunBody(spec=RunSpec()))
-    created = changes_alone(draft, {}, pieces)
-    records = {
-        name: record_after(change, None, NOW) for (kind, name), change in created.items() if kind == "job"
-    }
-    draft = later(draft)
-    roots = [place for place, job in enumerate(jobs) if not job.needs]
-    ended = data.draw(st.lists(st.sampled_from(roots), unique=True, min_size=1))
-    draft.apply_jobs([JobChanged(RUN_ID, place, "success", "RUNNING", "COMPLETED") for place in ended])
-    found = orders._carried_out(
-        draft, [o for o in orders_of(draft) if o.what == orders.RELEASE], records, {}, MARK, DEFAULT_SETTINGS
-    )
-    assert by_name(found) == changes_alone(draft, records, pieces)
+    shared = JointDecisions(NOW + timedelta(seconds=1), MARK, DEFAULT_SETTINGS)
+    for number, body in enumerate(bodies):
+        draft, pieces = queued(jobs, body, (RUN_ID, OTHER_ID, "r_3")[number])
+        created = changes_alone(draft, {}, pieces)
+        records = {
+            name: record_after(change, None, NOW) for (kind, name), change in created.items() if kind == "job"
+        }
+        draft = later(draft)
+        roots = [place for place, job in enumerate(jobs) if not job.needs]
+        ended = data.draw(st.lists(st.sampled_from(roots), unique=True, min_size=1))
+        draft.apply_jobs([JobChanged(draft.id, place, "success", "RUNNING", "COMPLETED") for place in ended])
+        found = released_within(draft, orders_of(draft), records, shared)
+        assert by_name(found) == changes_alone(draft, records, pieces)
 
 
 @pytest.mark.parametrize("unexpected", ["missing", "foreign"])
@@ -141,12 +228,12 @@ def test_an_order_about_a_job_that_is_not_as_expected_stays_a_message(unexpected
     draft.apply_jobs([JobChanged(RUN_ID, 0, "success", "RUNNING", "COMPLETED")])
     (order,) = orders_of(draft)
     assert order.places == (2, 3)
-    assert [*orders._carried_out(draft, [order], records, {}, MARK, DEFAULT_SETTINGS)] == [order]
+    assert [*orders._carried_out(draft, [order], records, {}, joint(draft))] == [order]
     for name in ("j_2", "j_3"):
         record = records.pop(name)
         if unexpected == "foreign":
             records[name] = msgspec.structs.replace(record, parent="r_2")
-    assert orders._carried_out(draft, [order], records, {}, MARK, DEFAULT_SETTINGS) == {}
+    assert orders._carried_out(draft, [order], records, {}, joint(draft)) == {}
 
 
 @settings(max_examples=pick(150, 600), deadline=None, derandomize=True)
@@ -175,43 +262,6 @@ def test_a_step_of_many_jobs_changes_their_run_like_the_step_of_each(
         release, stop = sorted(known.release), known.stop
         results.append((known.change(mark=MARK, actor=""), release, stop))
     assert results[0] == results[1]
-
-
-@settings(max_examples=pick(150, 600), deadline=None, derandomize=True)
-@given(planned_jobs(), st.data())
-def test_a_plan_that_is_accepted_at_once_has_no_fault_when_each_job_is_checked(
-    jobs: tuple[PlannedJob, ...], data: st.DataObject
-) -> None:
-    faults: list[dict[str, Any]] = [
-        {"task": ""},
-        {"name": ""},
-        {"name": "a\n"},
-        {"timeout_s": -1.0},
-        {"priority": 99},
-        {"needs": ("a0", "nothing")},
-        {"needs": ("a7",)},
-        {"environment": "x" * 300},
-        {"approval": PlannedApproval(question="", timeout_s=-1.0)},
-        {"worker_count": 0},
-        {},
-    ]
-    place = data.draw(st.integers(0, len(jobs) - 1))
-    fields = {name: getattr(jobs[place], name) for name in PlannedJob.__struct_fields__}
-    spoilt = PlannedJob(**{**fields, **data.draw(st.sampled_from(faults))})
-    some = (*jobs[:place], spoilt, *jobs[place + 1 :])
-    with pytest.MonkeyPatch.context() as slowly:
-        slowly.setattr("interlock.systems.runs.plan_validation._is_flawless", lambda *_: False)
-        found = list(plan_faults(plan(*some), DEFAULT_SETTINGS))
-    assert list(plan_faults(plan(*some), DEFAULT_SETTINGS)) == found
-    plain = all(each.approval is None and not each.environment for each in some)
-    if not found and plain:
-        assert _is_flawless(some, DEFAULT_SETTINGS), "it is checked the long way without a reason"
-
-
-def test_jobs_that_wait_for_each_other_are_found_although_alike_jobs_are_checked_once() -> None:
-    jobs = (planned("a", "c"), planned("b", "a"), planned("c", "b"))
-    assert not _is_flawless(jobs, DEFAULT_SETTINGS)
-    assert cycle_in({job.name: job.needs for job in jobs}) == ["a", "c", "b", "a"]
 
 
 # On stores
@@ -251,13 +301,6 @@ async def any_site(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         request.getfixturevalue("redis").run("FLUSHALL")
 
 
-DIAMOND = (
-    *(planned(f"a{n}") for n in range(3)),
-    *(planned(f"b{n}", "a0", "a1", "a2", required=n > 0) for n in range(3)),
-    planned("c", "b0", "b1", "b2"),
-)
-
-
 async def whole_life(site: Site) -> tuple[list[str], dict[str, list[tuple[str, str, str]]]]:
     """Return the path of a run, and that of each of its jobs by name."""
     run_id = await site.begin(*DIAMOND)
@@ -286,6 +329,69 @@ async def test_a_run_that_creates_and_releases_its_jobs_itself_lives_like_one_th
     assert len(ordered) == 4, "only the second run gave orders"
 
 
+async def test_a_run_that_cannot_be_decided_does_not_hold_the_others_of_its_round(site: Site) -> None:
+    runs = [await site.begin(planned("a"), planned("b", "a")) for _ in range(3)]
+    given = await site.claim(limit=100)
+    (record,) = await site.store.load([Key("run", runs[1])])
+    assert record is not None
+    await site.store.commit([Commit(changes=(rewritten(record, body=b'{"spec":1}'),))])
+    await site.port.report([done(grant) for grant in given])
+    with pytest.raises(msgspec.ValidationError):
+        await site.runs.reconciler.apply_changes()
+    for run_id in (runs[0], runs[2]):
+        assert await site.standing(run_id) == {"a": "COMPLETED", "b": "PENDING"}
+
+
+async def test_runs_that_meet_a_conflict_are_decided_again_without_the_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [await site.begin(planned("a"), planned("b", "a")) for _ in range(3)]
+    await site.port.report([done(grant) for grant in await site.claim(limit=100)])
+    loaded = orders.Orders.jobs_to_release
+    asked: list[int] = []
+
+    async def meanwhile(self: orders.Orders, ordered: Any) -> dict[str, Record]:
+        found = await loaded(self, ordered := list(ordered))
+        asked.append(len(ordered))
+        if len(asked) == 1:
+            (record,) = await site.store.load([Key("run", runs[1])])
+            assert record is not None
+            await site.store.commit([Commit(changes=(rewritten(record),))])
+        return found
+
+    monkeypatch.setattr(orders.Orders, "jobs_to_release", meanwhile)
+    await site.runs.reconciler.apply_changes()
+    assert asked == [3, 1]
+    for run_id in runs:
+        assert await site.standing(run_id) == {"a": "COMPLETED", "b": "PENDING"}
+    assert await site.all_faults() == []
+
+
+async def test_changes_that_another_process_has_applied_meanwhile_are_not_applied_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [await site.begin(planned("a"), planned("b", "a")) for _ in range(2)]
+    await site.port.report([done(grant) for grant in await site.claim(limit=100)])
+    loaded = orders.Orders.jobs_to_release
+    asked: list[int] = []
+
+    async def meanwhile(self: orders.Orders, ordered: Any) -> dict[str, Record]:
+        found = await loaded(self, ordered := list(ordered))
+        asked.append(len(ordered))
+        if len(asked) == 1:  # it is so slow that its time for the messages runs out
+            site.clock.jump("1h")
+            await site.port.here.deliver()
+            await site.runs.reconciler.apply_changes()
+        return found
+
+    monkeypatch.setattr(orders.Orders, "jobs_to_release", meanwhile)
+    await site.runs.reconciler.apply_changes()
+    assert asked == [2, 2]
+    for run_id in runs:
+        assert await site.standing(run_id) == {"a": "COMPLETED", "b": "PENDING"}
+    assert await site.all_faults() == []
+
+
 async def test_a_run_of_two_layers_takes_five_commits_beside_those_of_its_jobs(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,17 +416,17 @@ async def test_a_job_that_is_cancelled_while_its_run_releases_it_stays_cancelled
 ) -> None:
     run_id = await site.begin(planned("a"), *(planned(f"b{n}", "a", required=n > 0) for n in range(3)))
     names = {name: job_id for job_id, name in (await site.names(run_id)).items()}
-    released = orders.Orders.released
+    loaded = orders.Orders.jobs_to_release
     canceled: list[str] = []
 
-    async def cancel_first(self: orders.Orders, draft: RunAggregate, mark: str) -> orders.CarriedOut:
-        found = await released(self, draft, mark)
+    async def cancel_first(self: orders.Orders, *given: Any) -> dict[str, Record]:
+        found = await loaded(self, *given)
         if found and not canceled:
             canceled.append(names["b0"])
             await site.jobs.cancel(names["b0"])
         return found
 
-    monkeypatch.setattr(orders.Orders, "released", cancel_first)
+    monkeypatch.setattr(orders.Orders, "jobs_to_release", cancel_first)
     await site.finish(run_id)
     assert canceled
     await site.finish(run_id)
@@ -360,6 +466,12 @@ async def test_a_message_that_another_process_took_meanwhile_does_not_hold_its_r
             await site.heard(done(grant))
         await site.recover()
     assert taken
+    (record,) = await site.store.load([Key("run", view.id)])
+    assert record is not None
+    planned_at = decode_run(record.body).planned_at
+    assert planned_at is not None
+    is_later = planned_at - view.created_at >= timedelta(hours=1)
+    assert is_later == (topic == "run.plan"), "what is decided again is decided at its own time"
     assert (await site.look(view.id)).state == "REPORTED"
     assert (await site.path(view.id)).count("REPORTED") == 1
     assert await site.all_faults() == []

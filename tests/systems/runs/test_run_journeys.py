@@ -48,5 +48,5 @@ async def test_job_messages_that_a_slow_keeper_applies_after_another_keeper_are_
     after = await site.look(run_id)
     assert after.tally == {"COMPLETED": 2, "PENDING": 1}
     changes = [(message_in(each.body, JobChanged), each) for each in taken]
-    await site.runs.reconciler.bring(changes, before)
+    await site.runs.reconciler.bring([(changes, before)])
     assert (await site.look(run_id)).version == after.version

@@ -2,6 +2,8 @@
 
 `JobFacts` are computed from the record when a coupling needs them; `WIRING` maps the events of couplings to
 their targets.
+
+Why: decisions 0118 and 0140.
 """
 
 from __future__ import annotations

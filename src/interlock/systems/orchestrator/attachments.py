@@ -2,6 +2,8 @@
 
 Each is a separate record, so that the record of the job does not grow with them. The content of an artifact
 is a blob.
+
+Why: decisions 0124 and 0133.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Cancel jobs, and handle their passed deadlines. Pure."""
+"""Cancel jobs, and handle their passed deadlines. Pure.
+
+Why: decisions 0025 and 0026.
+"""
 
 from __future__ import annotations
 
@@ -93,10 +96,10 @@ def swept(
 def commit_of(draft: JobAggregate, *, mark: str, actor: str, reason: str = "") -> Commit:
     """Return the commit of a job, with messages to other records."""
     change = draft.change(mark=mark, actor=actor, reason=reason)
-    return Commit(changes=(change, *messages_of(draft)))
+    return Commit(changes=(change, *messages_of(draft, mark)))
 
 
-def messages_of(draft: JobAggregate) -> tuple[Change, ...]:
+def messages_of(draft: JobAggregate, mark: str) -> tuple[Change, ...]:
     """Return messages to other records, committed with their cause, so that a crash does not lose them."""
     body = draft.body
     alert = alert_for(draft) if draft.root.state is job.FAILED else ()
@@ -105,7 +108,7 @@ def messages_of(draft: JobAggregate) -> tuple[Change, ...]:
     if alone and not body.children and not draft.remarks and not body.mail:
         return alert
     messages = (
-        *notifications_for(draft),
+        *notifications_for(draft, mark),
         *_to_children(draft),
         *tree_messages_of(draft),
         *_about_runners(draft),

@@ -7,6 +7,8 @@ simulation are none: their run or simulation deals with them.
 
 If settings name an alert task, the commit that fails a job carries a message (`notifications.alert_for`), and
 its delivery submits a job of that task, once for each dead letter.
+
+Why: decision 0412.
 """
 
 from __future__ import annotations

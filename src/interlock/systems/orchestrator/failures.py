@@ -4,12 +4,13 @@ Every failure has a class, found by rules over the exception, the exit code and 
 matches decides, and the default is `user`. Each class has its own retry budget. The class `lost` is not among
 them: losses of workers are counted separately, so that a bad machine never uses up the retries of a good
 program.
+
+Why: decisions 0125 and 0126.
 """
 
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -17,6 +18,7 @@ from functools import lru_cache
 
 import msgspec
 
+from interlock.backoff import jittered_s, nth_pause_s
 from interlock.wire.jobs import RetryRule
 from interlock.wire.runner import Failed
 
@@ -147,10 +149,8 @@ def pause_before(rule: RetryRule, retry: int, salt: str) -> timedelta:
     The jitter is derived from the salt instead of a random number, so that the decision stays pure: the same
     retry always has the same pause, and different jobs have different ones.
     """
-    growth = rule.factor ** min(retry - 1, 64)  # no pause needs a larger exponent, which would overflow
-    pause_s = min(rule.first_pause_s * growth, rule.longest_pause_s)
-    share = zlib.crc32(f"{salt}:{retry}".encode()) / 2**32
-    return timedelta(seconds=pause_s * (1 + rule.jitter * share))
+    pause_s = nth_pause_s(retry, rule.first_pause_s, rule.longest_pause_s, rule.factor)
+    return timedelta(seconds=jittered_s(pause_s, f"{salt}:{retry}", span=rule.jitter))
 
 
 def _names_of(exception: str) -> set[str]:

@@ -3,6 +3,8 @@
 Any number of processes may do so. Each decides on the record of the job as it is, and of two that decide
 about the same job one conflicts and reads again. A job that has heard of an end does not wait for it any
 more, so hearing of it again changes nothing.
+
+Why: decision 0420.
 """
 
 from __future__ import annotations
@@ -163,7 +165,7 @@ def _released(draft: JobAggregate, part: AfterPart, end: EndMessage, mark: str) 
     why = f"{end.job_id}, which it comes after, is {end.state}"
     change = draft.change(mark=mark, actor="orchestrator", reason=why, note=True)
     followed = Followed(lined_up=draft.body.limits is not None, in_tree=bool(joining))
-    return Decision(followed, Commit(changes=(change, *messages_of(draft), *joining)))
+    return Decision(followed, Commit(changes=(change, *messages_of(draft, mark), *joining)))
 
 
 MANY = 500
@@ -274,7 +276,7 @@ class Followers:
         """Return a page of the jobs that the token's job comes after, of queues that `sees` allows."""
         token = read_token(token_text)
         if token is None:
-            raise UnknownLease("This is not the token of a lease.", todo="Ask for work first.")
+            raise UnknownLease("This is not the token of a lease.", todo="Claim work first.")
         (record,) = await self._engine.store.load([Key(JOB.name, token.job_id)])
         check_lease(record, token, token_text, runner_id, await self._engine.clock.now(), self._settings)
         assert record is not None  # otherwise there is no lease

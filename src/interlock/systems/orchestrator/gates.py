@@ -8,6 +8,8 @@ compared by version: of two processes that would give the last slot away, one is
 Nothing is counted. Whether a job holds a slot stands in its own record (`LimitPart.since`), which changes
 with its leases: the commit that ends its last lease gives the slot back and tells the gate, and a gate that
 is full looks at the records of its holders from time to time.
+
+Why: decisions 0407 and 0409.
 """
 
 from __future__ import annotations

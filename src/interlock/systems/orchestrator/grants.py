@@ -1,6 +1,8 @@
 """Claims: from ready jobs to grants, for many jobs of one shape by one decision. Pure.
 
 A named claim is idempotent: it is recorded with its grants, and a repeat gets the same answer.
+
+Why: decisions 0122 and 0439.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 import msgspec
@@ -47,6 +49,14 @@ from interlock.systems.orchestrator.notifications import (
     notifications_for,
 )
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.shapes import (
+    Shape,
+    any_job,
+    is_about_one,
+    of_any_run,
+    of_run,
+    shape_of,
+)
 from interlock.systems.orchestrator.tokens import (
     Token,
     fence_of,
@@ -56,18 +66,11 @@ from interlock.systems.orchestrator.tokens import (
 )
 from interlock.wire.runner import ClaimRequest, Grant
 
-Shape: TypeAlias = tuple[object, ...]
-"""The data that a decision about a job depends on."""
-
 MAX_CLAIMERS = 64
 """Number of different claimers whose last jobs are remembered."""
 _ENOUGH_TIMES = 2
-ANY_JOB = "~any~job~"
-"""The id of a job that represents all of its shape. No id has this character."""
-_ANY_TIME = datetime(1, 1, 1, tzinfo=UTC)
-"""The time of its creation, before that of any job."""
-_OF_ONE = (ANY_JOB.encode(), msgspec.json.encode(_ANY_TIME))
-_encode = msgspec.json.Encoder().encode
+_CommonGrant: TypeAlias = tuple[Change, Grant, JobChanged | None]
+"""The change and the grant of all jobs of one shape, and what it means to their run."""
 
 
 class Claiming(msgspec.Struct, frozen=True):
@@ -137,16 +140,33 @@ def offers_of(claiming: Claiming, records: Sequence[Record], now: datetime) -> l
     if len(records) == 1 and claiming.foreseen is None:
         offer = offer_of(claiming, records[0], now)
         return [] if offer is None else [offer]
+    offers: list[Offer] = []
+    for like, groups in _alike(claiming, records):
+        may_share = len(groups) > 1 or len(groups[0]) > 1 or _is_foreseen(claiming, like, now)
+        common = _common_grant(claiming, like, now) if may_share else None
+        for some in groups:
+            if common is not None:
+                offers.append(_offer_together(claiming, common, some, now))
+            else:
+                alone = [offer_of(claiming, record, now) for record in some]
+                offers += [offer for offer in alone if offer is not None]
+    return offers
+
+
+def _alike(claiming: Claiming, records: Sequence[Record]) -> list[tuple[Record, list[list[Record]]]]:
+    """Return the jobs of one shape by their run, with a job that represents them.
+
+    What was foreseen is about jobs of one run.
+    """
     shapes: dict[Shape, list[Record]] = {}
     for record in records:
         shapes.setdefault(shape_of(record), []).append(record)
-    offers: list[Offer] = []
-    for some in shapes.values():
-        may_share = len(some) > 1 or _is_foreseen(claiming, some[0], now)
-        together = _offer_together(claiming, some, now) if may_share else None
-        alone = () if together is not None else [offer_of(claiming, record, now) for record in some]
-        offers += [offer for offer in (together, *alone) if offer is not None]
-    return offers
+    alike: dict[Shape, tuple[Record, list[list[Record]]]] = {}
+    for shape, some in shapes.items():
+        like = of_any_run(some[0]) if claiming.foreseen is None else some[0]
+        common = shape if like is some[0] else shape_of(like)
+        alike.setdefault(common, (like, []))[1].append(some)
+    return list(alike.values())
 
 
 def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
@@ -155,7 +175,7 @@ def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
     if has_expired(record, now):
         draft.fire_due()
         change = draft.change(mark=claiming.mark, actor="clock")
-        return Offer(change, (record,), (), draft.body, messages_of(draft))
+        return Offer(change, (record,), (), draft.body, messages_of(draft, claiming.mark))
     one = next_attempt(draft)
     if one is None:
         return None
@@ -163,31 +183,28 @@ def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
     if len(change.body) > claiming.max_body_bytes:
         stopped = outgrown(record, now, claiming.settings)
         change = stopped.change(mark=claiming.mark, actor="orchestrator")
-        return Offer(change, (record,), (), stopped.body, messages_of(stopped))
+        return Offer(change, (record,), (), stopped.body, messages_of(stopped, claiming.mark))
     grant = _grant_in(claiming, draft, one, given_of(record))
     body = draft.body
     tells = body.run is not None or body.simulation is not None
-    return Offer(change, (record,), (grant,), body, notifications_for(draft) if tells else ())
+    return Offer(change, (record,), (grant,), body, notifications_for(draft, claiming.mark) if tells else ())
 
 
-def _offer_together(claiming: Claiming, records: Sequence[Record], now: datetime) -> Offer | None:
-    """Return the common offer for jobs of one shape; None if it depends on the job."""
-    common = _common_grant(claiming, records[0], now)
-    if common is None:
-        return None
+def _offer_together(
+    claiming: Claiming, common: _CommonGrant, records: Sequence[Record], now: datetime
+) -> Offer:
+    """Return the common offer for jobs of one shape and run."""
     change, grant, begun = common
+    first = records[0]
     grants = tuple([_for_job(grant, record, claiming.secret) for record in records])
-    # The run begins with any of them, so that one is enough.
-    messages = () if begun is None else (change_of_all(begun, records[:1]).message(records[0].id, now),)
-    return Offer(change, tuple(records), grants, messages=messages)
+    messages: tuple[Change, ...] = ()
+    if begun is not None:  # the run begins with any of them, so that one is enough
+        messages = (change_of_all(begun, records[:1]).message(first.id, now, claiming.mark),)
+    return Offer(of_run(change, first.parent), tuple(records), grants, messages=messages)
 
 
-def _common_grant(
-    claiming: Claiming, like: Record, now: datetime
-) -> tuple[Change, Grant, JobChanged | None] | None:
-    """Return the change and the grant of all jobs of one shape, and what it means to their run; None if they
-    depend on the job.
-    """
+def _common_grant(claiming: Claiming, like: Record, now: datetime) -> _CommonGrant | None:
+    """Return the decision about all jobs of one shape; None if it depends on the job."""
     if claiming.foreseen is not None and _is_foreseen(claiming, like, now):
         return claiming.foreseen.change, claiming.foreseen.grant, None
     if has_expired(like, now):
@@ -199,7 +216,7 @@ def _common_grant(
     change = _granted(claiming, draft, one)
     common = replace(change, id="", expected_at=None)
     begun = change_for_run(draft)
-    notified = begun is None and notifications_for(draft)
+    notified = begun is None and notifications_for(draft, claiming.mark)
     if len(change.body) > claiming.max_body_bytes or notified or is_about_one(common):
         return None
     return common, _grant_in(claiming, draft, one, JobGiven()), begun
@@ -298,41 +315,6 @@ def _for_job(grant: Grant, record: Record, secret: str) -> Grant:
     token = f"{record.id}.{grant.shard}.{grant.attempt}.{secret}"
     own = {"input": given.input, "trace": given.trace, "metadata": given.metadata}
     return replace(grant, token=token, job_id=record.id, **own)
-
-
-def shape_of(record: Record) -> Shape:
-    """Return the shape of a job: jobs of one shape are decided once."""
-    return (
-        record.state,
-        record.version,
-        record.body,
-        record.queue,
-        record.priority,
-        record.parent,
-        record.labels,
-        record.deadline_at,
-    )
-
-
-def any_job(like: Record, now: datetime) -> Record:
-    """Return a job that represents all of this shape, without individual data."""
-    return replace(like, id=ANY_JOB, given=b"", created_at=_ANY_TIME, updated_at=now, ready_at=None)
-
-
-def is_about_one(change: Change) -> bool:
-    """Return whether a change has the id or the time of creation of the representative job, so that it cannot
-    hold for all.
-    """
-    columns = _encode(replace(change, body=b""))
-    return any(each in change.body or each in columns for each in _OF_ONE)
-
-
-def common_change(commit: Commit) -> Change | None:
-    """Return the change of all jobs that a job represents; None if it is about one, or not about it alone."""
-    if len(commit.changes) > 1 or commit.refusals:
-        return None
-    common = replace(commit.changes[0], id="", expected_at=None)
-    return None if is_about_one(common) else common
 
 
 def _granted(claiming: Claiming, draft: JobAggregate, one: AttemptBody) -> Change:

@@ -3,6 +3,8 @@
 48 bits are few, so they are used carefully: the time in steps of 1/128 ms, plus a small random stride between
 two ids of one process. Two processes that submit at the same instant seldom draw the same id, and if they do
 the store reports it and another one is drawn.
+
+Why: decision 0128.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Any number of processes may admit jobs: each decides on the records as they are and commits the gate with
 the jobs and tickets; of two that decide about the same gate, the version refuses one, which reads again.
 To hear twice that a job has given its slot back changes nothing.
+
+Why: decision 0408.
 """
 
 from __future__ import annotations

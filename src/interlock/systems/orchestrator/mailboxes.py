@@ -3,6 +3,8 @@
 A wait and its signal meet under a number: the first wait for a name gets the first signal of that name, and
 so on. The numbers are in the record of the job, so its version orders signals, waits and timeouts. Data and
 answers are in records of their own (`waits.py`).
+
+Why: decision 0422.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from interlock.lifecycles.couplings import Recipient
 from interlock.store.records import Change, Commit, Outcome, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import ANY_PLACE, JobBody, RunPart, given_of, place_in_run
+from interlock.systems.orchestrator.shapes import ANY_RUN
 from interlock.wire.jobs import DeadLetter
 
 RUN_JOBS = "run.jobs"
@@ -53,9 +54,9 @@ class JobChanged(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         """The change of each job that it is about."""
         return (self,)
 
-    def message(self, job_id: str, now: datetime) -> Change:
+    def message(self, job_id: str, now: datetime, mark: str) -> Change:
         """Return the message to the run, to be committed with the step; it is named after the job."""
-        return outgoing(f"{job_id}.{self.target}", RUN_JOBS, _ENCODER.encode(self), now)
+        return outgoing(f"{job_id}.{self.target}", RUN_JOBS, _ENCODER.encode(self), now, mark=mark)
 
 
 class JobsChanged(msgspec.Struct, frozen=True, gc=False):
@@ -72,9 +73,9 @@ class JobsChanged(msgspec.Struct, frozen=True, gc=False):
         """The change of each job that it is about."""
         return [JobChanged(self.run_id, place, self.event, self.source, self.target) for place in self.places]
 
-    def message(self, job_id: str, now: datetime) -> Change:
+    def message(self, job_id: str, now: datetime, mark: str) -> Change:
         """Return the message to the run, to be committed with the steps; it is named after the first job."""
-        return outgoing(f"{job_id}.{self.target}", RUN_JOBS_TOGETHER, _ENCODER.encode(self), now)
+        return outgoing(f"{job_id}.{self.target}", RUN_JOBS_TOGETHER, _ENCODER.encode(self), now, mark=mark)
 
 
 class ExecutionLost(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -104,12 +105,12 @@ class JobsSwept(msgspec.Struct, frozen=True):
     outcomes: Sequence[Outcome]
 
 
-def notifications_for(draft: JobAggregate) -> tuple[Change, ...]:
+def notifications_for(draft: JobAggregate, mark: str) -> tuple[Change, ...]:
     """Return the message about the newest step that concerns the run, if there is one."""
     if draft.body.run is None:
-        return _to_simulation(draft)
+        return _to_simulation(draft, mark)
     change = change_for_run(draft)
-    return () if change is None else (change.message(draft.id, draft.now),)
+    return () if change is None else (change.message(draft.id, draft.now, mark),)
 
 
 def change_for_run(draft: JobAggregate) -> JobChanged | None:
@@ -128,7 +129,10 @@ def change_for_run(draft: JobAggregate) -> JobChanged | None:
 
 
 def change_of_all(one: JobChanged, records: Sequence[Record]) -> JobChanged | JobsChanged:
-    """Return the change of all these jobs of the run, from that of a job that represents them."""
+    """Return the change of all these jobs of a run, from that of a job that represents them."""
+    if one.run_id == ANY_RUN:
+        assert records[0].parent is not None, "it is a job of a run"
+        one = msgspec.structs.replace(one, run_id=records[0].parent)
     if one.place != ANY_PLACE:
         return one  # an old job, which is like no other
     part = RunPart(run_id=one.run_id)
@@ -139,7 +143,7 @@ def change_of_all(one: JobChanged, records: Sequence[Record]) -> JobChanged | Jo
     return JobsChanged(one.run_id, tuple(places), one.event, one.source, one.target)
 
 
-def _to_simulation(draft: JobAggregate) -> tuple[Change, ...]:
+def _to_simulation(draft: JobAggregate, mark: str) -> tuple[Change, ...]:
     part = draft.body.simulation
     if part is None or all(each.to is not Recipient.ITS_SIMULATION for each, _ in draft.outward):
         return ()
@@ -150,7 +154,7 @@ def _to_simulation(draft: JobAggregate) -> tuple[Change, ...]:
     why = failures[-1] if failures else f"the job {draft.id} is {draft.root.state}" if over else "given back"
     message = ExecutionLost(part.run_id, part.execution, last, not over, why)
     name = f"{draft.id}.simulation.{draft.version}"
-    return (outgoing(name, TO_SIMULATION, _ENCODER.encode(message), draft.now),)
+    return (outgoing(name, TO_SIMULATION, _ENCODER.encode(message), draft.now, mark=mark),)
 
 
 def _concerns_run(state: str, root: bool) -> bool:

@@ -70,12 +70,14 @@ from interlock.systems.orchestrator.notifications import (
 )
 from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.orchestrator.runner_messages import (
+    HeardTogether,
     Report,
     decide_completions,
     decide_message,
     result_in,
 )
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.orchestrator.shapes import Shape, of_any_run, shape_of
 from interlock.systems.orchestrator.tokens import Token, digest_of, fence_of, job_of, read_token, secret_of
 from interlock.systems.orchestrator.tree_slots import TREE_TOPICS
 from interlock.systems.orchestrator.vault import NO_ORIGIN, Vault, redacted, with_secrets
@@ -453,11 +455,16 @@ class Orchestrator:
         now, mark = await self.engine.clock.now(), self.engine.mark()
         decisions: list[tuple[Answer, list[_Success]]] = []
         work: list[Work] = []
+        known: dict[Shape, HeardTogether | None] = {}
         for report, some in grouped.items():
             first = some[0].held
             token = read_token(first.token)
             assert token is not None, "it was made by this process"
-            decided = decide_completions(report, token, first.record, now, mark, self.settings)
+            like = of_any_run(first.record)
+            shape = (report.runner_id, report.cost, token.shard, token.index, *shape_of(like))
+            if shape not in known:
+                known[shape] = decide_completions(report, token, like, now, mark, self.settings)
+            decided = known[shape]
             if decided is not None:
                 before = [held.before for _, held, _ in some]
                 seen = [held.at for _, held, _ in some if held.at is not None]

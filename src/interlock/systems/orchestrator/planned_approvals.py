@@ -3,6 +3,8 @@
 The job is held as one that waits for its needs is. It waits under an address of its own, so that approvals
 which its handler asks for are others. A rejection and a timeout cancel it, and the run hears of that as of
 every end of a job.
+
+Why: decision 0423.
 """
 
 from __future__ import annotations

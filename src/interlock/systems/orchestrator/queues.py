@@ -3,6 +3,8 @@
 A paused queue has a record; others need none. Claims cost nothing more for it: a process that grants jobs
 keeps the names of the paused queues in memory and reads them again whenever it delivers messages, once a
 second on a server. The process that pauses a queue knows it at once, other processes a moment later.
+
+Why: decision 0362.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Decide about messages of runners: from a job and a message to an answer and a commit. Pure.
 
 Equal reports about jobs that were granted together are decided once for all of them.
+
+Why: decisions 0030 and 0136.
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ from interlock.systems.orchestrator.attachments import (
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody, awaited_until
 from interlock.systems.orchestrator.cancellation import commit_of, messages_of
 from interlock.systems.orchestrator.failures import Failure, FailureClass, classify
-from interlock.systems.orchestrator.grants import ANY_JOB, any_job, is_about_one
 from interlock.systems.orchestrator.notifications import RUN_JOBS, JobChanged, change_of_all
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.shapes import ANY_JOB, any_job, is_about_one, of_run
 from interlock.systems.orchestrator.submission import MAX_DELAY_S
 from interlock.systems.orchestrator.texts import (
     MAX_DETAILS,
@@ -237,7 +239,7 @@ def _commit(
         reason = f"snoozed until {one.snoozed_until.isoformat()}"
     if type(message) is Complete and one.state is attempt.CANCELED:
         reason = f"it {message.outcome.__struct_config__.tag} after the cancel, which stands"
-    changes = [draft.change(mark=mark, actor=message.runner_id, reason=reason), *messages_of(draft)]
+    changes = [draft.change(mark=mark, actor=message.runner_id, reason=reason), *messages_of(draft, mark)]
     if stretches or one.failure is not None:
         changes += chunk_changes(draft.id, one, message, _name(draft, message), stretches, draft.now, mark)
     if one.result_apart and isinstance(message, Complete) and isinstance(message.outcome, Succeeded):
@@ -493,18 +495,22 @@ class HeardTogether(msgspec.Struct, frozen=True):
 
         Jobs of a run send it one message, so that they are committed all, or none.
         """
-        batch = records.Batch(
-            change=self.change,
-            ids=tuple([record.id for record in before]),
-            expected_at=tuple(seen),
-            result=tuple(results),
-            not_after=self.not_after,
-        )
+        change = of_run(self.change, before[0].parent)
         if self.to_run is None:
-            return batch
-        changes = [change for commit in batch.commits() for change in commit.changes]
-        message = change_of_all(self.to_run, before).message(before[0].id, now)
-        return Commit(changes=(*changes, message), not_after=self.not_after)
+            return records.Batch(
+                change=change,
+                ids=tuple([record.id for record in before]),
+                expected_at=tuple(seen),
+                result=tuple(results),
+                not_after=self.not_after,
+            )
+        changes = [
+            replace(change, id=record.id, expected_at=seen_at, result=result)
+            for record, seen_at, result in zip(before, seen, results, strict=True)
+        ]
+        mark = "" if change.note is None else change.note.request_id
+        changes.append(change_of_all(self.to_run, before).message(before[0].id, now, mark))
+        return Commit(changes=tuple(changes), not_after=self.not_after)
 
 
 def result_in(message: Complete, token: str, settings: OrchestratorSettings) -> bytes | None:
@@ -523,7 +529,10 @@ def result_in(message: Complete, token: str, settings: OrchestratorSettings) -> 
 def decide_completions(
     report: Report, token: Token, like: Record, now: datetime, mark: str, settings: OrchestratorSettings
 ) -> HeardTogether | None:
-    """Return the decision for all jobs that were granted like this one; None if it depends on the job."""
+    """Return the decision for all jobs that were granted like this one; None if it depends on the job.
+
+    If that is one of any run, it holds for those of all runs.
+    """
     stands_for_all = any_job(like, now)
     token = replace(token, job_id=ANY_JOB)
     completion = Complete(

@@ -1,4 +1,7 @@
-"""Lease tokens, which authorise reports about one attempt, and the errors for an ended lease."""
+"""Lease tokens, which authorise reports about one attempt, and the errors for an ended lease.
+
+Why: decisions 0120 and 0167.
+"""
 
 from __future__ import annotations
 

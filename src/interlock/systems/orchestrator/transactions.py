@@ -4,6 +4,8 @@ Nothing here waits or knows a driver: each function yields the steps to be carri
 (`store.transactions`) and is sent the answers. A job that is submitted is decided about as any other. A
 completion is judged under the lease of the attempt, by what the transaction itself reads, and compared when
 it is written: another writer of the job waits for the end of the transaction, or makes this one look again.
+
+Why: decision 0413.
 """
 
 from __future__ import annotations

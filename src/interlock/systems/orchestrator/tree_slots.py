@@ -3,6 +3,8 @@
 Every worker that a job wants takes one slot of its depth. A job takes its slots when it is admitted, and
 releases them when it has ended or while it waits for its children. A child never competes with its ancestors,
 which are at other depths, so there is no deadlock. A job notifies its tree in the commit of the change.
+
+Why: decision 0205.
 """
 
 from __future__ import annotations
@@ -145,7 +147,7 @@ def check_workers(task: str, depth: int, workers: int, quotas: Sequence[int]) ->
     if workers > quotas[depth]:
         raise InvalidJob(
             f"At depth {depth} a tree has {quotas[depth]} workers at a time, and the job wants {workers}.",
-            todo="Ask for fewer with worker_count, or have the operator raise the quota of this depth.",
+            todo="Use a smaller worker_count, or have the operator raise the quota of this depth.",
             facts={"task": task, "depth": depth, "worker_count": workers, "quota": quotas[depth]},
         )
 

@@ -3,6 +3,8 @@
 Any number of reconcilers may run. Each decides on the current records and commits the tree together with its
 jobs; of two that decide about the same tree, one conflicts and reads again. Handling a message twice has no
 effect.
+
+Why: decisions 0127 and 0208.
 """
 
 from __future__ import annotations

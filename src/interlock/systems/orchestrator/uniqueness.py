@@ -5,6 +5,8 @@ that creates a job, and is compared by its version: of two submissions with one 
 second, which reads again and finds the job of the first. Whether a job counts follows from the job itself,
 from its state and the time of its end. So a key is free the moment its job ends, crashes or is pruned, and
 nothing has to be cleaned up for that. `UniqueKeys.free` only removes records that say nothing any more.
+
+Why: decision 0403.
 """
 
 from __future__ import annotations

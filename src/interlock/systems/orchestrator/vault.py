@@ -1,4 +1,7 @@
-"""Secrets: the source of their values, the jobs that may have them, and how they get into grants."""
+"""Secrets: the source of their values, the jobs that may have them, and how they get into grants.
+
+Why: decisions 0187 and 0292.
+"""
 
 from __future__ import annotations
 

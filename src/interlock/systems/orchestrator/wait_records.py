@@ -388,7 +388,7 @@ def _check_reply(wait: Record, request: Wait, question: ApprovalQuestion, reply:
         by = f" by {request.by}" if request.by else ""
         raise TransitionNotAllowed(
             f"The approval {wait.id} is {wait.state}{by}, so {reply.event.name} is refused.",
-            todo=f"See what was said: interlock approval show {wait.id}",
+            todo=f"See the answer: interlock approval show {wait.id}",
             facts={"approval_id": wait.id, "state": wait.state, "by": request.by, "machine": JOB_WAIT.name},
         )
     if not any(role.includes(question.role) for role in reply.roles):

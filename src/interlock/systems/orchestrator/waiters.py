@@ -2,6 +2,8 @@
 
 One reader follows the store's feed for all waiters: its cost depends on the number of changes, not of
 waiters. When part of the feed was missed, all awaited jobs are loaded once.
+
+Why: decision 0130.
 """
 
 from __future__ import annotations

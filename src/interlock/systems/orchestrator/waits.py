@@ -1,6 +1,8 @@
 """Signals, waits and approvals in a store: who waits is woken by who answers, or by the clock.
 
 It joins the deciders of `wait_records` with the engine, and adds no rules.
+
+Why: decision 0422.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class Waits:
         """Return the answer to a wait of a handler; without one, the job waits for it. Idempotent."""
         token = read_token(request.token)
         if token is None:
-            raise UnknownLease("This is not the token of a lease.", todo="Ask for work first.")
+            raise UnknownLease("This is not the token of a lease.", todo="Claim work first.")
         check_wait(request)
         address = address_of(request.name, question=request.question is not None)
 

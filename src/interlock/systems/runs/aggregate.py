@@ -8,7 +8,7 @@ clock and no store, and contains no rule of a lifecycle: those are in the tables
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
@@ -102,6 +102,8 @@ UPSTREAM, FAIL_FAST, TIMEOUT = "upstream", "fail_fast", "timeout"
 NOT_APPROVED = "not_approved"
 
 
+_WAITING = ord(letters.WAITING)
+_ENDED, _SUCCEEDED = letters.ENDED.encode(), letters.SUCCEEDED.encode()
 _SHARED = (job.RUNNING, job.COMPLETED)
 """Steps that a run follows once for many jobs: no coupling of such a step is about one of them."""
 
@@ -293,19 +295,20 @@ class RunAggregate(Aggregate):
         after = letters.HEARD.get(change.target, "")
         if self.graph is None or step is None:
             return []
-        has_ended, is_begun, new = after in letters.ENDED, True, []
+        states, has_ended, is_begun = self._states, after in letters.ENDED, True
+        new: list[int] = []
         for place in places:
-            before = chr(self._states[place]) if 0 <= place < len(self._states) else ""
+            before = chr(states[place]) if 0 <= place < len(states) else ""
             if not before or before in letters.ENDED:
                 continue
             new.append(place)
             if has_ended or before != letters.STOPPING:
-                self._states[place] = ord(after)
-            if has_ended:
-                self._count(place, after, unconfirmed=change.unconfirmed)
-                is_begun = is_begun and before == letters.RUNNING
+                states[place] = ord(after)
+            is_begun = is_begun and before == letters.RUNNING
         if not new:
             return []
+        if has_ended:
+            self._count(new, after, unconfirmed=change.unconfirmed)
         owner = change if change.place == new[0] else replace(change, place=new[0])
         if has_ended and step.source is job.RUNNING and not is_begun:
             # Its start was not reported, or the message is still on its way.
@@ -313,32 +316,34 @@ class RunAggregate(Aggregate):
         self.follow_step(JOB, step, owner)
         return new if has_ended else []
 
-    def _count(self, place: int, after: str, *, unconfirmed: bool) -> None:
+    def _count(self, ended: Sequence[int], after: str, *, unconfirmed: bool) -> None:
         assert self.graph is not None
-        self.body.left -= 1
-        self.body.unconfirmed += unconfirmed
-        if after in letters.SUCCEEDED and self.graph.required[place]:
-            self.body.required_left -= 1
+        self.body.left -= len(ended)
+        self.body.unconfirmed += len(ended) if unconfirmed else 0
+        if after in letters.SUCCEEDED:
+            required = self.graph.required
+            self.body.required_left -= sum([required[place] for place in ended])
 
     def _release_after(self, ended: Iterable[int]) -> None:
         """Release the jobs whose needs have all succeeded, or were optional."""
         graph = self.graph
         if graph is None:
             return
-        following = dict.fromkeys(chain.from_iterable(graph.dependents[one] for one in ended))
-        waiting = [place for place in following if self._state_of(place) == letters.WAITING]
+        states = self._states
+        following = dict.fromkeys(chain.from_iterable([graph.dependents[one] for one in ended]))
+        waiting = [place for place in following if states[place] == _WAITING]
         # Each is looked at once: in a plan of layers, all jobs of a layer need all of the one before.
-        needed = set(chain.from_iterable(graph.needs[place] for place in waiting))
-        missing = {place for place in needed if not self._is_met(place)}
+        unmet = self._unmet(set(chain.from_iterable([graph.needs[place] for place in waiting])))
         for place in waiting:
-            if missing.isdisjoint(graph.needs[place]):
-                self._states[place] = ord(letters.RELEASED)
+            if unmet.isdisjoint(graph.needs[place]):
+                states[place] = ord(letters.RELEASED)
                 self.release.append(place)
 
-    def _is_met(self, place: int) -> bool:
+    def _unmet(self, needed: Collection[int]) -> set[int]:
+        """Return those of these jobs that the jobs that need them still wait for."""
         assert self.graph is not None
-        state = self._state_of(place)
-        return state in letters.SUCCEEDED or (state in letters.ENDED and not self.graph.required[place])
+        states, required = self._states, self.graph.required
+        return {one for one in needed if states[one] not in (_SUCCEEDED if required[one] else _ENDED)}
 
     # Orders to its jobs
 

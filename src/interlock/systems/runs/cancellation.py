@@ -9,6 +9,8 @@ Order of changes. Events arrive in any order: forges deliver late, and operators
 at which the forge says that the change happened comes first. If two events lack it, or have the same second,
 the commits decide: the one whose ref was at the other before is later, then the one that has the other in
 its history. Otherwise the order is that of arrival, as it is for manual submissions.
+
+Why: decisions 0173 and 0331.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ evidence. Findings are computed on request from the jobs and their histories, an
 
 Learning uses a separate message, written in the commit that follows an outcome, so that neither the run nor
 its reports wait for it.
+
+Why: decisions 0197 and 0198.
 """
 
 from __future__ import annotations

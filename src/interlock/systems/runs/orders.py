@@ -4,18 +4,22 @@ A run creates and releases a few jobs in its own commit. Its other orders are me
 is lost: those to stop jobs, those about many jobs, and the creation of jobs after a conflict. Carrying a
 message out twice does nothing more, and the sequence does not matter: an order finds its job as it is, and
 creates it where it is missing. So after a crash anywhere in between, another process carries it out again.
+
+Why: decision 0176.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
-from itertools import groupby
+from itertools import pairwise
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from interlock.engine.bulk import Item, apply_all, commit_all_with_recovery
 from interlock.engine.outbox import outgoing
@@ -24,14 +28,23 @@ from interlock.errors import InterlockError
 from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
-from interlock.store.records import Batch, Change, Commit, Committed, Key, Record, one_by_one
+from interlock.store.records import Batch, Change, Commit, Committed, Key, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import PlanPlace, Provenance, RunPart
 from interlock.systems.orchestrator.cancellation import commit_of
-from interlock.systems.orchestrator.grants import ANY_JOB, Shape, any_job, common_change, shape_of
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.planned_approvals import open_gate
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.shapes import (
+    ANY_JOB,
+    ANY_RUN,
+    Shape,
+    any_job,
+    common_change,
+    of_any_run,
+    of_run,
+    shape_of,
+)
 from interlock.systems.orchestrator.submission import given_by, grouped, new_job, release, without_given
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run
@@ -88,16 +101,15 @@ def _portions(
 ) -> Iterator[JobOrder]:
     if not places:
         return
-    graph = draft.graph
-    cut = graph.piece_of if graph is not None else partial(_by_number)
-    for _, some in groupby(sorted(places), cut):
-        yield JobOrder(
-            run_id=draft.id, pieces=draft.body.pieces, what=what, places=tuple(some), why=why, new=new
-        )
-
-
-def _by_number(place: int) -> int:
-    return place // PIECE
+    places = sorted(places)
+    firsts = range(0, places[-1] + 1, PIECE) if draft.graph is None else draft.graph.firsts
+    cuts = [bisect_left(places, first) for first in (*firsts[1:], places[-1] + 1)]
+    for start, end in pairwise((0, *cuts)):
+        if start < end:
+            some = tuple(places[start:end])
+            yield JobOrder(
+                run_id=draft.id, pieces=draft.body.pieces, what=what, places=some, why=why, new=new
+            )
 
 
 def _by_reason(stop: dict[int, str]) -> Iterator[tuple[str, list[int]]]:
@@ -147,19 +159,22 @@ class Orders:
             answers |= await self._apply(order, graph, missing, making)
         if taken := _those(answers, JobMatch.FOREIGN):
             await self._rename(order.run_id, graph, taken)
-            again = msgspec.structs.replace(order, places=tuple(taken), new=False)
+            again = replace(order, places=tuple(taken), new=False)
             await self.carry_out(again)
 
-    async def released(self, draft: RunAggregate, mark: str) -> CarriedOut:
-        """Return the release of a few jobs as they are now, to be committed with their run."""
-        orders = [order for order in orders_of(draft) if order.what == RELEASE and not order.new]
-        places = [place for order in orders for place in order.places]
-        if draft.graph is None or not 0 < len(places) <= MOST_WITHIN:
-            return {}
-        ids = [draft.graph.ids[place] for place in places]
+    async def jobs_to_release(
+        self, ordered: Iterable[tuple[RunAggregate, Sequence[JobOrder]]]
+    ) -> dict[str, Record]:
+        """Return the jobs that runs release in their own commits, as they are now."""
+        ids = [
+            draft.graph.ids[place]
+            for draft, orders in ordered
+            if draft.graph is not None
+            for order in _few_to_release(orders)
+            for place in order.places
+        ]
         found = await self._engine.load([Key(JOB.name, job_id) for job_id in ids])
-        jobs = {record.id: record for record in found if record is not None}
-        return _carried_out(draft, orders, jobs, {}, mark, self._settings)
+        return {record.id: record for record in found if record is not None}
 
     async def _making(
         self, order: JobOrder, graph: PlanGraph, places: Sequence[int], body: RunBody | None
@@ -247,6 +262,11 @@ class NewRunJob(msgspec.Struct, frozen=True):
         """All that decisions about it depend on."""
         return without_given(self.spec), self.part, self.origin, self.held
 
+    @property
+    def given(self) -> bytes:
+        """The data that no decision about it depends on."""
+        return given_by(self.spec, plan=self.plan)
+
     def draft(self, now: datetime, settings: OrchestratorSettings, job_id: str = "") -> JobAggregate:
         """Return the new job, or under another id."""
         return new_job(
@@ -305,20 +325,22 @@ def created_together(
 ) -> list[Batch]:
     """Return the jobs that are alike as batches, decided once; the others are decided one by one. Pure."""
     batches = []
-    for _, places in grouped(each.shape for each in new):
+    for _, places in grouped([each.shape for each in new]):
         some = [new[place] for place in places]
-        if len(some) == 1 or some[0].part.approval is not None:
-            continue
-        commit = commit_of(some[0].draft(now, settings, ANY_JOB), mark=mark, actor="orchestrator")
-        if (common := common_change(commit)) is not None:
-            batches.append(
-                Batch(
-                    change=msgspec.structs.replace(common, given=None),
-                    ids=tuple([each.id for each in some]),
-                    given=tuple([given_by(each.spec, plan=each.plan) for each in some]),
-                )
-            )
+        common = _created_like(some[0], now, mark, settings) if len(some) > 1 else None
+        if common is not None:
+            ids = tuple([each.id for each in some])
+            batches.append(Batch(change=common, ids=ids, given=tuple([each.given for each in some])))
     return batches
+
+
+def _created_like(like: NewRunJob, now: datetime, mark: str, settings: OrchestratorSettings) -> Change | None:
+    """Return the creation of all jobs that are alike; None if each is created alone."""
+    if like.part.approval is not None:
+        return None
+    commit = commit_of(like.draft(now, settings, ANY_JOB), mark=mark, actor="orchestrator")
+    common = common_change(commit)
+    return None if common is None else replace(common, given=None)
 
 
 def released_together(
@@ -330,17 +352,100 @@ def released_together(
         shapes.setdefault(shape_of(record), []).append(record)
     batches = []
     for some in shapes.values():
-        if len(some) == 1:
-            continue
-        draft = JobAggregate.of(any_job(some[0], now), now, settings)
-        if decide_order(order, draft, mark) or not draft.taken:
-            continue
-        common = common_change(commit_of(draft, mark=mark, actor="orchestrator", reason=order.why))
+        common = _released_like(some[0], order, now, mark, settings) if len(some) > 1 else None
         if common is not None:
             ids = tuple([record.id for record in some])
             seen = tuple([record.updated_at for record in some])
             batches.append(Batch(change=common, ids=ids, expected_at=seen))
     return batches
+
+
+def _released_like(
+    like: Record, order: JobOrder, now: datetime, mark: str, settings: OrchestratorSettings
+) -> Change | None:
+    """Return the release of all jobs that are alike; None if each is released alone."""
+    draft = JobAggregate.of(any_job(like, now), now, settings)
+    if decide_order(order, draft, mark) or not draft.taken:
+        return None
+    return common_change(commit_of(draft, mark=mark, actor="orchestrator", reason=order.why))
+
+
+class _KnownPlan(msgspec.Struct, frozen=True):
+    """The creation of the jobs of a plan, in any run."""
+
+    terms: tuple[object, ...]
+    """All that this depends on."""
+    alike: tuple[tuple[Change, tuple[tuple[int, bytes], ...]], ...]
+    """The creation of jobs that are alike, with the place of each and what it is given."""
+
+
+MOST_PLANS = 20
+"""Number of plans whose creation is remembered during a round."""
+
+
+class JointDecisions:
+    """Decisions about jobs of many runs, at one time and with one mark: alike jobs are decided once.
+
+    It lasts for one round. Each decision is the one that would be made about the job alone.
+    """
+
+    def __init__(self, now: datetime, mark: str, settings: OrchestratorSettings) -> None:
+        self.now = now
+        self.mark = mark
+        self.settings = settings
+        self._released: dict[Shape, Change | None] = {}
+        self._plans: list[_KnownPlan] = []
+
+    def released(self, order: JobOrder, records: Sequence[Record]) -> dict[str, Change]:
+        """Return the release of jobs of a run; without those that are decided alone. Pure."""
+        shapes: dict[Shape, list[Record]] = {}
+        for record in records:
+            shapes.setdefault(shape_of(record), []).append(record)
+        changes: dict[str, Change] = {}
+        for some in shapes.values():
+            like = of_any_run(some[0])
+            shape = (order.why, *shape_of(like))
+            if shape not in self._released:
+                self._released[shape] = _released_like(like, order, self.now, self.mark, self.settings)
+            common = self._released[shape]
+            if common is not None:
+                common = of_run(common, order.run_id)
+                changes |= {one.id: replace(common, id=one.id, expected_at=one.updated_at) for one in some}
+        return changes
+
+    def created(self, order: JobOrder, source: JobSource) -> dict[str, Change]:
+        """Return the creation of jobs of a plan; without those that are decided alone. Pure."""
+        terms = _terms_of(order, source)
+        known = next((each for each in self._plans if each.terms == terms), None)
+        if known is None:
+            known = self._known_plan(terms, replace(order, run_id=ANY_RUN), source)
+            self._plans = [known, *self._plans[: MOST_PLANS - 1]]
+        ids, changes = source.graph.ids, dict[str, Change]()
+        for common, each in known.alike:
+            common = of_run(common, order.run_id)  # noqa: PLW2901 - it is the same, of this run
+            changes |= {ids[place]: replace(common, id=ids[place], given=given) for place, given in each}
+        return changes
+
+    def _known_plan(self, terms: tuple[object, ...], order: JobOrder, source: JobSource) -> _KnownPlan:
+        new = new_run_jobs(order, order.places, source)
+        alike = []
+        for _, numbers in grouped([each.shape for each in new]):
+            common = _created_like(new[numbers[0]], self.now, self.mark, self.settings)
+            if common is not None and common.body.count(ANY_RUN.encode()) == 1:
+                some = [new[number] for number in numbers]
+                alike.append((common, tuple([(each.plan.place, each.given) for each in some])))
+        return _KnownPlan(terms, tuple(alike))
+
+
+def _terms_of(order: JobOrder, source: JobSource) -> tuple[object, ...]:
+    """Return all that the creation of jobs depends on beside their ids and that of their run."""
+    spec, graph = source.body.spec, source.graph
+    of_run_itself = (
+        *(spec.source.repository, spec.source.ref, spec.source.pull_request),
+        *(spec.priority, spec.trace, source.body.claimed, source.body.fork_terms),
+    )
+    pieces = [(number, piece.first, piece.jobs) for number, piece in source.pieces.items()]
+    return order.what, order.places, of_run_itself, graph.carried, pieces
 
 
 def decide_one(
@@ -365,18 +470,31 @@ def decide_one(
     if not draft.taken and not gate:
         return Decision(JobMatch.OURS)
     commit = commit_of(draft, mark=mark, actor="orchestrator", reason=order.why)
-    return Decision(JobMatch.OURS, msgspec.structs.replace(commit, changes=(*commit.changes, *gate)))
+    return Decision(JobMatch.OURS, replace(commit, changes=(*commit.changes, *gate)))
 
 
 def created_within(
-    draft: RunAggregate, pieces: Sequence[PlanPiece], mark: str, settings: OrchestratorSettings
+    draft: RunAggregate, orders: Sequence[JobOrder], pieces: Sequence[PlanPiece], joint: JointDecisions
 ) -> CarriedOut:
     """Return the creation of the jobs of a small plan, to be committed with their run. Pure."""
     graph = draft.graph
     if graph is None or len(graph.ids) > MOST_WITHIN:
         return {}
-    orders = [order for order in orders_of(draft) if order.new]
-    return _carried_out(draft, orders, {}, dict(enumerate(pieces)), mark, settings)
+    orders = [order for order in orders if order.new]
+    return _carried_out(draft, orders, {}, dict(enumerate(pieces)), joint)
+
+
+def released_within(
+    draft: RunAggregate, orders: Sequence[JobOrder], jobs: Mapping[str, Record], joint: JointDecisions
+) -> CarriedOut:
+    """Return the release of a few jobs, to be committed with their run. Pure."""
+    return {} if draft.graph is None else _carried_out(draft, _few_to_release(orders), jobs, {}, joint)
+
+
+def _few_to_release(orders: Sequence[JobOrder]) -> list[JobOrder]:
+    """Return the orders to release jobs, if they are so few that their run releases them itself."""
+    some = [order for order in orders if order.what == RELEASE and not order.new]
+    return some if sum([len(order.places) for order in some]) <= MOST_WITHIN else []
 
 
 def _carried_out(
@@ -384,41 +502,36 @@ def _carried_out(
     orders: Sequence[JobOrder],
     jobs: Mapping[str, Record],
     pieces: dict[int, PlanPiece],
-    mark: str,
-    settings: OrchestratorSettings,
+    joint: JointDecisions,
 ) -> CarriedOut:
     """Return the changes of jobs by order. An order stays a message if one of its jobs is not as expected."""
     assert draft.graph is not None
     source = JobSource(draft.body, draft.graph, pieces)
-    found = {order: _changes_for(order, source, jobs, draft.now, mark, settings) for order in orders}
+    found = {order: _changes_for(order, source, jobs, joint) for order in orders}
     return {order: changes for order, changes in found.items() if changes is not None}
 
 
 def _changes_for(
-    order: JobOrder,
-    source: JobSource,
-    jobs: Mapping[str, Record],
-    now: datetime,
-    mark: str,
-    settings: OrchestratorSettings,
+    order: JobOrder, source: JobSource, jobs: Mapping[str, Record], joint: JointDecisions
 ) -> list[Change] | None:
     ids = [source.graph.ids[place] for place in order.places]
-    records = [jobs.get(job_id) for job_id in ids]
     if order.new:
-        batches = created_together(new_run_jobs(order, order.places, source), now, mark, settings)
+        together = joint.created(order, source)
     else:
-        ours = [record for record in records if record is not None and record.parent == order.run_id]
-        batches = released_together(ours, order, now, mark, settings)
-    together = {commit.changes[0].id: commit for commit in one_by_one(batches)}
+        found = [jobs.get(job_id) for job_id in ids]
+        ours = [record for record in found if record is not None and record.parent == order.run_id]
+        together = joint.released(order, ours)
     changes: list[Change] = []
-    for place, job_id, record in zip(order.places, ids, records, strict=True):
-        commit = together.get(job_id)
-        if commit is None:
-            decision = decide_one(order, place, source, settings, record, now, mark)
-            if decision.answer is not JobMatch.OURS:
-                return None
-            commit = decision.commit
-        changes += () if commit is None else commit.changes
+    for place, job_id in zip(order.places, ids, strict=True):
+        change = together.get(job_id)
+        if change is not None:
+            changes.append(change)
+            continue
+        record = jobs.get(job_id)
+        decision = decide_one(order, place, source, joint.settings, record, joint.now, joint.mark)
+        if decision.answer is not JobMatch.OURS:
+            return None
+        changes += () if decision.commit is None else decision.commit.changes
     return changes
 
 

@@ -10,12 +10,14 @@ its ref, and the environment that the plan names. Statements of a file or an inp
 ignored. The check is repeated when a runner is given the job.
 
 Approval. A change from a fork, and a plan that uses an environment with `approval`, wait for an operator.
+
+Why: decision 0291.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
@@ -46,9 +48,20 @@ MOST_FAULTS = 50
 """Maximum number of faults to list."""
 
 
+_REMEMBERED_JOBS = 1_000
+"""Maximum number of jobs of a plan that is remembered."""
+_flawless: deque[tuple[Plan, OrchestratorSettings]] = deque(maxlen=8)
+"""The last plans without a fault: a workflow has the same plan from push to push."""
+
+
 def check_plan(plan: Plan, settings: OrchestratorSettings) -> None:
     """Raise an error with all faults of a plan."""
+    for known, by in _flawless:
+        if by is settings and known == plan:
+            return
     faults = list(plan_faults(plan, settings))
+    if not faults and len(plan.jobs) + len(plan.skipped) <= _REMEMBERED_JOBS:
+        _flawless.appendleft((plan, settings))
     if faults:
         listed = faults[:MOST_FAULTS]
         more = f"; and {len(faults) - len(listed)} more" if len(faults) > len(listed) else ""

@@ -3,12 +3,14 @@
 The plan is not in the run's record, so that changing a run of ten thousand jobs costs as much as one of ten.
 Its jobs are stored in pieces of some hundred, together with the ids that were drawn when the plan was
 accepted: so every process that creates the jobs creates the same ones.
+
+Why: decision 0170.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from itertools import chain
@@ -27,6 +29,8 @@ PIECE_BYTES = 400_000
 SKIPPED_PIECE = 2_000
 KEPT_GRAPHS = 256
 KEPT_JOBS = 200_000
+SHARED_PLANS, SHARED_JOBS = 8, 1_000
+"""Number of plans whose graph is shared by their runs, and the number of jobs of such a plan."""
 KEPT_PIECES = 64
 """Number of pieces that are kept after they were stored: the same process probably carries the plan out."""
 
@@ -113,13 +117,17 @@ def plan_graph(pieces: Sequence[PlanPiece]) -> PlanGraph:
             dependents[each].append(place)
     return PlanGraph(
         names=tuple(places),
-        ids=tuple(chain.from_iterable([piece.ids for piece in pieces])),
+        ids=_ids_in(pieces),
         required=tuple([job.required for job in jobs]),
         needs=needs,
         dependents=tuple(map(tuple, dependents)),
         carried=frozenset(place for piece in pieces for place in piece.carried),
         firsts=tuple(piece.first for piece in pieces if piece.jobs),
     )
+
+
+def _ids_in(pieces: Sequence[PlanPiece]) -> tuple[str, ...]:
+    return tuple(chain.from_iterable([piece.ids for piece in pieces]))
 
 
 def pieces_of(plan: Plan, ids: Sequence[str], carried: frozenset[int] = frozenset()) -> list[PlanPiece]:
@@ -201,6 +209,7 @@ class Plans:
         self._graphs: OrderedDict[str, PlanGraph] = OrderedDict()
         self._jobs = 0
         self._stored: OrderedDict[Key, PlanPiece] = OrderedDict()
+        self._shared: deque[tuple[object, PlanGraph]] = deque(maxlen=SHARED_PLANS)
 
     async def pieces(self, run_id: str, number: int) -> list[PlanPiece] | None:
         """Return all pieces of a plan as they are stored; None if some are missing."""
@@ -213,6 +222,17 @@ class Plans:
             return []
         found = await self._store().load([piece_key(run_id, each) for each in range(number)])
         return [each for each in found if each is not None]
+
+    def graph_of(self, pieces: Sequence[PlanPiece]) -> PlanGraph:
+        """Return the graph of a validated plan; runs of the same plan share all of it but the ids."""
+        plan = [(piece.first, piece.jobs, piece.carried) for piece in pieces]
+        for known, graph in self._shared:
+            if known == plan:
+                return msgspec.structs.replace(graph, ids=_ids_in(pieces))
+        graph = plan_graph(pieces)
+        if len(graph.ids) <= SHARED_JOBS:
+            self._shared.appendleft((plan, graph))
+        return graph
 
     def keep(self, run_id: str, pieces: Sequence[PlanPiece]) -> None:
         """Keep the pieces of a plan that was just stored."""
@@ -244,7 +264,7 @@ class Plans:
             self._graphs.move_to_end(run_id)
             return known
         pieces = await self.pieces(run_id, number)
-        return None if pieces is None else self.remember(run_id, plan_graph(pieces))
+        return None if pieces is None else self.remember(run_id, self.graph_of(pieces))
 
     def forget(self, run_id: str) -> None:
         """Remove a graph from the cache."""

@@ -6,6 +6,8 @@ and a second plan has no effect.
 Reruns. A rerun has the plan of the earlier run: all of it, the failed jobs, or from one job on. A job that
 is not repeated has succeeded, and counts as completed from the beginning, under its id in the old run. Jobs
 that have not succeeded are always repeated, so a rerun cannot hide a failure.
+
+Why: decision 0290.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -40,7 +41,7 @@ from interlock.systems.runs import body as letters
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run, encode_run, group_key, labels_of
 from interlock.systems.runs.cancellation import RunCancellation
-from interlock.systems.runs.orders import CarriedOut, created_within
+from interlock.systems.runs.orders import CarriedOut, JointDecisions, created_within, orders_of
 from interlock.systems.runs.plan_validation import (
     MOST_FAULTS,
     awaited,
@@ -50,12 +51,10 @@ from interlock.systems.runs.plan_validation import (
     seconds_for_approvals,
     spec_of,
 )
-from interlock.systems.runs.plans import PlanGraph, PlanPiece, Plans, piece_changes, pieces_of, plan_graph
+from interlock.systems.runs.plans import PlanGraph, PlanPiece, Plans, piece_changes, pieces_of
 from interlock.systems.runs.reconciler import RunCommit, RunReconciler, run_commit_of
 from interlock.systems.runs.workflows import Planner, PlanRequest
-from interlock.wire.runs import AwaitedApproval, Plan, RerunPreview
-
-Which: TypeAlias = Literal["all", "failed", "from"]
+from interlock.wire.runs import AwaitedApproval, Plan, RerunPreview, Which
 
 
 def check_settled(record: Record) -> None:
@@ -144,10 +143,17 @@ class RunPreparation:
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
         """A run that waits for it is not yet in PLANNING, so that its planning timer does not run."""
 
-    async def prepare(self, run_id: str, message: Record | None = None) -> bool:
+    async def joint_decisions(self) -> JointDecisions:
+        """Return where decisions of this moment about several runs are shared."""
+        return JointDecisions(await self._engine.clock.now(), self._engine.mark(), self._settings)
+
+    async def prepare(
+        self, run_id: str, message: Record | None = None, joint: JointDecisions | None = None
+    ) -> bool:
         """Advance a run as far as its plan allows; idempotent.
 
-        Return whether the message that asked for it was committed as sent.
+        Return whether the message that asked for it was committed as sent. Runs that are prepared together
+        share their decisions.
         """
         (found,) = await self._engine.load([Key(RUN.name, run_id)])
         if found is None:
@@ -155,7 +161,7 @@ class RunPreparation:
         if _looks_around(found):
             await self._cancellation.make_room(found)
         if decode_run(found.body).pieces:
-            return await self._take_up(found, message)
+            return await self._take_up(found, message, joint)
         async with self._asking:
             await self._plan(run_id)
         return False
@@ -185,7 +191,7 @@ class RunPreparation:
 
     async def check_limits(self, plan: Plan) -> None:
         """Raise with all limits of a plan that are not declared, or that a job could never have."""
-        if self._limits is None:
+        if self._limits is None or not any(planned.limits for planned in plan.jobs):
             return
         found: dict[str, str] = {}
         for planned in plan.jobs:
@@ -201,7 +207,7 @@ class RunPreparation:
                 facts={"faults": [*found][:MOST_FAULTS], "number": len(found)},
             )
 
-    async def _take_up(self, record: Record, message: Record | None) -> bool:
+    async def _take_up(self, record: Record, message: Record | None, joint: JointDecisions | None) -> bool:
         """Continue with the stored plan: submitted with the run, taken over, or held.
 
         Return whether the message was committed as sent.
@@ -224,7 +230,9 @@ class RunPreparation:
             await self._fail(record.id, _message_of(error), "plan_failed")
             return False
         awaits = awaited(body, jobs, self._settings.secrets)
-        return await self._accept(record.id, pieces, awaits=awaits, known=(record,), message=message)
+        return await self._accept(
+            record.id, pieces, awaits=awaits, known=(record,), message=message, joint=joint
+        )
 
     async def _join(self, run_id: str, group: str | None, *, looks_around: bool) -> None:
         """Put the run into the group of its workflow file, then supersede older runs of that group.
@@ -280,7 +288,7 @@ class RunPreparation:
 
     async def _accept_plan(self, run_id: str, plan: Plan, awaits: AwaitedApproval | None) -> None:
         now = await self._engine.clock.now()
-        pieces = pieces_of(plan, [self._ids.draw(now) for _ in plan.jobs])
+        pieces = pieces_of(plan, self._ids.draw_many(now, len(plan.jobs)))
         await self._accept(run_id, pieces, plan, awaits=awaits)
 
     async def _accept(
@@ -292,32 +300,39 @@ class RunPreparation:
         awaits: AwaitedApproval | None,
         known: Sequence[Record] = (),
         message: Record | None = None,
+        joint: JointDecisions | None = None,
     ) -> bool:
         """Accept a stored plan, or a new `plan`: queue the run and create its jobs; a late one has no effect.
 
         If an operator has to approve it first, the plan is stored, so that the approved plan is the one
         executed. Return whether the message that asked for it was committed as sent.
         """
-        graph, durations = plan_graph(pieces), self._settings.durations
+        graph, durations = self._plans.graph_of(pieces), self._settings.durations
         tries, is_recorded = 0, False
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
             nonlocal tries, is_recorded
             tries += 1
+            if tries > 1 or joint is None:
+                shared = JointDecisions(now, self._engine.mark(), self._settings)
+            else:
+                shared, now = joint, joint.now
             if plan is None:
                 draft = decide_stored_plan(found[0], now, durations, graph, awaits)
             else:
                 draft = decide_plan(found[0], now, durations, graph, len(pieces), plan, awaits)
             if draft is None:
                 return Decision(None)
-            mark = self._engine.mark()
+            mark, orders = shared.mark, orders_of(draft)
             more = [] if plan is None else piece_changes(run_id, pieces, mark=mark, actor="planner")
             created: CarriedOut = {}
             is_recorded = tries == 1 and message is not None
             if tries == 1:  # a conflict may be about the message, or about the id of a job
-                created = created_within(draft, pieces, mark, self._settings)
+                created = created_within(draft, orders, pieces, shared)
                 more += [] if message is None else [sent(message, mark)]
-            prepared = run_commit_of(draft, mark=mark, actor="planner", more=more, carried_out=created)
+            prepared = run_commit_of(
+                draft, orders, mark=mark, actor="planner", more=more, carried_out=created
+            )
             return Decision(prepared, prepared.commit)
 
         applied = await self._engine.apply([Key(RUN.name, run_id)], decide, known=known)

@@ -4,6 +4,8 @@ Any number of reconcilers may work on one store. A message is taken by one of th
 commit of the run that receives it, so each is counted once. When two decide about the same run, one meets a
 version conflict, loads the run and decides again. A few jobs are released in the commit of the run, which
 conflicts if one of them has changed meanwhile.
+
+Why: decision 0175.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from interlock.engine.bulk import commit_all_with_recovery
 from interlock.engine.loops import gather_all
 from interlock.engine.outbox import message_in, outgoing, returned, sent, take_all
 from interlock.engine.recovery import commit_with_recovery
@@ -47,9 +50,11 @@ from interlock.systems.runs.orders import (
     PATIENCE_S,
     CarriedOut,
     JobOrder,
+    JointDecisions,
     Orders,
     order_change,
     orders_of,
+    released_within,
 )
 from interlock.systems.runs.plans import Plans
 
@@ -85,6 +90,7 @@ _NONE: CarriedOut = MappingProxyType({})
 
 def run_commit_of(
     draft: RunAggregate,
+    orders: Sequence[JobOrder] | None = None,
     *,
     mark: str,
     actor: str,
@@ -96,22 +102,22 @@ def run_commit_of(
 ) -> RunCommit:
     """Return the commit of the run, its orders, and the message about its outcome once decided.
 
-    Orders that are `carried_out` need no message.
+    Orders that are `carried_out` need no message. `orders` are those of the draft, if they are known.
     """
     change = draft.change(mark=mark, actor=actor, reason=reason)
-    orders = [
+    left = [
         (order, order_change(order, f"{draft.id}.{change.expected}.{n}", draft.now, mark, taken=taken))
-        for n, order in enumerate(orders_of(draft))
+        for n, order in enumerate(orders_of(draft) if orders is None else orders)
         if order not in carried_out
     ]
-    changes = [change, *(each for _, each in orders), *chain.from_iterable(carried_out.values()), *more]
+    changes = [change, *[each for _, each in left], *chain.from_iterable(carried_out.values()), *more]
     if draft.is_decided:
         changes.append(run_message(draft, REPORTS, "report", mark))
     commit = Commit(changes=tuple(changes), request=request)
     lines = draft.lines
     on_its_way = lines and lines[-1].target in (run.AWAITING_APPROVAL, *run.PLANNED)
     mentioned = draft.id if on_its_way else ""
-    return RunCommit(commit, tuple(orders) if taken else (), mentioned, draft.is_decided, draft.body)
+    return RunCommit(commit, tuple(left) if taken else (), mentioned, draft.is_decided, draft.body)
 
 
 def run_message(draft: RunAggregate, topic: str, change: str, mark: str) -> Change:
@@ -127,6 +133,21 @@ FEW = 20
 """Number of orders processed in one round."""
 GIVE_BACK_S = 5.0
 """Deadline for a stopping process to give an order back."""
+
+
+ReportedChange: TypeAlias = tuple[Changes, Record]
+"""A change of jobs, and the message that reports it."""
+
+
+class _ChangedRun(NamedTuple):
+    """A run as it was read, and what was reported to it."""
+
+    changes: Sequence[ReportedChange]
+    known: Record | None
+
+    def messages(self, mark: str) -> tuple[Change, ...]:
+        """Return the messages as sent, to be committed with their effect."""
+        return tuple([sent(record, mark) for _, record in self.changes])
 
 
 class RunProgressed(msgspec.Struct, frozen=True):
@@ -163,65 +184,98 @@ class RunReconciler:
             )
             by_run.setdefault(change.run_id, []).append((change, record))
         found = await self._engine.store.load([Key(RUN.name, run_id) for run_id in by_run])
-        pairs = zip(by_run.values(), found, strict=True)
-        await gather_all(self.bring(changes, known) for changes, known in pairs)
+        await self.bring(zip(by_run.values(), found, strict=True))
         return len(taken)
 
-    async def bring(self, changes: Sequence[tuple[Changes, Record]], known: Record | None) -> None:
-        """Commit all changes reported to one run."""
-        conflict: Conflict | None = None
+    async def bring(self, runs: Iterable[tuple[Sequence[ReportedChange], Record | None]]) -> None:
+        """Commit all changes reported to each of some runs; raise the first failure, after all others.
+
+        The runs are decided at one time, and each by a commit of its own. Those that meet a conflict are
+        decided again.
+        """
+        waiting = [_ChangedRun(changes, known) for changes, known in runs]
+        failures: list[Exception] = []
         for _ in range(self._engine.max_tries):
-            if conflict is not None:
-                known, changes = await self._again(changes)
-            if not changes:
-                return
-            prepared = await self._commit_of(changes, known)
-            outcome = await self._commit(prepared, known)
-            if not isinstance(outcome, Conflict):
-                await self.carry_out(prepared, outcome.at)
-                return
-            conflict = outcome
-        raise contended([Key(RUN.name, changes[0][0].run_id)], conflict, self._engine.max_tries)
+            prepared = await self._prepared(waiting, failures)
+            engine = self._engine
+            commits = [engine.sealed(ready.commit, [one.known]) for one, ready in prepared]
+            outcomes = await commit_all_with_recovery(engine, commits)
+            following: list[tuple[RunCommit, datetime]] = []
+            conflicts: list[tuple[_ChangedRun, Conflict]] = []
+            for (one, ready), outcome in zip(prepared, outcomes, strict=True):
+                match outcome:
+                    case Committed(at):
+                        following.append((ready, at))
+                    case Conflict():
+                        conflicts.append((one, outcome))
+                    case Illegal() | RequestReused():
+                        failures.append(failed(outcome))
+                    case InterlockError():
+                        failures.append(outcome)
+            await gather_all(self.carry_out(ready, at) for ready, at in following)
+            waiting = await self._again([one for one, _ in conflicts])
+            if not waiting:
+                break
+        else:
+            one, conflict = conflicts[0]
+            keys = [Key(RUN.name, one.changes[0][0].run_id)]
+            failures.append(contended(keys, conflict, self._engine.max_tries))
+        if failures:
+            raise failures[0]
 
-    async def _again(
-        self, changes: Sequence[tuple[Changes, Record]]
-    ) -> tuple[Record | None, list[tuple[Changes, Record]]]:
-        """Return the current run, and the changes that no other process has applied meanwhile."""
-        run_key = Key(RUN.name, changes[0][0].run_id)
-        known, *messages = await self._engine.store.load([run_key, *(record.key for _, record in changes)])
-        ours = [
-            (change, record)
-            for (change, record), now in zip(changes, messages, strict=True)
-            if now is not None and now.version == record.version
-        ]
-        return known, ours
+    async def _again(self, runs: Sequence[_ChangedRun]) -> list[_ChangedRun]:
+        """Return the runs as they are now, with the changes that no other process has applied meanwhile."""
+        if not runs:
+            return []
+        keys = [Key(RUN.name, one.changes[0][0].run_id) for one in runs]
+        messages = [record for one in runs for _, record in one.changes]
+        found = await self._engine.load([*keys, *(record.key for record in messages)])
+        versions = {record.id: record.version for record in found[len(keys) :] if record is not None}
+        again = []
+        for one, known in zip(runs, found, strict=False):
+            ours = [each for each in one.changes if versions.get(each[1].id) == each[1].version]
+            if ours:
+                again.append(_ChangedRun(ours, known))
+        return again
 
-    async def _commit_of(self, changes: Sequence[tuple[Changes, Record]], known: Record | None) -> RunCommit:
-        mark = self._engine.mark()
-        messages = [sent(record, mark) for _, record in changes]
-        draft = await self._draft(known)
-        if draft is None:
-            return RunCommit(Commit(changes=tuple(messages)))  # the run was pruned
-        apply_job_changes(draft, [change for change, _ in changes])
-        released = await self._orders.released(draft, mark)
-        return run_commit_of(draft, mark=mark, actor="orchestrator", more=messages, carried_out=released)
+    async def _prepared(
+        self, runs: Sequence[_ChangedRun], failures: list[Exception]
+    ) -> list[tuple[_ChangedRun, RunCommit]]:
+        """Return the commit of each run. One that cannot be decided does not hold the others."""
+        joint = JointDecisions(await self._engine.clock.now(), self._engine.mark(), self._settings)
+        prepared: list[tuple[_ChangedRun, RunCommit]] = []
+        decided: list[tuple[_ChangedRun, RunAggregate, list[JobOrder]]] = []
+        for one in runs:
+            try:
+                draft = await self._draft(one.known, joint.now)
+                if draft is None:  # the run was pruned
+                    prepared.append((one, RunCommit(Commit(changes=one.messages(joint.mark)))))
+                    continue
+                apply_job_changes(draft, [change for change, _ in one.changes])
+            except Exception as error:  # noqa: BLE001 - raised when the others are done
+                failures.append(error)
+            else:
+                decided.append((one, draft, orders_of(draft)))
+        jobs = await self._orders.jobs_to_release((draft, orders) for _, draft, orders in decided)
+        for one, draft, orders in decided:
+            try:
+                released = released_within(draft, orders, jobs, joint)
+            except Exception as error:  # noqa: BLE001 - as above
+                failures.append(error)
+                continue
+            more = one.messages(joint.mark)
+            ready = run_commit_of(
+                draft, orders, mark=joint.mark, actor="orchestrator", more=more, carried_out=released
+            )
+            prepared.append((one, ready))
+        return prepared
 
-    async def _draft(self, record: Record | None) -> RunAggregate | None:
+    async def _draft(self, record: Record | None, now: datetime) -> RunAggregate | None:
         if record is None:
             return None
-        now = await self._engine.clock.now()
         draft = RunAggregate.of(record, now, self._settings.durations)
         draft.graph = await self._plans.graph(record.id, draft.body.pieces)
         return draft if draft.graph is not None else None
-
-    async def _commit(self, prepared: RunCommit, known: Record | None) -> Committed | Conflict:
-        engine = self._engine
-        sealed = engine.sealed(prepared.commit, [known])
-        outcome = await commit_with_recovery(engine.store, engine.committer, sealed)
-        if isinstance(outcome, Illegal | RequestReused):
-            raise failed(outcome)
-        assert isinstance(outcome, Committed | Conflict)
-        return outcome
 
     # Orders
 

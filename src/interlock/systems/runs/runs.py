@@ -2,6 +2,8 @@
 
 It contains no rules; the tables have them. The sweeper acts at once on events of its own process. Work of a
 process that died, or that has no sweeper, is found by the next sweep.
+
+Why: decisions 0171 and 0443.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import ChangeTime, RunBody, decode_run, group_of, query_of
 from interlock.systems.runs.cancellation import DECLINED, RunCancellation, decide_approval, existing_run
 from interlock.systems.runs.failure_analysis import FailureAnalyser, signs_of
+from interlock.systems.runs.orders import JointDecisions
 from interlock.systems.runs.plan_validation import FORK, check_run, seconds_for_approvals
 from interlock.systems.runs.plans import PlanPiece, Plans, piece_changes, pieces_of, plan_graph
 from interlock.systems.runs.preparation import (
     WORKFLOW,
     RunPreparation,
-    Which,
     carried_over,
     check_settled,
     plan_of,
@@ -80,6 +82,7 @@ from interlock.wire.runs import (
     RunJobView,
     RunSpec,
     RunView,
+    Which,
 )
 
 PLANNING = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
@@ -150,10 +153,19 @@ class RunSweeper:
 
     async def plan(self) -> int:
         """Plan the runs that wait for it; return their number."""
-        return await self._deliver({PLANS: self._planned}, PLANNING)
+        joint: JointDecisions | None = None
 
-    async def _planned(self, message: Record) -> bool:
-        is_recorded = await self._preparation.prepare(message_in(message.body, RunMessage).run_id, message)
+        async def planned(message: Record) -> bool:
+            nonlocal joint
+            if joint is None:
+                joint = await self._preparation.joint_decisions()
+            return await self._planned(message, joint)
+
+        return await self._deliver({PLANS: planned}, PLANNING)
+
+    async def _planned(self, message: Record, joint: JointDecisions) -> bool:
+        run_id = message_in(message.body, RunMessage).run_id
+        is_recorded = await self._preparation.prepare(run_id, message, joint)
         self.job_changed()  # of superseded runs
         self._on_decided()
         return is_recorded
@@ -297,7 +309,9 @@ class RunService:
                 approvals=again.approvals,
             )
             if plan is not None:
-                ids = [again.carried.get(place) or self._job_ids.draw(now) for place in range(len(plan.jobs))]
+                ids = self._job_ids.draw_many(now, len(plan.jobs))
+                for place, job_id in again.carried.items():
+                    ids[place] = job_id
                 pieces[:] = pieces_of(plan, ids, frozenset(again.carried))
                 body.pieces = len(pieces)
                 body.fail_fast, body.timeout_s = plan.fail_fast, plan.timeout_s

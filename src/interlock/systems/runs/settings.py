@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import zlib
 from datetime import timedelta
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from interlock.backoff import jittered_s, nth_pause_s
 from interlock.errors import InvalidSettings
 from interlock.systems.runs.reports.report import LONG_ENOUGH, PATIENCE
 from interlock.systems.runs.trigger_events import TriggerSettings
@@ -84,9 +84,8 @@ class ReportingSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def pause_after(self, tries: int, salt: str) -> timedelta:
         """Return the pause before the next try: exponential, with a jitter of a fifth from the salt."""
-        pause_s = min(self.first_pause_s * 2.0 ** min(tries - 1, 32), self.longest_pause_s)
-        share = zlib.crc32(f"{salt}:{tries}".encode()) / 2**32
-        return timedelta(seconds=pause_s * (0.8 + 0.4 * share))
+        pause_s = nth_pause_s(tries, self.first_pause_s, self.longest_pause_s)
+        return timedelta(seconds=jittered_s(pause_s, f"{salt}:{tries}", least=0.8, span=0.4))
 
 
 def _faults(settings: ReportingSettings) -> list[str]:

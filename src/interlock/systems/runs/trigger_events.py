@@ -7,6 +7,8 @@ the reason, which is shown with the delivery on GitHub.
 Generic webhooks contain a whole `RunSpec`, or some fields of one, found by a mapping from the settings.
 
 Rules. The first rule of the settings that matches a change names its workflow.
+
+Why: decisions 0192 and 0201.
 """
 
 from __future__ import annotations

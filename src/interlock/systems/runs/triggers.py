@@ -8,6 +8,8 @@ repository, the ref, the commit before and after, the event and the pull request
 of the hook and the id of the message. However often a delivery arrives, the store knows the id, and every
 repeat is answered with the same run. The run and the id are one commit: a crash before it has no effect, and
 a run continues after a crash behind it.
+
+Why: decision 0193.
 """
 
 from __future__ import annotations

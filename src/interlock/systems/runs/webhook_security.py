@@ -13,6 +13,8 @@ several secrets, and all of them are tried, so that the time does not reveal whi
 Addresses. The table of non-public addresses is our own, from IANA's registries of special-purpose
 addresses: the answer of `ipaddress` depends on the patch level of the interpreter (`fec0::/10` and
 `64:ff9b:1::/48` are global to some).
+
+Why: decision 0192.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A reporter that is down, slow or rate-limited delays no other. A lane takes ready reports with a deadline,
 sends them concurrently, and records each result. A report may be sent again if the process died before
 recording it: receivers recognise it by its id. If a receiver asks for a pause, the whole lane pauses.
+
+Why: decision 0194.
 """
 
 from __future__ import annotations

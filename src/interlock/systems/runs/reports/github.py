@@ -9,6 +9,8 @@ https://docs.github.com/rest/commits/statuses and https://docs.github.com/rest/c
 
 An empty run has no status: GitHub has no neutral one, and a success would claim a check that did not happen.
 Its check run is `skipped`.
+
+Why: decisions 0330 and 0371.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ A user must not reach internal services this way (SSRF). So a name is resolved o
 public are removed, and the connection is made to the checked address: a name that resolves differently the
 second time (DNS rebinding) has no effect. Redirects are not followed, a response is read up to a limit, and
 the whole request has a deadline.
+
+Why: decision 0196.
 """
 
 from __future__ import annotations

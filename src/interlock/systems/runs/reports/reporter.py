@@ -133,7 +133,7 @@ def reporters_of(settings: ReportingSettings, now: Now) -> tuple[Reporter, ...]:
     )
 
 
-log: logging.Logger = logging.getLogger("interlock.runs")
+log: logging.Logger = logging.getLogger("interlock.runs.outcomes")
 
 HISTORY_TOPIC = "run.learn"
 """The topic of messages from which job histories are updated."""

@@ -21,6 +21,8 @@ value is true unless it is empty or `false`.
 Texts are filled in when the plan is made. Facts of a change (its branch, its author) are untrusted, so they
 never become part of a command: in `run` only the values of the matrix are replaced, which are in the file
 itself. Steps read all others from environment variables, which a shell takes as text.
+
+Why: decision 0179.
 """
 
 from __future__ import annotations

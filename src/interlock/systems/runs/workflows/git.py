@@ -3,6 +3,8 @@
 Repositories and commits are untrusted. Git is started without a shell and without the settings of the
 machine or of a user; it never prompts, runs no hooks, and uses only the protocols named here. Every call has
 a deadline, after which its processes are killed.
+
+Why: decision 0199.
 """
 
 from __future__ import annotations

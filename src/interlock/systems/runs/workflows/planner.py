@@ -1,4 +1,7 @@
-"""Make a plan from a workflow and a change: the jobs and their reasons, and the jobs left out."""
+"""Make a plan from a workflow and a change: the jobs and their reasons, and the jobs left out.
+
+Why: decision 0180.
+"""
 
 from __future__ import annotations
 
