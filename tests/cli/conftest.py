@@ -11,13 +11,10 @@ from subprocess import CompletedProcess
 import pytest
 from tests import programs
 from tests.cli.shop import TASKS, Shop
-from tests.fork_server import remember_commands
 
 from interlock.cli.main import main
 from interlock.worker import tasks
 from interlock.worker.tasks import DEFAULT
-
-remember_commands()
 
 RunCli = Callable[..., CompletedProcess[str]]
 

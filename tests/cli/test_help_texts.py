@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from interlock.cli.main import app
+from interlock.cli.main import HOMES, app
 
 LONGEST_SUMMARY = 66
 DIALECT = re.compile(
@@ -49,6 +49,15 @@ def faults_of(command: Any, name: str) -> Iterator[str]:
 
 def test_every_command_and_option_has_a_plain_text() -> None:
     assert list(faults_of(typer.main.get_command(app), "interlock")) == []
+
+
+def test_the_list_of_commands_has_the_summary_of_each() -> None:
+    """The list is printed without importing the commands: their modules have the same text again."""
+    program: Any = typer.main.get_command(app)
+    own = {
+        name: " ".join(each.help.strip().split("\n\n")[0].split()) for name, each in program.commands.items()
+    }
+    assert own == {name: summary for name, (_, summary) in HOMES.items()}
 
 
 @pytest.mark.parametrize(

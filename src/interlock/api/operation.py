@@ -3,6 +3,8 @@
 It declares the address, input, output, required role and errors. The rest follows from these: an operation is
 repeatable when its input has a request id, a token that is confined to queues is accepted only where
 `confined` says how, and runners have a rate limit of their own.
+
+Why: decision 0389.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ from interlock.wire.runs import (
     RunJobView,
     RunSpec,
     RunView,
+    Which,
 )
 
 _RUN = id_of("run", UnknownRun)
@@ -112,7 +113,7 @@ class RerunRequest(Input, frozen=True, kw_only=True):
     """Rerun a run that has ended."""
 
     which: Annotated[
-        Literal["all", "failed", "from"],
+        Which,
         Meta(description="`from`: run one job and its dependents again; keep the others."),
     ] = "all"
     job: Annotated[str, Meta(max_length=200, description="With `from`: the name of the job.")] = ""
@@ -123,7 +124,7 @@ class RerunQuery(Input, frozen=True, kw_only=True):
     """Rerun to preview."""
 
     which: Annotated[
-        Literal["all", "failed", "from"],
+        Which,
         Meta(description="`from`: run one job and its dependents again; keep the others."),
     ] = "all"
     job: Annotated[str, Meta(max_length=200, description="With `from`: the name of the job.")] = ""

@@ -128,7 +128,7 @@ def _reply(verb: str, summary: str) -> Operation[ReplyRequest, ApprovalView]:
 
 APPROVE_APPROVAL = _reply("approve", "Approve what a job waits for; the job goes on.")
 
-REJECT_APPROVAL = _reply("reject", "Reject what a job waits for; its handler is told so.")
+REJECT_APPROVAL = _reply("reject", "Reject a request of a job; its handler gets the answer.")
 
 AWAIT_SIGNAL = Operation(
     name="awaitSignal",

@@ -56,7 +56,7 @@ def list_approvals(
     """List approvals that jobs wait for, newest first."""
     from interlock.cli import output
     from interlock.cli.connection import run_connected
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
 
     async def work(reach: Reach) -> tuple[list[ApprovalView], str, datetime]:
         found, more = await reach.here.waits.find(ended=everything, job_id=job, limit=limit, cursor=cursor)
@@ -78,7 +78,7 @@ def show(approval_id: ApprovalId, store: Place = None, as_json: Json = False) ->
     """Show an approval: the question, who may answer, and the answer."""
     from interlock.cli import output
     from interlock.cli.connection import run_connected
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
 
     async def work(reach: Reach) -> tuple[ApprovalView, datetime]:
         return await reach.here.waits.get(approval_id), await reach.now()
@@ -119,7 +119,7 @@ def approve(
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Approve what a job waits for; the job continues."""
+    """Approve a request of a job; the job continues."""
     _answer("approve", approval_id, comment, request_id, store, as_json=as_json)
 
 
@@ -131,7 +131,7 @@ def reject(
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Reject what a job waits for; its handler is told so."""
+    """Reject a request of a job; its handler gets the answer."""
     _answer("reject", approval_id, comment, request_id, store, as_json=as_json)
 
 
@@ -140,7 +140,7 @@ def _answer(
 ) -> None:
     from interlock.cli.connection import actor, run_connected
     from interlock.cli.output import print_struct
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
 
     async def work(reach: Reach) -> ApprovalView:
         waits = reach.here.waits
@@ -165,7 +165,7 @@ def send_signal(
     from interlock.cli.connection import actor, run_connected
     from interlock.cli.job_views import whole_id
     from interlock.cli.output import print_struct
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
     from interlock.wire.waits import SignalView
 
     text = sys.stdin.buffer.read() if data == "-" else (data or "null").encode(errors="surrogateescape")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -12,10 +13,10 @@ from interlock.cli import output
 from interlock.cli.connection import run_connected
 from interlock.cli.job_views import whole_id
 from interlock.cli.logs import jobs_of_run
-from interlock.cli.output import Sheet, iso, print_struct
+from interlock.cli.output import Sheet, print_struct, shown
 from interlock.cli.run_views import whole_run_id
 from interlock.remote.downloads import saved
-from interlock.remote.interfaces import Reach
+from interlock.remote.reach import Reach
 from interlock.wire.artifacts import ArtifactList, ArtifactView
 
 _COLUMNS = ("name", "attempt", "bytes", "when")
@@ -31,33 +32,36 @@ class ListedArtifact(msgspec.Struct, frozen=True, kw_only=True):
 def list_job_artifacts(store: str | None, text: str, *, as_json: bool) -> None:
     """Print the artifacts of a job."""
 
-    async def work(reach: Reach) -> ArtifactList:
-        return ArtifactList(await reach.here.artifacts.list(await _job(reach, text)))
+    async def work(reach: Reach) -> tuple[ArtifactList, datetime]:
+        return ArtifactList(await reach.here.artifacts.list(await _job(reach, text))), await reach.now()
 
-    found = run_connected(store, work)
+    found, now = run_connected(store, work)
     if as_json:
         print_struct(found)
     else:
-        rows = [(*_row(view), view.sha256) for view in found.artifacts]
+        rows = [(*_row(view, now), view.sha256) for view in found.artifacts]
         output.print_sheets([Sheet("artifact", "", (*_COLUMNS, "sha256"), rows)])
+        if not rows:
+            typer.echo("It has stored no artifacts.", err=True)
 
 
 def list_run_artifacts(store: str | None, text: str, job: str | None, *, as_json: bool) -> None:
     """Print the artifacts of all jobs of a run, or of one."""
 
-    async def work(reach: Reach) -> list[ListedArtifact]:
+    async def work(reach: Reach) -> tuple[list[ListedArtifact], datetime]:
         jobs = await jobs_of_run(reach, await whole_run_id(reach, text), job)
-        return [
+        found = [
             ListedArtifact(job=one.name, artifact=view)
             for one in jobs
             for view in await reach.here.artifacts.list(one.job_id)
         ]
+        return found, await reach.now()
 
-    found = run_connected(store, work)
+    found, now = run_connected(store, work)
     if as_json:
         print_struct(found)
         return
-    rows = [(each.job, *_row(each.artifact), each.artifact.job_id) for each in found]
+    rows = [(each.job, *_row(each.artifact, now), each.artifact.job_id) for each in found]
     output.print_sheets([Sheet("artifact", "", ("job", *_COLUMNS, "job id"), rows)])
     if not found:
         typer.echo("Its jobs have stored no artifacts.", err=True)
@@ -114,5 +118,6 @@ async def _job(reach: Reach, text: str) -> str:
     return job_id
 
 
-def _row(view: ArtifactView) -> tuple[str, ...]:
-    return (view.name, f"{view.shard}.{view.attempt}", str(view.size), iso(view.created_at))
+def _row(view: ArtifactView, now: datetime) -> tuple[str, ...]:
+    when = shown(view.created_at, now, terminal=output.on_terminal())
+    return (view.name, f"{view.shard}.{view.attempt}", str(view.size), when)

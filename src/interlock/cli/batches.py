@@ -36,7 +36,7 @@ def list_batches(limit: Limit = 50, cursor: Cursor = "", store: Place = None, as
     """List batches with their progress, newest first."""
     from interlock.cli import output
     from interlock.cli.connection import run_connected
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
     from interlock.wire.batches import BatchList
 
     async def work(reach: Reach) -> BatchList:
@@ -67,7 +67,7 @@ def show(
     """Show a batch: its ended jobs by outcome, and its callback."""
     from interlock.cli import output
     from interlock.cli.connection import run_connected
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
 
     async def work(reach: Reach) -> tuple[BatchView, list[BatchJob]]:
         found: list[BatchJob] = []
@@ -97,7 +97,7 @@ def cancel(batch_id: Id, reason: Reason = "", store: Place = None, as_json: Json
     Its callback is not submitted.
     """
     from interlock.cli.connection import actor, run_connected
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
 
     async def work(reach: Reach) -> BatchView:
         return await reach.here.batches.cancel(batch_id, reason=reason, actor=actor())
@@ -118,7 +118,7 @@ def wait(
     """
     from interlock.cli.connection import actor, run_connected
     from interlock.client_batches import BatchesClient
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
     from interlock.worker.middleware import no_middleware
 
     timeout_s = parse_seconds(timeout)

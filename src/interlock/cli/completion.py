@@ -2,6 +2,8 @@
 
 The script runs `interlock` with `_INTERLOCK_COMPLETE` set whenever TAB is pressed. Values come from the store
 or the server of the project, within `PATIENCE_S`; without an answer nothing is offered or printed.
+
+Why: decision 0426.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 if TYPE_CHECKING:
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
 
 VARIABLE = "_INTERLOCK_COMPLETE"
 PATIENCE_S = 2.0
@@ -79,10 +81,10 @@ def print_script(
     typer.echo(get_completion_script(prog_name="interlock", complete_var=VARIABLE, shell=shell))
 
 
-def words_typed() -> list[str] | None:
-    """Return the words before the cursor if a shell asks for completion; None otherwise."""
+def prepare() -> None:
+    """Prepare the answer if a shell asks for completion; bash passes the whole line, which is split here."""
     if VARIABLE not in os.environ:
-        return None
+        return
     from typer._completion_classes import completion_init
 
     completion_init()
@@ -90,8 +92,6 @@ def words_typed() -> list[str] | None:
         words = _split(os.environ["_INTERLOCK_LINE"])
         os.environ["COMP_WORDS"] = shlex.join(words)
         os.environ["COMP_CWORD"] = str(len(words) - 1)
-        return words[1:]
-    return _split(os.environ.get("_TYPER_COMPLETE_ARGS", ""))[1:]
 
 
 def _split(line: str) -> list[str]:

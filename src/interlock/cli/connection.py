@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from interlock.cli import hyperlinks, project
 from interlock.errors import BadStoreUrl, InvalidSettings
 from interlock.processes import credentials
 from interlock.remote import is_server
-from interlock.remote.interfaces import Reach
+from interlock.remote.reach import Reach
 from interlock.store.contract import Store
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
@@ -29,6 +30,8 @@ from interlock.wire.tls import CA
 PAGE = 500
 OVERLAP = timedelta(seconds=10)
 """Overlap of two searches for chunks: a concurrent chunk may become visible later."""
+_OUTCOMES = "interlock.runs.outcomes"
+"""The logger for outcomes of runs."""
 
 
 class StoredChunks:
@@ -104,11 +107,27 @@ async def connected(here: project.Project, kinds: Sequence[DeclaredKind[Any]] = 
         )
     else:
         port = Embedded(here.url, settings=here.settings, kinds=kinds)
-    await port.connect()
+    with _outcomes_not_logged():
+        await port.connect()
+        try:
+            yield port
+        finally:
+            await port.disconnect()
+
+
+@contextmanager
+def _outcomes_not_logged() -> Iterator[None]:
+    """Keep the log line about the outcome of a run off the terminal: the command prints the run itself."""
+    log = logging.getLogger(_OUTCOMES)
+    log.addFilter(_drop)
     try:
-        yield port
+        yield
     finally:
-        await port.disconnect()
+        log.removeFilter(_drop)
+
+
+def _drop(_: logging.LogRecord) -> bool:
+    return False
 
 
 def store_url(here: project.Project) -> str:

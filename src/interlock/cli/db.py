@@ -81,7 +81,9 @@ def prune(
     if as_json:
         output.print_json(pruned)
     else:
-        output.print_sheets([db_maintenance.pruned_sheet(pruned)])
+        output.print_sheets([db_maintenance.pruned_sheet(pruned, terminal=output.on_terminal())])
+    if not as_json and not any(any(counts.values()) for counts in pruned.values()):
+        typer.echo(f"Nothing was removed: no record has ended more than {older_than} ago.", err=True)
 
 
 @app.command("vacuum", epilog=examples("db vacuum", "db vacuum --store sqlite:///ci.db --json"))

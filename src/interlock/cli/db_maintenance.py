@@ -162,9 +162,10 @@ def _connections(found: ServerConnections | None) -> list[tuple[str, str]]:
     ]
 
 
-def pruned_sheet(pruned: dict[str, dict[str, int]]) -> Sheet:
-    """Return the number of removed records, one row for each kind."""
-    rows = [(kind, str(n["records"]), str(n["entries"]), str(n["requests"])) for kind, n in pruned.items()]
+def pruned_sheet(pruned: dict[str, dict[str, int]], *, terminal: bool) -> Sheet:
+    """Return the counts of what was removed by kind; a terminal gets no kind of which nothing was removed."""
+    shown = {kind: n for kind, n in pruned.items() if not terminal or any(n.values())}
+    rows = [(kind, str(n["records"]), str(n["entries"]), str(n["requests"])) for kind, n in shown.items()]
     return Sheet("pruned", "Removed", ("kind", "records", "entries", "requests"), rows)
 
 

@@ -22,7 +22,8 @@ from interlock.cli.nouns import (
 )
 from interlock.cli.output import Sheet, ago, full_time, iso
 from interlock.errors import InvalidArguments
-from interlock.remote.interfaces import Reach, Services
+from interlock.remote.interfaces import Services
+from interlock.remote.reach import Reach
 from interlock.wire.filter_language import LOOKS
 from interlock.wire.filters import MAX_SCANNED, Filter, job_id_of, read_filter
 from interlock.wire.jobs import DeadLetterView

@@ -85,7 +85,7 @@ add_views(
     "dead-letter",
     _noun,
     "j_0a4e98fa6cab",
-    show="Show a dead letter, its attempts, and what was done about it.",
+    show="Show a dead letter with its attempts and its handling.",
 )
 
 

@@ -1,6 +1,8 @@
 """The checks of `interlock doctor`. Each one reports a sentence and, if something is wrong, what to do.
 
 A check that fails does not keep the others from running, unless there is no connection.
+
+Why: decision 0427.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from interlock.cli.output import COLOURS, lasting, on_terminal, print_row, print
 from interlock.errors import InterlockError, NotAllowed
 from interlock.lifecycles.worker import WORKER
 from interlock.remote import is_server
-from interlock.remote.interfaces import Reach
+from interlock.remote.reach import Reach
 from interlock.remote.services import RemoteOrchestrator
 from interlock.store.contract import StoreStatus
 from interlock.store.records import Query

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(store: Place = None, as_json: Json = False) -> None:
-    """Check the installation and say what to do."""
+    """Check the installation and suggest remedies."""
     from interlock.cli import diagnosis
 
     found = diagnosis.diagnose(store)

@@ -2,6 +2,8 @@
 
 The command class declares and reads them, so that no command has to; `output` obeys what was chosen. Nothing
 here takes time to import.
+
+Why: decision 0425.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ from interlock.cli.options import parse_seconds
 from interlock.cli.output import print_line, print_struct
 from interlock.cli.project import Project
 from interlock.errors import CannotLoad, InterlockError, InvalidArguments, UnknownTask
-from interlock.remote.interfaces import JobsApi, Reach
+from interlock.remote.interfaces import JobsApi
+from interlock.remote.reach import Reach
 from interlock.systems.orchestrator.dependencies import named_in
 from interlock.systems.orchestrator.jobs import BULK
 from interlock.systems.orchestrator.submission import check_size, check_spec
@@ -215,7 +216,7 @@ def read_after(
     if not jobs:
         if need_any or on_end or into or skip:
             raise InvalidArguments(
-                "--after-any, --after-end, --after-into and --or-skip say how a job comes after others.",
+                "--after-any, --after-end, --after-into and --or-skip need --after.",
                 todo="Name the jobs that it comes after: --after ID.",
             )
         return None

@@ -26,7 +26,8 @@ from interlock.cli.output import Sheet, ago, full_time, iso, shown, span
 from interlock.errors import UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
-from interlock.remote.interfaces import JobsApi, Reach, Services
+from interlock.remote.interfaces import JobsApi, Services
+from interlock.remote.reach import Reach
 from interlock.remote.search import find
 from interlock.store.records import Query
 from interlock.text import harmless

@@ -20,7 +20,7 @@ from interlock.cli.output import iso, print_line, print_struct, span
 from interlock.cli.watch import NOT_IN_TIME, JobFollower, News, Outage, exit_code, has_ended, looks
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles import job
-from interlock.remote.interfaces import Reach
+from interlock.remote.reach import Reach
 from interlock.text import counted, harmless
 from interlock.wire.jobs import JobView, TreeNode, TreeView
 

@@ -44,7 +44,7 @@ def list_limits(store: Place = None, as_json: Json = False) -> None:
     """List limits, with slots in use and jobs that wait."""
     from interlock.cli import output
     from interlock.cli.connection import run_connected
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
 
     async def work(reach: Reach) -> list[LimitView]:
         return await reach.here.limits.list()
@@ -67,7 +67,7 @@ def show(name: Name, store: Place = None, as_json: Json = False) -> None:
     """Show a limit or one key of a pattern, and who holds its slots."""
     from interlock.cli import output
     from interlock.cli.connection import run_connected
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
 
     async def work(reach: Reach) -> tuple[LimitView, datetime]:
         return await reach.here.limits.get(name), await reach.now()
@@ -123,7 +123,7 @@ def set_limit(
     """Declare a limit, or change it; running jobs continue."""
     from interlock.cli.connection import actor, run_connected
     from interlock.cli.output import print_struct
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
     from interlock.wire.limits import LimitSpec
 
     period_s = parse_seconds(per) or 1.0
@@ -145,7 +145,7 @@ def delete(name: Name, reason: Reason = "", store: Place = None, as_json: Json =
     """Delete a limit; jobs that wait for it are admitted."""
     from interlock.cli.connection import actor, run_connected
     from interlock.cli.output import print_struct
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
     from interlock.text import harmless
 
     async def work(reach: Reach) -> LimitView:

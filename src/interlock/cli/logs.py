@@ -18,7 +18,7 @@ from interlock.cli.output import iso, print_line
 from interlock.cli.run_views import whole_run_id
 from interlock.cli.watch import POLL_S, has_ended, wait_for_wakeup
 from interlock.errors import InvalidArguments, UnknownJob
-from interlock.remote.interfaces import Reach
+from interlock.remote.reach import Reach
 from interlock.systems.orchestrator.attachments import Chunk, Placed, lines_of
 from interlock.systems.orchestrator.waiters import waker
 from interlock.text import harmless, nearest

@@ -18,49 +18,116 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any, TypeAlias, cast
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from interlock.cli import (
-    agent,
-    approvals,
-    batches,
-    completion,
-    config,
-    db,
-    dead_letters,
-    dev,
-    doctor,
-    jobs,
-    limits,
-    machines,
-    queues,
-    records,
-    runner_check,
-    runs,
-    schedules,
-    server,
-    simulations,
-    tokens,
-    top,
-    verify,
-    webhooks,
-    workers,
-    workloads,
-)
+from interlock.cli import completion
 from interlock.cli.errors import print_error, print_unexpected
 from interlock.cli.options import Ca
 from interlock.errors import InterlockError
 from interlock.processes import credentials, early_signals
 
 HUNG_UP = 141
+Command: TypeAlias = Any
+"""A command of click, which typer brings under a name of its own."""
+
+HOMES = {
+    "submit": ("jobs.register_submit", "Submit a job and print its id."),
+    "supervisor": (
+        "workers.register_supervisor",
+        "Keep several workers running on this host, more under load.",
+    ),
+    "server": ("server.register", "Serve the HTTP API and the dashboard, and enforce deadlines."),
+    "dev": ("dev.register", "Run a server and a worker on this machine, for development."),
+    "doctor": ("doctor.register", "Check the installation and suggest remedies."),
+    "top": ("top.register", "Show queues, workers, running jobs and problems, live."),
+    "completion": ("completion.register", "Print the completion script of a shell."),
+    "runner-check": ("runner_check.register", "Test a runner, in any language, against the protocol."),
+    "agent": ("agent.register", "Run a fleet agent."),
+    "verify": ("verify.register", "Explore, mutate and simulate the lifecycles."),
+    "demo": ("demo.register", "Watch 28 jobs on two workers, one of which is killed."),
+    "run": ("runs.app", "Submit, list, follow, cancel and rerun workflow runs."),
+    "simulation": ("simulations.app", "Start, follow, pause, resume and cancel simulations."),
+    "job": ("jobs.app", "List, follow, cancel and retry jobs."),
+    "approval": ("approvals.app", "List, approve and reject what jobs wait for."),
+    "dead-letter": ("dead_letters.app", "List, edit, retry and discard jobs that have failed for good."),
+    "record": ("records.app", "Create records of your own kinds, and send them events."),
+    "queue": ("queues.app", "List, pause and resume queues."),
+    "limit": ("limits.app", "Limit concurrent jobs, or the rate of starts."),
+    "batch": ("batches.app", "Show and cancel batches of jobs."),
+    "schedule": ("schedules.app", "Submit jobs at certain times."),
+    "worker": ("workers.app", "Start, list, pause and stop workers."),
+    "workload": ("workloads.app", "Run a workload on many agents at the same time."),
+    "token": ("tokens.app", "Manage access tokens."),
+    "webhook": ("webhooks.app", "Create webhook secrets, and test receivers."),
+    "machine": ("machines.app", "Show, draw, check and compare lifecycles."),
+    "db": ("db.app", "Migrate, inspect, prune, restore and audit the database."),
+    "config": ("config.app", "Name stores and servers, and choose one."),
+}
+"""The home and the summary of each command, in the order of `interlock --help`."""
+
+
+class CommandsByName(Mapping[str, Command]):
+    """The commands of the program, by name; the module of each is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> Command:
+        return command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(HOMES)
+
+    def __len__(self) -> int:
+        return len(HOMES)
+
+
+@cache
+def command(name: str) -> Command:
+    """Import a command, and make it."""
+    module, _, attribute = HOMES[name][0].partition(".")
+    found = getattr(import_module(f"interlock.cli.{module}"), attribute)
+    program = typer.Typer(rich_markup_mode=None)
+    if isinstance(found, typer.Typer):
+        program.add_typer(found, name=name)
+    else:
+        found(program)
+    return typer.main.get_group(program).commands[name]
+
+
+class Program(TyperGroup):
+    """The group of all commands.
+
+    It imports the module of one command: to import all of them, and to make commands of their functions,
+    takes longer than most commands run.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = cast("MutableMapping[str, Command]", CommandsByName())
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as click calls it
+        """Return the names of the commands."""
+        return list(HOMES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Command | None:  # noqa: ARG002 - as click calls it
+        """Return the name and the summary of a command, for lists and completion."""
+        if cmd_name not in HOMES:
+            return None
+        return TyperCommand(cmd_name, help=HOMES[cmd_name][1], rich_markup_mode=None)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        """Return the command that is called."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else command(name), rest
+
 
 app: typer.Typer = typer.Typer(
     name="interlock",
+    cls=Program,
     help="A work orchestrator in which every lifecycle is a declared, checked state machine.",
     epilog="\b\nExamples:\n  interlock demo\n  interlock worker start shop.tasks\n"
     "  interlock submit shop.tasks:send address=a@b.example\n  interlock job list state:failed since:1h\n"
@@ -72,33 +139,6 @@ app: typer.Typer = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-jobs.register_submit(app)
-app.add_typer(runs.app, name="run")
-app.add_typer(simulations.app, name="simulation")
-app.add_typer(jobs.app, name="job")
-app.add_typer(approvals.app, name="approval")
-app.add_typer(dead_letters.app, name="dead-letter")
-app.add_typer(records.app, name="record")
-app.add_typer(queues.app, name="queue")
-app.add_typer(limits.app, name="limit")
-app.add_typer(batches.app, name="batch")
-app.add_typer(schedules.app, name="schedule")
-app.add_typer(workers.app, name="worker")
-app.add_typer(workloads.app, name="workload")
-workers.register_supervisor(app)
-server.register(app)
-dev.register(app)
-doctor.register(app)
-top.register(app)
-completion.register(app)
-runner_check.register(app)
-agent.register(app)
-app.add_typer(tokens.app, name="token")
-app.add_typer(webhooks.app, name="webhook")
-app.add_typer(machines.app, name="machine")
-verify.register(app)
-app.add_typer(db.app, name="db")
-app.add_typer(config.app, name="config")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -132,29 +172,13 @@ def _answer(given: list[str]) -> int:
 def _run(given: list[str]) -> int:
     """Run the command; typer reports invalid usage itself and always ends with SystemExit."""
     try:
-        with _one_group_only(completion.words_typed() or given):
-            app(given, prog_name="interlock")
+        completion.prepare()
+        app(given, prog_name="interlock")
     except SystemExit as done:
         if isinstance(done.__context__, BrokenPipeError):
             raise done.__context__ from None  # typer would exit with 1, which means a finding here
         return done.code if isinstance(done.code, int) else 0
     return 0
-
-
-@contextmanager
-def _one_group_only(given: list[str]) -> Iterator[None]:
-    """Hide the commands of all other groups: building them takes longer than running the command."""
-    groups = {group.name for group in app.registered_groups}
-    chosen = next((word for word in given if word in groups), "")  # options may precede it
-    others = [group.typer_instance for group in app.registered_groups if group.name != chosen]
-    hidden = [(group, group.registered_commands) for group in others if group is not None]
-    for group, _ in hidden:
-        group.registered_commands = []
-    try:
-        yield
-    finally:
-        for group, commands in hidden:
-            group.registered_commands = commands
 
 
 def _print_in_any_encoding() -> None:
@@ -199,29 +223,6 @@ def interlock(
         os.environ["INTERLOCK_CA"] = ca  # where connections read it
     if profile is not None:
         os.environ["INTERLOCK_PROFILE"] = profile
-
-
-@app.command(
-    epilog="\b\nExamples:\n  interlock demo\n  NO_COLOR=1 interlock demo\n  interlock demo > demo.txt\n"
-    "  interlock demo --repository ."
-)
-def demo(
-    repository: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Run the workflow of this repository on two runners instead."),
-    ] = None,
-) -> None:
-    """Watch 28 jobs on two workers, one of which is killed.
-
-    Shows the jobs live, then the history of the killed worker's job from the journal. Takes half a minute.
-    """
-    if repository is not None:
-        from interlock.cli.demo import run_ci
-
-        raise typer.Exit(run_ci(repository))
-    from interlock.cli.demo import run_demo
-
-    raise typer.Exit(run_demo())
 
 
 if __name__ == "__main__":

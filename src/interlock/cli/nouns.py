@@ -2,6 +2,8 @@
 
 A `Noun` says how its records are found and which columns they have; the verbs are written once. An action on
 ids is carried out at once. An action on a filter is previewed and confirmed first, unless `--yes` is given.
+
+Why: decision 0390.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from interlock.cli.errors import INVALID_USAGE, print_error
 from interlock.cli.journal import JournalStep, history_sheet, steps_in
 from interlock.cli.output import Sheet, print_line, print_struct, shown
 from interlock.errors import InterlockError, InvalidArguments
-from interlock.remote.interfaces import Reach, Services
+from interlock.remote.interfaces import Services
+from interlock.remote.reach import Reach
 from interlock.store.records import Entry
 from interlock.systems.orchestrator.ids import drawn_at
 from interlock.text import counted, harmless, harmless_lines

@@ -2,6 +2,8 @@
 
 A terminal gets tables (`tables`). A pipe gets lines of cells between tabs, without header, colour or
 shortening, so that `cut`, `grep` and `awk` can read it.
+
+Why: decision 0347.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def list_queues(store: Place = None, as_json: Json = False) -> None:
     """List queues that are paused or have unfinished jobs."""
     from interlock.cli import output
     from interlock.cli.connection import run_connected
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
 
     async def work(reach: Reach) -> tuple[list[QueueView], datetime]:
         return await reach.here.queues.list(), await reach.now()
@@ -70,7 +70,7 @@ def resume(name: Name, reason: Reason = "", store: Place = None, as_json: Json =
 def _hold(verb: str, store: str | None, name: str, reason: str, *, as_json: bool) -> None:
     from interlock.cli.connection import actor, run_connected
     from interlock.cli.output import print_struct
-    from interlock.remote.interfaces import Reach
+    from interlock.remote.reach import Reach
     from interlock.systems.orchestrator.queues import QueueState
     from interlock.text import harmless
     from interlock.wire.jobs import QueueHold

@@ -18,7 +18,7 @@ from interlock.cli.output import Sheet, print_line, print_struct, shown
 from interlock.client_resources import RecordsClient
 from interlock.errors import InvalidArguments, UnknownState
 from interlock.remote import is_server
-from interlock.remote.interfaces import Reach
+from interlock.remote.reach import Reach
 from interlock.store.records import Entry
 from interlock.text import harmless
 from interlock.wire.records import RecordExplanation, StoredRecord
@@ -47,7 +47,7 @@ class RecordCommands:
             for kind in found
             for event in kind.events
         ]
-        output.print_sheets([Sheet("kind", "kinds", ("kind", "event", "fields", "role", "about"), rows)])
+        output.print_sheets([Sheet("kind", "Kinds", ("kind", "event", "fields", "role", "about"), rows)])
         if not found:
             typer.echo(
                 'No kinds. Name their modules with --kinds, or kinds = ["…"] in interlock.toml.', err=True
@@ -164,9 +164,11 @@ class RecordCommands:
         ]
         columns = ("id", "state", "version", "updated", "deadline", "labels")
         spare = ("labels", "deadline")
-        output.print_sheets([Sheet(kind, f"records of {kind}", columns, rows, spare=spare)])
+        output.print_sheets([Sheet(kind, f"Records of {kind}", columns, rows, spare=spare)])
         if after:
             output.print_more(after)
+        elif not records:
+            typer.echo(f"No record of {kind} matches.", err=True)
 
     def history(self, kind: str, record_id: str) -> None:
         """Print every transition of a record."""

@@ -24,13 +24,13 @@ from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
 from interlock.errors import CannotLoad, InvalidArguments
 from interlock.lifecycles.run import RunState
 from interlock.remote import is_server
-from interlock.remote.interfaces import Reach, Which
+from interlock.remote.reach import Reach
 from interlock.systems.runs.plan_validation import check_plan
 from interlock.systems.runs.workflows.flow import FlowFunction
 from interlock.systems.runs.workflows.git import FOLDER, run_git
 from interlock.systems.runs.workflows.workflow import plan_of_text, spec_of_file
 from interlock.text import nearest
-from interlock.wire.runs import Plan, RerunPreview, RunSpec, RunView, Source
+from interlock.wire.runs import Plan, RerunPreview, RunSpec, RunView, Source, Which
 from interlock.worker.imports import import_named, prints_to_stderr
 
 STDIN = "-"

@@ -31,7 +31,8 @@ from interlock.cli.output import COLOURS, Sheet, ago, full_time, iso, print_stru
 from interlock.errors import UnknownRun
 from interlock.lifecycles import run
 from interlock.lifecycles.run import RunState
-from interlock.remote.interfaces import Reach, Services, Which
+from interlock.remote.interfaces import Services
+from interlock.remote.reach import Reach
 from interlock.systems.runs.graph import MARKS, TONES, Node, run_graph
 from interlock.systems.runs.graph_text import LineSegment, draw_text
 from interlock.systems.runs.search import found_runs
@@ -46,6 +47,7 @@ from interlock.wire.runs import (
     RunFilter,
     RunJobView,
     RunView,
+    Which,
 )
 
 if TYPE_CHECKING:

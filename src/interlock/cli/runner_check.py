@@ -25,7 +25,7 @@ which the work appends a line when it starts, {pid} one for its process id.
 \b
 Exit codes:
   0  the runner follows the protocol
-  1  it does not; the report says where
+  1  it does not; the report shows where
   2  invalid usage
 
 \b
@@ -63,13 +63,14 @@ def runner_check(
     import asyncio
 
     from interlock.testing.runner_kit import check
+    from interlock.text import counted
 
     chosen = _check_of(words or [], token, only or [], _work(task, quick, slow), ttl)
     verdicts = asyncio.run(check(chosen, _print_json_verdict if as_json else _print_verdict))
     broken = sum(bool(verdict.faults) for verdict in verdicts)
     if not as_json:
         played = sum(not verdict.skipped for verdict in verdicts)
-        typer.echo(f"{played - broken} of {played} scenarios passed.")
+        typer.echo(f"{played - broken} of {counted(played, 'scenario')} passed.")
     raise typer.Exit(FOUND_SOMETHING if broken else 0)
 
 

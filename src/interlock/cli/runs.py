@@ -40,7 +40,7 @@ from interlock.cli.options import (
 
 if TYPE_CHECKING:
     from interlock.cli.nouns import Noun
-    from interlock.remote.interfaces import Which
+    from interlock.wire.runs import Which
 
 FILTERS = """\b
 FILTER is any of these words; all of them must match:
@@ -118,9 +118,9 @@ def submit(
         str | None, typer.Option(help="Repository to run on (default: the git repository here).")
     ] = None,
     ref: Annotated[
-        str | None, typer.Option(help="Git ref, such as refs/heads/main (default: what is checked out).")
+        str | None, typer.Option(help="Git ref, such as refs/heads/main (default: the checked-out one).")
     ] = None,
-    sha: Annotated[str | None, typer.Option(help="Commit (default: what is checked out).")] = None,
+    sha: Annotated[str | None, typer.Option(help="Commit (default: the checked-out one).")] = None,
     base: Annotated[
         str | None, typer.Option(help="Base commit: `paths` filters match the changes since it.")
     ] = None,

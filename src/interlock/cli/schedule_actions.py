@@ -15,7 +15,7 @@ from interlock.cli.job_submit import SubmitOptions, specs_for
 from interlock.cli.output import Sheet, ago, iso, print_struct, shown
 from interlock.errors import InvalidSchedule
 from interlock.lifecycles.schedule import ACTIVE, ENDED, PAUSED
-from interlock.remote.interfaces import Reach
+from interlock.remote.reach import Reach
 from interlock.store.records import Entry
 from interlock.text import counted, harmless
 from interlock.wire.calendar import zone_named
@@ -118,7 +118,7 @@ def list_schedules(store: str | None, state: str, *, everything: bool, as_json: 
         for view in views
     ]
     columns = ("name", "state", "fires", "next", "task", "last job")
-    output.print_sheets([Sheet("schedule", "schedules", columns, rows, spare=("task",))])
+    output.print_sheets([Sheet("schedule", "Schedules", columns, rows, spare=("task",))])
     if not views:
         typer.echo("There is no schedule" + (f" that is {state}." if state else "."), err=True)
 
@@ -160,7 +160,7 @@ def show(store: str | None, name: str, *, as_json: bool) -> None:
     output.print_sheets(
         [
             Sheet("fact", "", ("name", "value"), rows),
-            Sheet("job", "last jobs", ("scheduled for", "id", "state", "how"), jobs),
+            Sheet("job", "Last jobs", ("scheduled for", "id", "state", "how"), jobs),
         ]
     )
 

@@ -23,7 +23,7 @@ from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
 from interlock.client_resources import is_settled
 from interlock.errors import CannotLoad, InvalidArguments
 from interlock.lifecycles.simulation import SimulationState
-from interlock.remote.interfaces import Reach
+from interlock.remote.reach import Reach
 from interlock.wire.simulations import SimulationSpec, SimulationView
 from interlock.worker.codec import encode
 from interlock.worker.simulations import Simulation, simulation_named

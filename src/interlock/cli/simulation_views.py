@@ -15,7 +15,7 @@ from interlock.cli.nouns import ListPage, Noun, list_records
 from interlock.cli.options import parse_duration
 from interlock.cli.output import Sheet, iso, print_struct, shown
 from interlock.errors import InvalidSimulation, UnknownSimulation
-from interlock.remote.interfaces import Reach
+from interlock.remote.reach import Reach
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.simulations.state_files import Imported
 from interlock.systems.simulations.views import news_of
@@ -159,8 +159,8 @@ def story_sheets(view: SimulationStory, now: datetime, *, terminal: bool) -> lis
         (shown(each.at, now, terminal=terminal), each.event, each.text, each.actor) for each in view.history
     ]
     return [
-        Sheet("fact", f"simulation {found.run_id}", ("name", "value"), facts),
-        Sheet("event", "what has happened", ("when", "to", "says", "by"), rows),
+        Sheet("fact", f"Simulation {found.run_id}", ("name", "value"), facts),
+        Sheet("event", "History", ("when", "to", "says", "by"), rows),
     ]
 
 

@@ -30,6 +30,7 @@ _IN_ONE_PIECE = frozenset(
         "to",
         "when",
         "attempt",
+        "event",
         "submitted",
         "started",
         "took",

@@ -114,6 +114,8 @@ def list_tokens(
     ]
     columns = ("name", "role", "state", "queues", "expires", "last used", "from", "id")
     output.print_sheets([output.Sheet("token", "Tokens", columns, rows)])
+    if not views:
+        typer.echo("There is no token." if everything else "There is no active token; see --all.", err=True)
 
 
 @app.command("show", cls=RecordsCommand, epilog=examples("token show ci", "token show ci --json"))

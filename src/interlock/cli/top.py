@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
         "top",
         epilog=epilog(
             "\b\nA terminal gets a live screen; Ctrl-C leaves it. A pipe gets one snapshot, and each line\n"
-            "begins with what it is about: live, finding, queue, worker or job.",
+            "begins with its subject: live, finding, queue, worker or job.",
             "\b\nExit codes:\n  0  left with Ctrl-C, or the snapshot was printed\n"
             "  2  invalid usage, or the store is unavailable",
             examples("top", "top --every 10", "top --once", "top --json | jq .numbers"),

@@ -17,7 +17,7 @@ from interlock.errors import NotAllowed, StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.worker import WORKER
-from interlock.remote.interfaces import Reach
+from interlock.remote.reach import Reach
 from interlock.store.records import Query
 from interlock.systems.supervisor.workers import LIVING
 from interlock.text import harmless

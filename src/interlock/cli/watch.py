@@ -20,7 +20,7 @@ from interlock.cli.journal import JournalStep, steps_in
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
-from interlock.remote.interfaces import Reach
+from interlock.remote.reach import Reach
 from interlock.store.records import Key
 from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.jobs import JobView

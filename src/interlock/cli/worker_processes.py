@@ -26,7 +26,7 @@ from interlock.processes import credentials
 from interlock.processes.credentials import hide_password, make_private
 from interlock.processes.sandbox import SandboxSettings
 from interlock.remote import is_server
-from interlock.remote.interfaces import Reach
+from interlock.remote.reach import Reach
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.vault import FILE as SECRETS_FILE

@@ -34,7 +34,7 @@ from interlock.errors import CannotLoad, CannotWrite, InterlockError, JobFailed,
 from interlock.lifecycles import job
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.remote import is_server
-from interlock.remote.interfaces import Reach
+from interlock.remote.reach import Reach
 from interlock.remote.search import find
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
@@ -303,6 +303,8 @@ def show_list(store: str | None, limit: int, *, as_json: bool) -> None:
         for view in views
     ]  # fmt: skip
     print_sheets([Sheet("workload", "", COLUMNS, rows, one_line=True, spare=("agents", "submitted"))])
+    if not views:
+        typer.echo("There is no workload.", err=True)
 
 
 def show(store: str | None, text: str, out: Path | None, *, as_json: bool) -> None:

@@ -29,7 +29,7 @@ def result_sheets(result: WorkloadResult) -> list[Sheet]:
     return [
         Sheet("workload", "", ("what", "is"), list(_about(result))),
         Sheet("agent", "", AGENT_COLUMNS, [_row(agent) for agent in result.agents]),
-        Sheet("error", "errors", ("agent", "error"), list(_errors(result))),
+        Sheet("error", "Errors", ("agent", "error"), list(_errors(result))),
     ]
 
 

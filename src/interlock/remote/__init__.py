@@ -2,7 +2,8 @@
 
 Reading order:
 
-    interfaces   protocols that a store and a server both implement
+    interfaces   protocols that a store and a server both implement, made from the clients below
+    reach        a connection to either, as the command line needs it
     http_client  calls an operation: its request with retries, its answer, and errors by their code
     jobs         jobs, their logs and artifacts, and queues; one module for each further noun
     services     all of it together, on one connection

@@ -1,4 +1,4 @@
-"""Batches over HTTP; and what a store and a server both offer about them.
+"""Batches over HTTP.
 
 The server knows the actor by the token, so an `actor` that is named here is not passed on.
 """
@@ -6,60 +6,11 @@ The server knows the actor by the token, so an `actor` that is named here is not
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
 
 from interlock.api import batches as api
+from interlock.remote.http_client import ApiClient
 from interlock.wire.batches import BatchAddition, BatchJobs, BatchList, BatchSpec, BatchView
 from interlock.wire.jobs import JobSpec
-
-if TYPE_CHECKING:  # who has a store needs no HTTP
-    from interlock.remote.http_client import ApiClient
-
-
-class BatchesApi(Protocol):
-    """Operations on batches, of a store or of a server."""
-
-    async def create(
-        self,
-        spec: BatchSpec,
-        jobs: Sequence[JobSpec] = (),
-        *,
-        close: bool = False,
-        actor: str = "",
-        request_id: str | None = None,
-    ) -> BatchAddition:
-        """Create a batch with its first jobs, all or none; `close` it if these are all."""
-        ...
-
-    async def add(
-        self,
-        batch_id: str,
-        jobs: Sequence[JobSpec],
-        *,
-        close: bool = False,
-        actor: str = "",
-        request_id: str | None = None,
-    ) -> BatchAddition:
-        """Add jobs to an open batch, all or none; `close` it after them."""
-        ...
-
-    async def cancel(
-        self, batch_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
-    ) -> BatchView:
-        """Request the cancellation of all jobs of a batch that have not ended."""
-        ...
-
-    async def get(self, batch_id: str) -> BatchView:
-        """Return a batch, with the counts of its jobs as of now."""
-        ...
-
-    async def page(self, *, limit: int = 50, cursor: str = "") -> BatchList:
-        """Return a page of batches, newest first."""
-        ...
-
-    async def jobs(self, batch_id: str, *, cursor: str = "") -> BatchJobs:
-        """Return a page of the jobs of a batch, with the outcomes of those that have ended."""
-        ...
 
 
 class HttpBatches:

@@ -1,53 +1,17 @@
-"""Dead letters over HTTP; and what a store and a server both offer about them.
+"""Dead letters over HTTP.
 
 The server knows the actor by the token, so an `actor` that is named here is not passed on.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 import msgspec
 
 from interlock.api import dead_letters as api
 from interlock.api.messages import MAX_PAGE
+from interlock.remote.http_client import ApiClient
 from interlock.wire.filters import Filter
 from interlock.wire.jobs import DeadLetterView
-
-if TYPE_CHECKING:  # who has a store needs no HTTP
-    from interlock.remote.http_client import ApiClient
-
-
-class DeadLettersApi(Protocol):
-    """Operations on dead letters."""
-
-    async def get(self, job_id: str) -> DeadLetterView:
-        """Return a dead letter, and what was done about it."""
-        ...
-
-    async def find(
-        self, wanted: Filter, *, limit: int = 100, cursor: str = ""
-    ) -> tuple[list[DeadLetterView], str]:
-        """Return a page of open dead letters, newest first, and the cursor of the next page."""
-        ...
-
-    async def retry(
-        self,
-        job_id: str,
-        *,
-        input: msgspec.Raw | None = None,  # noqa: A002 - as in the spec of a job
-        reason: str = "",
-        actor: str = "",
-        request_id: str | None = None,
-    ) -> str:
-        """Do a dead letter again, as a new job, perhaps with another input; return its id."""
-        ...
-
-    async def discard(
-        self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
-    ) -> DeadLetterView:
-        """Leave a dead letter as it is, for good."""
-        ...
 
 
 class HttpDeadLetters:

@@ -1,47 +1,13 @@
-"""Limits over HTTP; and what a store and a server both offer about them.
+"""Limits over HTTP.
 
 The server knows the actor by the token, so an `actor` that is named here is not passed on.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 from interlock.api import limits as api
+from interlock.remote.http_client import ApiClient
 from interlock.wire.limits import LimitSpec, LimitView
-
-if TYPE_CHECKING:  # who has a store needs no HTTP
-    from interlock.remote.http_client import ApiClient
-
-
-class LimitsApi(Protocol):
-    """Operations on limits, of a store or of a server."""
-
-    async def set(
-        self,
-        name: str,
-        spec: LimitSpec,
-        *,
-        source: str = "api",
-        actor: str = "",
-        request_id: str | None = None,
-    ) -> LimitView:
-        """Declare a limit, or change it; running jobs continue."""
-        ...
-
-    async def delete(
-        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
-    ) -> LimitView:
-        """Delete a limit; jobs that wait for it are admitted. Return it as it was."""
-        ...
-
-    async def list(self) -> list[LimitView]:
-        """Return all limits, by name, with the keys that are in use."""
-        ...
-
-    async def get(self, name: str) -> LimitView:
-        """Return a limit with the jobs that hold its slots, and how many wait."""
-        ...
 
 
 class HttpLimits:

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
 
 from interlock.api import server as api
 from interlock.api.access import SHOW_SESSION, SignedIn
+from interlock.remote.http_client import ApiClient
 from interlock.wire.figures import OverviewView
-
-if TYPE_CHECKING:  # a store needs no HTTP
-    from interlock.remote.http_client import ApiClient
-
-
-class OverviewApi(Protocol):
-    """The overview."""
-
-    async def take(self) -> OverviewView:
-        """Return present numbers and problems; the answer may be a few seconds old."""
-        ...
 
 
 class HttpOverview:

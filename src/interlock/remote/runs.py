@@ -11,7 +11,6 @@ from interlock.api import runs as api
 from interlock.api.messages import MAX_PAGE
 from interlock.remote.history import history_of
 from interlock.remote.http_client import ApiClient
-from interlock.remote.interfaces import Which
 from interlock.store.records import Entry
 from interlock.wire.filters import WantedRuns
 from interlock.wire.runs import (
@@ -24,6 +23,7 @@ from interlock.wire.runs import (
     RunJobView,
     RunSpec,
     RunView,
+    Which,
 )
 
 ALL = RunFilter()

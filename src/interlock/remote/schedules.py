@@ -1,4 +1,4 @@
-"""Schedules over HTTP, and the protocol that a store and a server both implement.
+"""Schedules over HTTP.
 
 The server knows the actor by the token, so an `actor` that is named here is not passed on.
 """
@@ -7,102 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from interlock.api import schedules as api
 from interlock.api.messages import MAX_PAGE
 from interlock.remote.history import history_of
+from interlock.remote.http_client import ApiClient
 from interlock.store.records import Entry
 from interlock.systems.schedules.fires import iso
 from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, ScheduleView
-
-if TYPE_CHECKING:  # programs with a store do not need HTTP
-    from interlock.remote.http_client import ApiClient
-
-
-class SchedulesApi(Protocol):
-    """Operations on schedules."""
-
-    async def create(
-        self,
-        name: str,
-        spec: ScheduleSpec,
-        *,
-        source: str = "",
-        actor: str = "",
-        request_id: str | None = None,
-    ) -> ScheduleView:
-        """Create a schedule; one of that name must not exist, or must have ended."""
-        ...
-
-    async def put(
-        self,
-        name: str,
-        spec: ScheduleSpec,
-        *,
-        source: str = "",
-        actor: str = "",
-        request_id: str | None = None,
-    ) -> ScheduleView:
-        """Create or replace the schedule of a name; an equal specification changes nothing."""
-        ...
-
-    async def pause(
-        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
-    ) -> ScheduleView:
-        """Pause a schedule: it submits nothing until it is resumed."""
-        ...
-
-    async def resume(
-        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
-    ) -> ScheduleView:
-        """Resume a schedule, from the next fire on."""
-        ...
-
-    async def delete(
-        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
-    ) -> ScheduleView:
-        """End a schedule; jobs that it has submitted continue."""
-        ...
-
-    async def run(
-        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
-    ) -> FireView:
-        """Submit a job of the schedule now."""
-        ...
-
-    async def backfill(
-        self,
-        name: str,
-        since: str | datetime,
-        until: str | datetime,
-        *,
-        queued: bool = False,
-        dry_run: bool = False,
-        reason: str = "",
-        actor: str = "",
-        request_id: str | None = None,
-    ) -> Backfilled:
-        """Submit the jobs of past fire times that have none."""
-        ...
-
-    async def get(self, name: str) -> ScheduleView:
-        """Return a schedule."""
-        ...
-
-    async def find(
-        self, *, states: Sequence[str] = (), limit: int = 100, cursor: str = ""
-    ) -> tuple[list[ScheduleView], str]:
-        """Return a page of schedules, newest first, and the cursor of the next one."""
-        ...
-
-    async def next(self, name: str, count: int = 10) -> tuple[datetime, ...]:
-        """Return the next fire times."""
-        ...
-
-    async def history(self, name: str) -> list[Entry]:
-        """Return the journal of a schedule, oldest first."""
-        ...
 
 
 class HttpSchedules:

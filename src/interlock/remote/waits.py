@@ -1,60 +1,18 @@
-"""Signals and approvals over HTTP; and what a store and a server both offer about them.
+"""Signals and approvals over HTTP.
 
 The server knows the actor by the token, so an `actor` that is named here is not passed on.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 import msgspec
 
 from interlock.api import waits as api
 from interlock.api.messages import MAX_PAGE
+from interlock.remote.http_client import ApiClient
 from interlock.wire.waits import ApprovalView, SignalView
 
 NOTHING = msgspec.Raw(b"null")
-
-if TYPE_CHECKING:  # who has a store needs no HTTP
-    from interlock.remote.http_client import ApiClient
-
-
-class WaitsApi(Protocol):
-    """Operations on signals and approvals."""
-
-    async def signal(
-        self,
-        job_id: str,
-        name: str,
-        data: msgspec.Raw = ...,
-        *,
-        actor: str = "",
-        request_id: str | None = None,
-    ) -> SignalView:
-        """Send a signal to a job; it is kept until the handler waits for it."""
-        ...
-
-    async def get(self, approval_id: str) -> ApprovalView:
-        """Return an approval, by its id or by the id of its job if only one of that waits."""
-        ...
-
-    async def find(
-        self, *, ended: bool = False, job_id: str = "", limit: int = 100, cursor: str = ""
-    ) -> tuple[list[ApprovalView], str]:
-        """Return a page of approvals that wait, newest first, and the cursor of the next page."""
-        ...
-
-    async def approve(
-        self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None
-    ) -> ApprovalView:
-        """Approve; the handler goes on."""
-        ...
-
-    async def reject(
-        self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None
-    ) -> ApprovalView:
-        """Reject; the handler is told so."""
-        ...
 
 
 class HttpWaits:
