@@ -14,7 +14,7 @@ export UV_LINK_MODE := copy
 # Without bytecode each of the hundreds of processes of the tests would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-hard test-pythons check format dashboard docs site pictures proto sbom bench chaos verify lock clean
+.PHONY: help demo test test-all test-hard test-pythons check format dashboard docs sessions site pictures proto sbom bench chaos verify lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -41,8 +41,10 @@ check: dashboard ## Lint, types, layers, links of the pages, and whether what is
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.interfaces --check
 	$(BIN)/python tools/sync_client.py --check
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python -m bench.figure_page --check
 	$(BIN)/python tools/proto.py --check
 	$(BIN)/python tools/dashboard.py --check
 	$(BIN)/codespell docs *.md
@@ -55,8 +57,14 @@ format: $(READY) ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY) ## Regenerate docs/lifecycles, docs/reference, web/openapi.json and the synchronous client
+docs: $(READY) ## Regenerate docs/lifecycles, docs/reference, web/openapi.json, the interfaces and the synchronous client
+	$(BIN)/python -m tools.interfaces
 	$(BIN)/python tools/sync_client.py
+	$(BIN)/python docs/generate.py
+
+sessions: $(READY) ## Record the console sessions in docs/sessions, and the requests of the HTTP API
+	$(BIN)/python tools/sessions.py
+	$(BIN)/python tools/http_examples.py
 	$(BIN)/python docs/generate.py
 
 site: $(READY) ## Build the documentation site into .site, a folder for each version

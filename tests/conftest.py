@@ -12,6 +12,8 @@ from tests.brief_reports import pytest_runtest_makereport
 from tests.bytecode import compile_tests, keep_bytecode_in
 from tests.databases import postgres, redis, shared_postgres
 from tests.effort import ALL, pick
+from tests.forked_agents import fork_agents
+from tests.patient_defaults import be_patient
 from tests.processes import pytest_addoption, pytest_runtestloop
 
 __all__ = [
@@ -45,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Without it each of the hundreds of processes that tests start would compile the whole package anew.
     """
+    be_patient()
+    fork_agents()
     config.addinivalue_line("markers", "long: takes long and has found little; only `make test-all` runs it")
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         keep_bytecode_in(config.rootpath / ".pytest_cache" / "bytecode")

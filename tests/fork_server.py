@@ -12,7 +12,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import functools
 import gc
 import importlib
 import io
@@ -26,14 +25,14 @@ import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
-import typer.main
-
-# What `worker start`, `server`, `supervisor` and the commands about jobs import. Nothing that declares tasks
-# (a worker executes whatever is declared), and nothing with gRPC, whose threads do not survive a fork.
+# What `worker start`, `server`, `supervisor`, `agent` and the commands about jobs import. Nothing that
+# declares tasks: a worker executes whatever is declared. gRPC starts threads with a server or channel.
 PRELOADED = (
     "anyio._backends._asyncio",
     "encodings.idna",
     "httpcore2",
+    "interlock.agent.server",
+    "interlock.cli.agent_process",
     "interlock.cli.worker_burst",
     "interlock.cli.connection",
     "interlock.cli.project_ci",
@@ -145,22 +144,6 @@ class ForkServer:
         return any(name.startswith(READ_AT_START) for name in changed if name != "PYTHONPATH")
 
 
-def remember_commands() -> None:
-    """Have typer make a command of a function once per process: it takes longer than most commands do."""
-    made: dict[int, Any] = {}
-    make = typer.main.get_command_from_info
-
-    @functools.wraps(make)
-    def remembered(command_info: Any, **how: Any) -> Any:
-        if id(command_info) not in made:
-            # Kept with what it was made of, so that nothing else can have its id.
-            made[id(command_info)] = command_info, make(command_info, **how)
-        return made[id(command_info)][1]
-
-    if not hasattr(make, "__wrapped__"):
-        typer.main.get_command_from_info = remembered
-
-
 def _die_with(parent: int) -> None:
     """Have the kernel kill this process when the fork server ends."""
     _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -220,8 +203,9 @@ def main() -> int:
     environment = dict(os.environ)
     for module in PRELOADED:
         importlib.import_module(module)
-    remember_commands()
-    typer.main.get_command(importlib.import_module("interlock.cli.main").app)
+    program = importlib.import_module("interlock.cli.main")
+    for command in program.HOMES:
+        program.command(command)
     if not _only_thread():
         sys.exit("A module that is imported here starts a thread, which no forked process would have.")
     gc.collect()

@@ -1,10 +1,12 @@
-"""What an import of Interlock loads: what every process pays for, it should need."""
+"""What an import of Interlock loads, and what the help of its program does: as little as it can."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
+import pytest
 from tests.waiting import PROGRAM_S
 
 HEAVY = {
@@ -30,3 +32,54 @@ def test_a_client_and_its_tasks_load_neither_http_nor_logging_nor_drivers_of_oth
         check=True,
     )
     assert answer.stdout.split() == []
+
+
+SLOW = {*HEAVY, "asyncio", "email", "importlib.metadata", "msgspec", "typer.rich_utils"}
+HELPED = (
+    "import json, sys\nbefore = {*sys.modules}\nfrom interlock.cli.main import main\ncode = main(%r)\n"
+    "print(json.dumps(sorted({*sys.modules} - before)), file=sys.stderr)\nsys.exit(code)"
+)
+OF_THE_PROGRAM = {
+    "interlock",
+    "interlock.cli",
+    "interlock.cli.completion",
+    "interlock.cli.errors",
+    "interlock.cli.forms",
+    "interlock.cli.main",
+    "interlock.cli.options",
+}
+
+
+def loaded_by(*words: str) -> set[str]:
+    """Return the modules that a call of the program imports."""
+    done = subprocess.run(
+        [sys.executable, "-c", HELPED % (list(words),)],
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Usage: interlock" in done.stdout
+    return set(json.loads(done.stderr))
+
+
+@pytest.mark.parametrize(
+    ("words", "modules"),
+    [
+        (["--help"], set()),
+        (["job", "--help"], {"interlock.cli.jobs"}),
+        (["job", "list", "--help"], {"interlock.cli.jobs"}),
+        (["submit", "--help"], {"interlock.cli.jobs"}),
+        (["demo", "--help"], {"interlock.cli.demo"}),
+        (["worker", "start", "--help"], {"interlock.cli.workers"}),
+    ],
+    ids=" ".join,
+)
+def test_help_imports_the_module_of_its_command_and_of_no_other(words: list[str], modules: set[str]) -> None:
+    loaded = loaded_by(*words)
+    assert loaded & SLOW == set()
+    declared = {name for name in loaded if name.startswith("interlock.cli") or name == "interlock"}
+    assert declared == OF_THE_PROGRAM | modules
+    others = {name for name in loaded if name.startswith("interlock.")} - declared
+    assert {name.split(".")[1] for name in others} == {"errors", "processes", "text"}

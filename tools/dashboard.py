@@ -4,6 +4,8 @@ python tools/dashboard.py           build it unless it is up to date
 python tools/dashboard.py --check   check the types of its sources
 
 hatchling runs the same build before it makes a wheel, an sdist or an editable install.
+
+Why: decision 0356.
 """
 
 from __future__ import annotations

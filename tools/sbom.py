@@ -3,6 +3,8 @@
 Names, versions, licences and what needs what come from the installed distributions, which are those of
 requirements.lock. Dependencies of extras are optional components. Two runs on one lock differ in their time
 only, and SOURCE_DATE_EPOCH sets that.
+
+Why: decision 0435.
 """
 
 from __future__ import annotations
@@ -134,8 +136,8 @@ def licence_of(found: Distribution) -> License:
 
 
 def _one_line(text: str) -> str:
-    """Return a licence that is a name; some distributions have its whole text there."""
-    return "" if "\n" in text.strip() else text.strip()
+    """Return a licence that is a name; some distributions have its whole text there, others "UNKNOWN"."""
+    return "" if "\n" in text.strip() or text.strip() == "UNKNOWN" else text.strip()
 
 
 def _time() -> datetime:

@@ -5,6 +5,8 @@ python tools/sync_client.py --check   write nothing; exit 1 when the file is not
 
 Every public coroutine of a client becomes a method with the same parameters, which waits for its result. A
 handle becomes the id of its record, because a handle has coroutines of its own.
+
+Why: decision 0451.
 """
 
 from __future__ import annotations
@@ -98,12 +100,14 @@ class Source:
             for target in _targets(node):
                 yield target, self.module
 
+    def class_named(self, name: str) -> ast.ClassDef:
+        """Return the class of a name."""
+        (found,) = (node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+        return found
+
     def coroutines(self, client: Client) -> Iterator[ast.AsyncFunctionDef]:
         """Yield the public coroutines of a class, of overloaded ones the definition."""
-        (found,) = (
-            node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == client.source
-        )
-        for node in found.body:
+        for node in self.class_named(client.source).body:
             if isinstance(node, ast.AsyncFunctionDef) and not node.name.startswith("_"):
                 yields = any(isinstance(each, ast.Yield) for each in ast.walk(node))
                 if node.name not in client.by_hand and not yields:
@@ -161,7 +165,7 @@ def made(folder: Path = SRC) -> str:
         raise ValueError(f"Several modules define {', '.join(ambiguous)}: rename all but one.")
     imports = [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(used.items())]
     text = HEADER.format(imports="\n".join(imports))
-    return _formatted("\n\n".join([text, *("\n".join(lines) for lines in classes)]) + "\n")
+    return formatted("\n\n".join([text, *("\n".join(lines) for lines in classes)]) + "\n", SRC / MADE)
 
 
 def _names(source: Source, client: Client) -> set[str]:
@@ -192,7 +196,7 @@ def _method(method: ast.AsyncFunctionDef) -> Iterator[str]:
     parameters = ast.unparse(_Plain().visit(method.args))
     yield from ("", f"    def {method.name}({parameters}) -> {ast.unparse(returned)}:")
     doc = ast.get_docstring(method) or ""
-    yield from _docstring(_with_id(doc) if attribute else doc)
+    yield from docstring(_with_id(doc) if attribute else doc)
     call = f"self._wait_for(self._inner().{method.name}({', '.join(_passed(method.args))}))"
     yield f"        return {call}{f'.{attribute}' if attribute else ''}"
 
@@ -213,7 +217,8 @@ def _with_id(doc: str) -> str:
     return one_line if "\n" not in doc and len(one_line) <= WIDTH else f"{doc}\n\nReturn the new id."
 
 
-def _docstring(text: str) -> Iterator[str]:
+def docstring(text: str) -> Iterator[str]:
+    """Yield the lines of the docstring of a method."""
     yield from textwrap.indent(
         f'"""{text}"""' if "\n" not in text else f'"""{text}\n"""', " " * 8
     ).splitlines()
@@ -228,12 +233,12 @@ def _passed(given: ast.arguments) -> Iterator[str]:
         yield f"**{given.kwarg.arg}"
 
 
-def _formatted(text: str) -> str:
+def formatted(text: str, path: Path) -> str:
     """Return the text as `make format` would leave it, with sorted imports."""
     ruff = [sys.executable, "-m", "ruff"]
     for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
         done = subprocess.run(
-            [*ruff, *command, "--stdin-filename", str(SRC / MADE), "-"],
+            [*ruff, *command, "--stdin-filename", str(path), "-"],
             input=text,
             capture_output=True,
             text=True,

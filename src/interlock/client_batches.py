@@ -14,8 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from interlock.errors import ResultNotReady, StoreUnavailable
-from interlock.remote.batches import BatchesApi
-from interlock.remote.interfaces import Services
+from interlock.remote.interfaces import BatchesApi, Services
 from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.batches import BatchJob, BatchSpec, BatchView
 from interlock.wire.jobs import After, AfterEnd, JobSpec

@@ -33,11 +33,7 @@ from typing import Any, Unpack
 import msgspec
 
 from interlock.errors import InterlockError, StoreUnavailable
-from interlock.remote.dead_letters import DeadLettersApi
-from interlock.remote.interfaces import Services
-from interlock.remote.limits import LimitsApi
-from interlock.remote.schedules import SchedulesApi
-from interlock.remote.waits import WaitsApi
+from interlock.remote.interfaces import DeadLettersApi, LimitsApi, SchedulesApi, Services, WaitsApi
 from interlock.store.records import Entry
 from interlock.wire.filters import read_filter
 from interlock.wire.jobs import DeadLetterView
@@ -80,7 +76,7 @@ class ApprovalsClient:
     async def reject(
         self, approval_id: str, *, comment: str = "", request_id: str | None = None
     ) -> ApprovalView:
-        """Reject what a job waits for; its handler is told so."""
+        """Reject a request of a job; its handler gets the answer."""
         return await self._waits.reject(
             approval_id, comment=comment, actor=self._actor, request_id=request_id
         )

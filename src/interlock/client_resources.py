@@ -34,7 +34,7 @@ from interlock.lifecycles import simulation
 from interlock.lifecycles.simulation import SimulationState
 from interlock.machine import Event
 from interlock.machine.events import payload_of
-from interlock.remote.interfaces import RecordsApi, RunsApi, Services, SimulationsApi, Which
+from interlock.remote.interfaces import RecordsApi, RunsApi, Services, SimulationsApi
 from interlock.store.records import Entry
 from interlock.systems.kinds import AT, DeclaredKind
 from interlock.systems.orchestrator.waiters import waker
@@ -42,7 +42,7 @@ from interlock.systems.runs.search import found_runs
 from interlock.systems.runs.workflows.flow import FlowFunction
 from interlock.wire.filters import read_run_filter
 from interlock.wire.records import RecordExplanation, StoredRecord
-from interlock.wire.runs import Plan, RunExplanation, RunJobView, RunSpec, RunView, Source
+from interlock.wire.runs import Plan, RunExplanation, RunJobView, RunSpec, RunView, Source, Which
 from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
 from interlock.worker.codec import encode
 from interlock.worker.simulations import Simulation

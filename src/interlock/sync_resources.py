@@ -21,14 +21,13 @@ from interlock.client_resources import (
 )
 from interlock.errors import InterlockError
 from interlock.machine import Event
-from interlock.remote.interfaces import Which
 from interlock.store.records import Entry, Query
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.batches import BatchJob, BatchView
 from interlock.wire.jobs import NODES, AfterEnd, DeadLetterView, JobSpec, JobView, TreeView
 from interlock.wire.limits import LimitView
 from interlock.wire.records import RecordExplanation, StoredRecord
-from interlock.wire.runs import RunExplanation, RunJobView, RunView, Source
+from interlock.wire.runs import RunExplanation, RunJobView, RunView, Source, Which
 from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, ScheduleView
 from interlock.wire.simulations import SimulationSpec, SimulationView
 from interlock.wire.waits import ApprovalView, SignalView
@@ -544,7 +543,7 @@ class SyncApprovals:
         return self._wait_for(self._inner().approve(approval_id, comment=comment, request_id=request_id))
 
     def reject(self, approval_id: str, *, comment: str = "", request_id: str | None = None) -> ApprovalView:
-        """Reject what a job waits for; its handler is told so."""
+        """Reject a request of a job; its handler gets the answer."""
         return self._wait_for(self._inner().reject(approval_id, comment=comment, request_id=request_id))
 
 

@@ -38,6 +38,8 @@ class Relay:
         self._open.clear()
         program = ctypes.create_string_buffer(LET_NOTHING_IN)
         for writer in self._writers:
+            if writer.is_closing():  # one end has missed the other already, on a machine that stood still
+                continue
             with suppress(PermissionError):
                 writer.get_extra_info("socket").setsockopt(
                     socket.SOL_SOCKET, ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(program))

@@ -30,7 +30,7 @@ from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
 from interlock.worker.telemetry import make_log
 from interlock_verification.worlds.actors.workers import InLoop
-from interlock_verification.worlds.scheduler import Loop, Schedule
+from interlock_verification.worlds.scheduler import WorldLoop, WorldSchedule
 
 WITHIN_S = 600.0
 """How much virtual time a scenario may take."""
@@ -123,7 +123,7 @@ class Worker:
 
     def __init__(self, world: World, registry: Registry, settings: dict[str, Any]) -> None:
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, Loop)
+        assert isinstance(loop, WorldLoop)
         self._log = io.StringIO()
         self._threads = InLoop(loop)
         self.process = WorkerProcess(
@@ -219,8 +219,8 @@ async def comes(
 
 def played(scenario: Scenario) -> None:
     """Play a scenario in a world of its own, to its end."""
-    schedule = Schedule()
-    loop = Loop(schedule, "world")  # type: ignore[abstract]
+    schedule = WorldSchedule()
+    loop = WorldLoop(schedule, "world")  # type: ignore[abstract]
 
     async def play() -> None:
         world = World()

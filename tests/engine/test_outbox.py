@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.effort import pick
 
+from interlock.engine import outbox
+from interlock.engine.aggregate import Columns
 from interlock.engine.committer import DirectCommitter
-from interlock.engine.outbox import MESSAGE, DeliveryPolicy, Handler, deliver, outgoing, recover
+from interlock.engine.outbox import (
+    MESSAGE,
+    DeliveryPolicy,
+    Handler,
+    OutboxMessage,
+    deliver,
+    outgoing,
+    recover,
+)
 from interlock.errors import StoreUnavailable
+from interlock.machine import Event
 from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Commit, Key, Record, Work
@@ -153,3 +168,69 @@ async def test_a_delivery_during_an_outage_of_the_store_loses_no_message(
     assert await recover(post) == 1
     assert await run(post, ring) == 1
     assert (await message(post)).state == "sent"
+
+
+# Messages of one state are decided once
+
+AT = datetime(2026, 11, 18, 12, tzinfo=UTC)
+EVENTS = (outbox.take, outbox.delivered, outbox.failed, outbox.gave_up, outbox.courier_lost)
+MESSAGES = st.builds(
+    Record,
+    kind=st.just("message"),
+    id=st.sampled_from(["m", "n"]),
+    state=st.sampled_from(["waiting", "sending", "sent", "dead", "dropped"]),
+    version=st.integers(1, 5),
+    body=st.sampled_from([b'{"payload":3,"tries":0,"last_error":""}', b'{"payload":{},"tries":2}']),
+    parent=st.sampled_from([None, "p"]),
+    queue=st.sampled_from(["bell", "horn"]),
+    labels=st.sampled_from([(), ("a",)]),
+    priority=st.sampled_from([0, 3]),
+    ready_at=st.sampled_from([None, AT]),
+    deadline_at=st.sampled_from([None, AT + timedelta(seconds=9)]),
+    created_at=st.just(AT),
+    updated_at=st.sampled_from([AT, AT + timedelta(seconds=1)]),
+)
+
+
+@settings(max_examples=pick(200, 1_000), deadline=None, derandomize=True)
+@given(
+    MESSAGES,
+    st.sampled_from(EVENTS),
+    st.sampled_from([None, OutboxMessage(msgspec.Raw(b"1"), 3, "why")]),
+    st.sampled_from([None, AT + timedelta(seconds=5)]),
+    st.sampled_from(["", "late"]),
+    st.sampled_from(["", "m1"]),
+)
+def test_a_message_moves_as_its_table_decides_about_it_alone(
+    record: Record,
+    event: Event,
+    kept: OutboxMessage | None,
+    ready_at: datetime | None,
+    reason: str,
+    mark: str,
+) -> None:
+    now = AT + timedelta(minutes=1)
+    alone = outbox._MESSAGES.lasting(delivery_s=7.0).of(record, now, kept)
+    if refused := alone.send(event):
+        with pytest.raises(type(refused.error())):
+            outbox._moved(record, event, now)
+        return
+    if not alone.taken:
+        return  # the table ignores it
+    alone.place(ready_at=ready_at)
+    wanted = alone.change(mark=mark, actor="courier", reason=reason)
+    found = outbox._moved(
+        record, event, now, kept, ready_at=ready_at, reason=reason, mark=mark, patience=timedelta(seconds=7)
+    )
+    assert found == wanted
+
+
+@pytest.mark.parametrize("until", [None, AT + timedelta(minutes=2)])
+@pytest.mark.parametrize("mark", ["", "m1"])
+def test_a_new_message_is_one_that_its_table_makes(mark: str, until: datetime | None) -> None:
+    columns = Columns(queue="bell", ready_at=AT if until is None else None)
+    alone = outbox._MESSAGES.new("m", OutboxMessage(msgspec.Raw(b"[1]")), AT, columns)
+    if until is not None:
+        alone.must(outbox.take)
+        alone.root.timer_at = until
+    assert outgoing("m", "bell", b"[1]", AT, mark=mark, taken_until=until) == alone.change(mark=mark)

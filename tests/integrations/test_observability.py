@@ -1,4 +1,4 @@
-"""Sentry, structlog and OpenTelemetry with the code of docs/guides/middleware.md, in real programs."""
+"""Sentry, logging, structlog and OpenTelemetry with the code of guides/middleware.md, in real programs."""
 
 from __future__ import annotations
 
@@ -68,6 +68,28 @@ async def main():
 
 asyncio.run(main())
 """
+LOGGING = """
+import asyncio
+from tests_support import at_once
+from interlock import task
+
+@task
+async def pay(order: int) -> None:
+    logging.getLogger("shop").warning("asked for %d", order)
+    await at_once(2)
+    logging.getLogger("shop").warning("paid %d", order)
+"""
+TOGETHER = """
+import asyncio
+here, all_here = 0, asyncio.Event()
+
+async def at_once(wanted):
+    global here
+    here += 1
+    if here == wanted:
+        all_here.set()
+    await all_here.wait()
+"""
 SHOP = """
 import json, sys
 from opentelemetry import trace
@@ -99,6 +121,36 @@ if __name__ == "__main__":
         il.submit(parent)
 """
 
+METRICS = """
+import asyncio, json
+from contextlib import suppress
+from interlock.errors import JobFailed
+from interlock.testing import in_memory
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider([reader]))
+
+@task(name="pay", retries=1)
+async def pay(order: int) -> None:
+    if order == 17:
+        raise ValueError("no money")
+
+async def main():
+    async with in_memory() as il:
+        jobs = [await il.submit(pay, order) for order in (16, 17, 18)]
+        for job in jobs:
+            with suppress(JobFailed):
+                await job.result()
+    (resource,) = reader.get_metrics_data().resource_metrics
+    (metric,) = resource.scope_metrics[0].metrics
+    points = [[dict(point.attributes), point.count] for point in metric.data.data_points]
+    print(json.dumps([metric.name, metric.unit, points]))
+
+asyncio.run(main())
+"""
+
 
 def written(folder: Path, name: str, beginning: str, rest: str) -> None:
     """Write a program with the block of the page that begins like this."""
@@ -125,11 +177,53 @@ def test_sentry_gets_the_error_of_each_attempt_with_its_job(tmp_path: Path) -> N
     ]
 
 
+def test_a_histogram_of_opentelemetry_counts_each_attempt_by_its_outcome(tmp_path: Path) -> None:
+    written(tmp_path, "program.py", "from time import perf_counter", METRICS)
+    name, unit, points = json.loads(run(tmp_path, "program.py"))
+    assert (name, unit) == ("job.duration", "s")
+    assert sorted(points, key=str) == [
+        [{"task": "pay", "outcome": "completed"}, 2],
+        [{"task": "pay", "outcome": "failed"}, 2],
+    ]
+
+
 def test_lines_of_structlog_name_the_job_and_only_while_it_runs(tmp_path: Path) -> None:
     written(tmp_path, "program.py", "import structlog", STRUCTLOG)
     paid, submitted = (json.loads(line) for line in run(tmp_path, "program.py").splitlines())
     assert paid == {"event": "paid", "order": 17, "job_id": submitted["id"], "tenant": None}
     assert submitted.keys() == {"event", "id"}
+
+
+def test_lines_of_logging_name_the_job_of_their_handler_in_the_log_of_the_worker_and_in_ones_own(
+    tmp_path: Path,
+) -> None:
+    context, formatter = (
+        blocks(PAGE, "python")[0],
+        next(each for each in blocks(PAGE, "python") if each.startswith("import logging")),
+    )
+    (tmp_path / "tests_support.py").write_text(TOGETHER)
+    (tmp_path / "shop.py").write_text(context + formatter + LOGGING)
+    store = ("--store", "sqlite:///jobs.db")
+    ids = {
+        order: run(tmp_path, "-m", "interlock", "submit", "shop.py:pay", f"order={order}", *store).strip()
+        for order in (17, 18)
+    }
+    worker = subprocess.run(
+        [sys.executable, "-m", "interlock", "worker", "start", "shop.py", "--burst", *store],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=True,
+    )
+    lines = worker.stderr.splitlines()
+    logged = [json.loads(line) for line in lines if line.startswith("{")]
+    found = [(line["message"], line["task_id"]) for line in logged if line.get("logger") == "shop"]
+    expected = [(f"{what} {order}", ids[order]) for what in ("asked for", "paid") for order in ids]
+    assert sorted(found) == sorted(expected)
+    assert sorted(line for line in lines if line.startswith("WARNING")) == sorted(
+        f"WARNING {job_id} {what}" for what, job_id in expected
+    )
 
 
 def test_a_trace_leads_from_the_request_through_the_handler_to_its_child(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ async def test_a_worker_that_is_killed_is_replaced_and_its_work_is_done(crew: Cr
     lost = view.attempts[0]
     assert lost.lease is not None
     assert lost.lease.state == "EXPIRED"
+    await keeper.says("death_reported")
     (reported,) = keeper.said("death_reported")
     assert reported["reason"] == "its process was killed by SIGKILL"
     (died,) = keeper.said("worker_died")

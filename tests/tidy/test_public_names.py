@@ -1,15 +1,38 @@
-"""The names that others rely on. Changing one is a decision, so it is made here as well."""
+"""The names that others rely on. Changing one is a decision, so it is made here as well.
+
+`public_api.txt` has the names that programs import, with their parameters and fields. After a decision to
+change one: `python -m tests.tidy.test_public_names > tests/tidy/public_api.txt`, and a line in CHANGELOG.md.
+"""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+from docs.references import CONSTRUCTED, INTERNAL
 
 import interlock.errors
 import interlock.machine
+
+PINNED = Path(__file__).with_name("public_api.txt")
+IMPORTED = (
+    "interlock",
+    "interlock.sync",
+    "interlock.machine",
+    "interlock.testing",
+    "interlock.testing.at_work",
+)
+CALLED_BY_THE_WORKER = {name for names in INTERNAL.values() for name in names.split()} | {
+    "relay_predecessors",
+    "surround",
+}
+STARS: dict[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 MACHINE = [
     "Across",
@@ -222,3 +245,77 @@ def test_a_promised_name_that_does_not_exist_would_be_noticed() -> None:
 
 def test_a_new_public_name_would_be_noticed() -> None:
     assert defined_in("class New: ...\ndef also(): ...\ndef _own(): ...\nx = 1") == ["New", "also"]
+
+
+def public_api() -> Iterator[str]:
+    """Yield a line for each public name, method, property and field."""
+    for name in IMPORTED:
+        module = importlib.import_module(name)
+        for each in sorted(listed(module)):
+            yield from described(f"{name}.{each}", getattr(module, each))
+
+
+def listed(module: ModuleType) -> list[str]:
+    """Return what a module promises: `__all__`, or what it defines itself."""
+    own = [
+        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    ]
+    return getattr(module, "__all__", [name for name in own if not name.startswith("_")])
+
+
+def described(path: str, found: Any) -> Iterator[str]:
+    """Yield the lines of a class, a function or a value."""
+    if inspect.isclass(found):
+        yield f"{path}: class"
+        yield from (f"{path}.{line}" for line in sorted(set(members(found))))
+    elif callable(found):
+        yield f"{path}({parameters(found)})"
+    else:
+        yield f"{path}: value"
+
+
+def members(found: type) -> Iterator[str]:
+    """Yield the fields, properties and methods of a class, also those that it inherits from ours."""
+    yield from (f"{field}: field" for field in getattr(found, "__struct_fields__", ()))
+    names = {name for base in found.__mro__ if base.__module__.startswith("interlock") for name in vars(base)}
+    for name in names - CALLED_BY_THE_WORKER:
+        value = inspect.getattr_static(found, name)
+        plain = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+        constructor = name == "__init__" and found.__name__ in CONSTRUCTED
+        if name.startswith("_") and not constructor:
+            continue
+        if inspect.isfunction(plain):
+            yield f"{name}({parameters(plain)})"
+        elif isinstance(value, property):
+            yield f"{name}: property"
+
+
+def parameters(function: Any) -> str:
+    """Return the names of parameters; `=` marks a default, and behind `*` names are required."""
+    shown: list[str] = []
+    keywords = False
+    for each in inspect.signature(function).parameters.values():
+        if each.kind is inspect.Parameter.KEYWORD_ONLY and not keywords:
+            shown.append("*")
+        keywords |= each.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_POSITIONAL)
+        default = "" if each.default is inspect.Parameter.empty else "="
+        shown.append(f"{STARS.get(each.kind, '')}{each.name}{default}")
+    return ", ".join(shown)
+
+
+def test_the_public_api_is_the_one_that_was_promised() -> None:
+    pinned, found = PINNED.read_text(encoding="utf-8").splitlines(), list(public_api())
+    assert sorted(set(pinned) - set(found)) == [], "gone or changed"
+    assert sorted(set(found) - set(pinned)) == [], "new"
+
+
+def test_a_removed_and_a_renamed_parameter_would_be_noticed() -> None:
+    def old(work: str, /, *items: int, delay_s: float = 0.0, **more: int) -> None: ...
+    def new(work: str, *, delay: float) -> None: ...
+
+    assert parameters(old) == "work, *items, delay_s=, **more"
+    assert parameters(new) == "work, *, delay"
+
+
+if __name__ == "__main__":
+    print("\n".join(public_api()))

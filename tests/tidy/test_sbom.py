@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -19,6 +20,22 @@ from tools import sbom
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+PERMISSIVE = re.compile(
+    r"(apache|bsd|3-clause bsd|isc|mit|psf|python software foundation)[- ]?(2\.0|[23]-clause)?"
+    r"( (software )?licen[cs]e)?( \(iscl\))?"
+)
+"""Apache 2.0, BSD, ISC, MIT and PSF, as the authors of distributions write them."""
+WITH_CONDITIONS = {"certifi": "MPL-2.0", "hypothesis": "MPL-2.0", "psycopg": "LGPL-3.0-only"}
+"""Whoever changes these and ships them publishes the changes; importing them as they are asks for nothing.
+Hypothesis is for tests of users, psycopg is an extra."""
+
+
+def licences(component: dict[str, Any]) -> list[str]:
+    """Return the licences of a component, each of an expression for itself."""
+    given = component["licenses"][0]
+    name = given.get("expression") or given["license"].get("id") or given["license"]["name"]
+    return re.split(r" (?:AND|OR) ", name)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +71,26 @@ def test_every_runtime_dependency_is_in_it_with_its_locked_version_and_licence(
     assert [name for name, each in components.items() if each["version"] not in locked[name]] == []
     assert [name for name, each in components.items() if not each["licenses"]] == []
     assert [name for name, each in components.items() if not each["purl"].startswith("pkg:pypi/")] == []
+
+
+def test_no_runtime_dependency_has_a_licence_that_was_not_decided_on(
+    components: dict[str, dict[str, Any]],
+) -> None:
+    others = {
+        name: found
+        for name, each in components.items()
+        for found in licences(each)
+        if not PERMISSIVE.fullmatch(found.lower())
+    }
+    assert others == {name: found for name, found in WITH_CONDITIONS.items() if name in components}
+    assert components["psycopg"]["scope"] == components["hypothesis"]["scope"] == "optional"
+
+
+@pytest.mark.parametrize(
+    "name", ["GPL-3.0-only", "AGPL-3.0", "UNKNOWN", "Proprietary", "MIT-like", "BSL-1.1"]
+)
+def test_another_licence_would_be_noticed(name: str) -> None:
+    assert not PERMISSIVE.fullmatch(name.lower())
 
 
 def test_dependencies_of_extras_are_optional_and_others_required(

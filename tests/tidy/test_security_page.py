@@ -90,6 +90,12 @@ def test_every_test_that_the_page_names_exists() -> None:
     assert len(set(_NAMED.findall(PAGE))) > 60
 
 
+def test_every_test_that_the_page_about_compatibility_names_exists() -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    assert missing(page) == []
+    assert len(_NAMED.findall(page)) > 5
+
+
 def test_every_requirement_that_is_met_names_a_test_except_for_three_listed_ones() -> None:
     """Few rows are held by something else than a test, and each says by what."""
     untested = [

@@ -214,7 +214,7 @@ async def test_a_handler_in_a_process_restores_the_checkpoint_of_an_earlier_atte
 async def test_the_token_does_not_reach_the_process(
     board: Board, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from interlock.worker import executors, task_process
+    from interlock.worker import process_executor, task_process
 
     sent: list[bytes] = []
 
@@ -222,7 +222,7 @@ async def test_the_token_does_not_reach_the_process(
         sent.append(task_process.line_of(message))
         return sent[-1]
 
-    monkeypatch.setattr(executors, "line_of", spy)
+    monkeypatch.setattr(process_executor, "line_of", spy)
     job = board.pin("where")
     start()
     await ended(board, job)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import msgspec
@@ -152,3 +154,41 @@ def test_a_worker_claims_ahead_only_while_its_handlers_are_fast() -> None:
     now += executors.SOON_S
     lane.running = {tasks[5]: now}
     assert all_lanes.room_ahead(0) == 3, "one that took long is remembered"
+
+
+@pytest.mark.parametrize(
+    ("handler_s", "concurrency", "batch"),
+    [(0.0, 4, 16), (0.001, 4, 10), (0.005, 4, 4), (0.04, 4, 4), (0.0, 60, 100), (0.0, 500, 500)],
+)
+def test_the_quicker_the_handlers_the_more_jobs_are_claimed_ahead(
+    handler_s: float, concurrency: int, batch: int
+) -> None:
+    """At most what begins within a hundredth of a second, four times the concurrency, and a hundred."""
+    now = 0.0
+    settings = WorkerSettings(name="a", concurrency=concurrency)
+    lanes = executors.Lanes(settings, lambda: now)
+    lane = lanes["async"]
+    lane.learn(handler_s, 100)
+    assert lanes.room_ahead(0) == concurrency, "nothing runs, so nothing is claimed ahead"
+    tasks: list[Any] = [Waiting() for _ in range(batch + 1)]
+    lane.waiting.extend(tasks[:batch])
+    assert (lanes.batch_ahead(), lanes.room_ahead(0)) == (batch, batch)
+    lane.waiting.append(tasks[batch])
+    assert lanes.room_ahead(0) == 0, "a whole batch waits already"
+    assert settings.slots >= settings.slots_for(batch) >= batch
+
+
+async def test_quick_handlers_take_no_more_jobs_than_can_be_reported(
+    board: Board, start: Start, echo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "SOON_S", 60.0)
+    monkeypatch.setattr(executors, "AHEAD_WORK_S", 600.0)  # whatever it does is very quick
+    board.held["report"] = threading.Event()
+    jobs = [board.pin(echo) for _ in range(40)]
+    worker = start(concurrency=2)
+    await board.until(lambda: sum(job.attempts for job in jobs) == 18, "two batches of eight, and two jobs")
+    await asyncio.sleep(0)
+    assert sum(job.attempts for job in jobs) == worker.process.data.slots == 18
+    board.held["report"].set()
+    for job in jobs:
+        await board.until_state(job, "succeeded")

@@ -7,6 +7,8 @@ before.
 Events report facts, not their meaning: when the processes are gone, both that the workload ended (with
 success or failure) and that no process is left. Which of the two matters depends on whether it was being
 stopped, and only the table knows that.
+
+Why: decisions 0038 and 0338.
 """
 
 from __future__ import annotations

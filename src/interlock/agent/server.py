@@ -10,6 +10,8 @@ credentials, but the kernel's table of connections names the owner of each. The 
 is in it for as long as the client keeps it open, and no other user can make an entry for that pair of
 addresses meanwhile. The kernel shows a closed end as user 0's, so only established ones with an inode count,
 and the table is read twice.
+
+Why: decisions 0227 and 0232.
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ ended. The journal line of the step is made from the table.
 
     LOG = WriteOnce("log", "Some lines of an attempt.", opened=state(OPEN, …), settled=end(KEPT, …), …)
     change = LOG.change(name, body, settle=True, parent=job_id, actor=actor, mark=mark)
+
+Why: decision 0375.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The journal is replayed, record by record: every step has to start where the previous one ended and be
 allowed by the table, and the last one has to end in the state of the record. Machines inside a record (the
 attempts and leases of a job) are replayed beside it.
+
+Why: decision 0053.
 """
 
 from __future__ import annotations

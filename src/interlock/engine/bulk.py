@@ -3,6 +3,8 @@
 Each item has its own outcome. After a conflict, only that item is loaded and decided again. A caller that has
 just written a record may pass it as `known`: if it is still current, which the commit itself checks, nothing
 has to be loaded.
+
+Why: decision 0372.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ periodically, and in between adds the local monotonic time. It may be late, by a
 never ahead: a ready record must not seem to be in the future. That is safe, because time limits are checked
 again by the store itself. Where the store tells its time anyway, as with each claim, the clock compares: if
 the store's clock was set ahead, a lease that is counted from the old time might have ended already.
+
+Why: decisions 0115 and 0135.
 """
 
 from __future__ import annotations

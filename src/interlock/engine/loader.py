@@ -3,6 +3,8 @@
 Callers that are answered together by a group commit continue together, and load next: sixty-four callers
 would be sixty-four queries. Requests of one iteration of the event loop are joined; no caller waits longer
 than that.
+
+Why: decision 0241.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from interlock.backoff import nth_pause_s
 from interlock.engine.clock import Clock
 from interlock.engine.recovery import Sleep
 
@@ -101,7 +102,7 @@ class Loop:
         self._failures += 1
         self._last_error = f"{type(error).__name__}: {error}"
         log.warning("loop %s failed %d times in a row: %s", self.name, self._failures, self._last_error)
-        return min(self._every_s * 2.0 ** min(self._failures, 10), LONGEST_PAUSE_S)
+        return nth_pause_s(self._failures + 1, self._every_s, LONGEST_PAUSE_S)
 
 
 async def run_loops(loops: Sequence[Loop]) -> None:

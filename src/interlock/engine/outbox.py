@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from interlock.engine.aggregate import Columns, RecordKind
+from interlock.backoff import nth_pause_s
+from interlock.engine.aggregate import RecordKind
 from interlock.engine.committer import Committer
 from interlock.engine.loops import gather_all
 from interlock.engine.recovery import Sleep, commit_with_recovery
@@ -35,7 +37,7 @@ from interlock.machine import (
 )
 from interlock.machine.cascade import EventRules
 from interlock.store.contract import Store
-from interlock.store.records import Change, Claim, Commit, Committed, Record
+from interlock.store.records import Change, Claim, Commit, Committed, Note, Record
 
 
 class MessageState(StrEnum):
@@ -107,10 +109,13 @@ P = TypeVar("P")
 
 def message_in(body: bytes, kind: type[P]) -> P:
     """Return the payload in the body of a message."""
-    return msgspec.json.decode(msgspec.json.decode(body, type=OutboxMessage).payload, type=kind)
+    return msgspec.json.decode(_DECODER.decode(body).payload, type=kind)
 
 
 _MESSAGES = RecordKind(MESSAGE, OutboxMessage, events=EventRules(sent=(drop,)))
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(OutboxMessage)
+_PATIENCE = timedelta(seconds=PATIENCE.seconds)
 
 
 class DeliveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +128,7 @@ class DeliveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def pause_after(self, tries: int) -> timedelta:
         """Return the pause before the next try."""
-        return timedelta(seconds=min(self.first_pause_s * 2.0 ** (tries - 1), self.longest_pause_s))
+        return timedelta(seconds=nth_pause_s(tries, self.first_pause_s, self.longest_pause_s))
 
 
 def outgoing(
@@ -139,14 +144,16 @@ def outgoing(
 
     A caller that delivers it at once takes it in the same commit, until a time; after that others do.
     """
-    ready_at = now if taken_until is None else None
-    message = _MESSAGES.new(
-        name, OutboxMessage(msgspec.Raw(payload)), now, Columns(queue=topic, ready_at=ready_at)
+    like = _new_like(is_taken=taken_until is not None)
+    return replace(
+        like,
+        id=name,
+        body=_ENCODER.encode(OutboxMessage(msgspec.Raw(payload))),
+        queue=topic,
+        ready_at=now if taken_until is None else None,
+        deadline_at=taken_until,
+        note=_marked(like.note, mark),
     )
-    if taken_until is not None:
-        message.must(take)
-        message.root.timer_at = taken_until
-    return message.change(mark=mark)
 
 
 def sent(record: Record, mark: str = "") -> Change:
@@ -178,7 +185,7 @@ async def deliver(
 
 
 async def _by_payload(handler: Handler, record: Record) -> bool:
-    await handler(bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload))
+    await handler(bytes(_DECODER.decode(record.body).payload))
     return False
 
 
@@ -206,15 +213,14 @@ async def deliver_records(
 async def take_all(store: Store, topics: Sequence[str], patience: timedelta, *, limit: int) -> list[Record]:
     """Take ready messages until `patience` has passed; then others may take them."""
     taken: list[Record] = []
-    messages = _MESSAGES.lasting(delivery_s=patience.total_seconds())
 
     def send(records: Sequence[Record], now: datetime) -> list[Commit]:
         taken[:] = records
-        return [Commit(changes=(_moved(record, take, now, messages=messages),)) for record in records]
+        return [Commit(changes=(_moved(record, take, now, patience=patience),)) for record in records]
 
     outcomes = await store.claim(Claim(kind=MESSAGE.name, queues=tuple(topics), limit=limit), send)
     return [
-        msgspec.structs.replace(record, version=record.version + 1, state=SENDING, updated_at=outcome.at)
+        replace(record, version=record.version + 1, state=SENDING, updated_at=outcome.at)
         for record, outcome in zip(taken, outcomes, strict=True)
         if isinstance(outcome, Committed)
     ]
@@ -244,7 +250,7 @@ def undelivered(
     record: Record, error: Exception, now: datetime, policy: DeliveryPolicy, mark: str = ""
 ) -> Change:
     """Return the change of an undelivered message: retried after a pause, or given up."""
-    kept = msgspec.json.decode(record.body, type=OutboxMessage)
+    kept = _DECODER.decode(record.body)
     tries = kept.tries + 1
     again = OutboxMessage(kept.payload, tries, f"{type(error).__name__}: {error}"[:500])
     if tries >= policy.max_tries:
@@ -262,10 +268,58 @@ def _moved(
     ready_at: datetime | None = None,
     reason: str = "",
     mark: str = "",
-    messages: RecordKind[OutboxMessage] = _MESSAGES,
+    patience: timedelta = _PATIENCE,
 ) -> Change:
-    """Return the change for an event of the table."""
-    message = messages.of(record, now, kept)
+    """Return the change for an event of the table, which decides once for each state and event."""
+    like = _moved_like(record.state, event)
+    return replace(
+        like,
+        id=record.id,
+        expected=record.version,
+        expected_at=record.updated_at,
+        body=record.body if kept is None else _ENCODER.encode(kept),
+        parent=record.parent,
+        queue=record.queue,
+        labels=record.labels,
+        priority=record.priority,
+        ready_at=ready_at,
+        deadline_at=None if like.deadline_at is None else now + patience,
+        note=_marked(like.note, mark, reason),
+    )
+
+
+_SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+_SOME = OutboxMessage(msgspec.Raw(b"null"))
+
+
+@lru_cache(maxsize=2)
+def _new_like(*, is_taken: bool) -> Change:
+    """Return what all new messages have in common."""
+    message = _MESSAGES.new("", _SOME, _SOME_TIME)
+    if is_taken:
+        message.must(take)
+    return message.change()
+
+
+@lru_cache(maxsize=64)
+def _moved_like(state: str, event: Event) -> Change:
+    """Return what all messages in this state have in common after an event; raise if it is refused.
+
+    The table has no guards, so that neither body nor time decides.
+    """
+    like = Record(
+        kind=MESSAGE.name,
+        id="",
+        state=state,
+        version=1,
+        body=_ENCODER.encode(_SOME),
+        created_at=_SOME_TIME,
+        updated_at=_SOME_TIME,
+    )
+    message = _MESSAGES.of(like, _SOME_TIME)
     message.must(event)
-    message.place(ready_at=ready_at)
-    return message.change(mark=mark, actor="courier", reason=reason)
+    return message.change(actor="courier")
+
+
+def _marked(note: Note | None, mark: str, reason: str = "") -> Note | None:
+    return note if note is None or not (mark or reason) else replace(note, request_id=mark, reason=reason)

@@ -4,6 +4,8 @@ A COMMIT whose answer is lost may have succeeded. It can be sent again, because 
 versions it was decided on, so it is never done twice; but then it may conflict with itself, and the caller
 would decide again about finished work. So the store is read: the entry of the commit either is in the journal
 or is not.
+
+Why: decision 0113.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from interlock.backoff import nth_pause_s
 from interlock.engine.committer import Committer
 from interlock.errors import StoreUnavailable
 from interlock.store.contract import Store
@@ -39,19 +42,17 @@ async def commit_with_recovery(
     be repeated have a note. Raise `StoreUnavailable` only if the store is unavailable for all tries.
     `in_doubt` if it was sent before with an unknown outcome.
     """
-    pause_s = FIRST_PAUSE_S
-    for remaining in reversed(range(tries)):
+    for tried in range(1, tries + 1):
         try:
             outcome = await _tried(store, committer, commit, in_doubt)
         except StoreUnavailable:
-            if not remaining:
+            if tried == tries:
                 raise
             in_doubt = True
         else:
-            if not (in_doubt and remaining and _may_yet_come_true(commit, outcome)):
+            if not (in_doubt and tried < tries and _may_yet_come_true(commit, outcome)):
                 return outcome
-        await sleep(pause_s)
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        await sleep(nth_pause_s(tried, FIRST_PAUSE_S, LONGEST_PAUSE_S))
     raise ValueError(f"a commit cannot be tried {tries} times")
 
 

@@ -1,4 +1,7 @@
-"""Retention: remove records that ended long ago, with their journal, and expired requests."""
+"""Retention: remove records that ended long ago, with their journal, and expired requests.
+
+Why: decision 0414.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ Decisions are pure, so they can be repeated: on a conflict the records are loade
 called again, and it may now decide something else, or nothing. A decision is committed atomically.
 
 New ids come from a port (`Ids`), so that a simulated world can replace them.
+
+Why: decisions 0003 and 0281.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 
+from interlock.backoff import jittered_s, nth_pause_s
 from interlock.engine.clock import Clock
 from interlock.engine.committer import Committer
 from interlock.engine.loader import GroupLoad
@@ -284,8 +287,8 @@ class Engine:
     async def _pause(self, conflicts: int) -> None:
         """Wait a little after several conflicts, so that writers of one record do not keep colliding."""
         if conflicts > 1:
-            chance = zlib.crc32(self.mark().encode()) / 2**32
-            await asyncio.sleep(min(FIRST_PAUSE_S * 2.0 ** (conflicts - 2), LONGEST_PAUSE_S) * (0.5 + chance))
+            pause_s = nth_pause_s(conflicts - 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+            await asyncio.sleep(jittered_s(pause_s, self.mark(), least=0.5, span=1.0))
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
         """Load records in the order of their keys, together with other current loads."""

@@ -52,7 +52,9 @@ class TooMany(InterlockError, code="too_many_requests", status=429):
         todo: str | None = None,
     ) -> None:
         self.retry_after_s = retry_after_s
-        super().__init__(sentence, todo=todo or f"Wait for {retry_after_s:.2g} s, then go on.", facts=facts)
+        super().__init__(
+            sentence, todo=todo or f"Wait for {retry_after_s:.2g} s, then continue.", facts=facts
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return _too_many, (self.sentence, self.retry_after_s, self.facts, self.todo)

@@ -9,6 +9,8 @@ Invariants:
 * Once a cancel was requested it can only end CANCELED: a result that arrives after that is kept on
   the record and changes nothing.
 * It cannot hang: from LEASED on its lease, its timeout or its cancel deadline ends it.
+
+Why: decisions 0019, 0020 and 0109.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Intent flows down (run → job → attempt → lease → process → task), facts flow up. Every consequence
 that one machine has for another is declared here, and nowhere else. A condition is a fact that the engine
 derives from the records of the same commit.
+
+Why: decision 0119.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ Invariants:
 * Cancel and timeout stop its active attempts first; it is CANCELED when none is left.
 * A job that says by when it must have started fails as expired if no worker has started it before.
 * It starts once (started_at is its first RUNNING) and ends once; a retry is a new job.
+
+Why: decisions 0002, 0006 and 0404.
 """
 
 from __future__ import annotations

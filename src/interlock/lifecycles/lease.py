@@ -10,6 +10,8 @@ Invariants:
   time to live after its last heartbeat.
 
 Its id is the fencing token and a secret; the store keeps only a hash of it.
+
+Why: decisions 0024, 0031 and 0117.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ Invariants:
 * It exits within 30 seconds of the request, with its connection released, whatever its tasks do.
 * A broken connection costs the tasks in progress, never the process.
 * The backoff grows while there is no work and is reset only when some was found.
+
+Why: decisions 0012 and 0016.
 """
 
 from __future__ import annotations

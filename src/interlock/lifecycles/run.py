@@ -8,6 +8,8 @@ Invariants:
 * It is CANCELED only on request, and only when its active jobs have ended or its deadline has passed.
 * A run that needs approval has no jobs before an operator has approved it.
 * It cannot hang: approving, planning, waiting and running, and cancelling each have a deadline.
+
+Why: decisions 0022 and 0290.
 """
 
 from __future__ import annotations

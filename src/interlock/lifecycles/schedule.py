@@ -9,6 +9,8 @@ Invariants:
 * Submitted jobs stay counted, and the last fire is never taken back.
 
 The fire times are computed outside (`wire/calendar.py`), and are part of the events.
+
+Why: decision 0391.
 """
 
 from __future__ import annotations

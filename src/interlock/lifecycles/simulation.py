@@ -7,6 +7,8 @@ Invariants:
   honours at the next step. A request is cleared with the next transition.
 * A silent worker does not end it: it becomes interrupted, and can be resumed elsewhere.
 * Only messages of its own worker are accepted, and only while it runs; two resumes make one execution.
+
+Why: decisions 0044 and 0045.
 """
 
 from __future__ import annotations

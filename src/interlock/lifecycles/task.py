@@ -7,6 +7,8 @@ Invariants:
 * Its report is true: it ends completed when it reported a success, failed when it reported a failure or
   could not report, abandoned when it was interrupted.
 * It ends once, and each step is atomic: a refused event leaves everything as it was.
+
+Why: decisions 0010 and 0011.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ Invariants:
   stay readable. TERMINATED has no transition out of it.
 * A silent worker does not stay live: the supervisor's timeout terminates it. One whose process was seen
   to die is terminated at once.
+
+Why: decisions 0001 and 0004.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ Invariants:
   kills after 15, and only then does it end.
 * Each workload ends with exactly one final status: COMPLETED, ERROR or ABORTED.
 * Timers and aborts carry the workload's id: those of an old one cannot affect a new one.
+
+Why: decisions 0037, 0041 and 0229.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ The key of a route is its receiver, or (receiver, event) if events have differen
 
 A coupling without a route, a timer without a duration and an event that is never sent are faults, and a
 wiring with faults cannot be made. This module knows no lifecycle, clock or store.
+
+Why: decisions 0119 and 0375.
 """
 
 from __future__ import annotations

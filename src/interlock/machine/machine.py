@@ -5,6 +5,8 @@
 
 A table never changes after declaration, so each pair of state and event is compiled once into its *cell*: a
 function of data and event that returns the decision. Deciding is then a lookup and a call.
+
+Why: decisions 0009 and 0051.
 """
 
 from __future__ import annotations
@@ -123,13 +125,13 @@ class Machine(Generic[S, D]):
 
     def accepts(self, state: S) -> tuple[str, ...]:
         """Return the names of the events that have a row in `state`."""
-        return _accepted(self.table, self._entry(state))
+        return _accepted(self.table, self._entry(state).name)
 
     def steps_at(self, state: S) -> tuple[Step[S], ...]:
         """Return every step of `state`, transitions or not, in the order of the table."""
         entry = self._entry(state)
-        rows = (row for row in self.table.rows if state in row.sources and row.act in (Act.MOVE, Act.KEEP))
-        return tuple(_step_of(self.table, entry, row) for row in rows)
+        rows = [row for row in self.table.rows if state in row.sources and row.act in (Act.MOVE, Act.KEEP)]
+        return tuple([_step_of(self.table, entry, row) for row in rows])
 
     def steps_from(self, state: S) -> tuple[Step[S], ...]:
         """Return every transition from `state`."""
@@ -163,7 +165,7 @@ def _compile_cell(table: Table[Any, Any], source: State[Any], event: type[Event]
     """Return the function that decides `event` in `source`. `decide` is that of the machine, for walks."""
     rows = table.rows_at(source.name, event)
     if not rows or rows[0].act.silent:
-        return _always(_refusal(table, source, event))
+        return _refuse_always(table, source, event)
     takes = [_take(table, source, row, decide) for row in rows]
     if len(rows) == 1 and not rows[0].when:
         return takes[0]
@@ -172,8 +174,8 @@ def _compile_cell(table: Table[Any, Any], source: State[Any], event: type[Event]
 
 def _refusal(table: Table[Any, Any], source: State[Any], event: type[Event]) -> Refused[Any]:
     """Return why `event` has no effect in `source`: explicitly, or because there is no row."""
-    allowed = _accepted(table, source)
-    spoken = next((row for row in table.rows_at(source.name, event)), None)
+    allowed = _accepted(table, source.name)
+    spoken = next(iter(table.rows_at(source.name, event)), None)
     if spoken is not None and spoken.act is Act.IGNORE:
         return Refused(Refusal.IGNORED, table.name, source.name, event.name, spoken.why, allowed)
     targets = {row.target for row in table.rows if row.event is event and row.target is not None}
@@ -183,17 +185,17 @@ def _refusal(table: Table[Any, Any], source: State[Any], event: type[Event]) -> 
     return Refused(kind, table.name, source.name, event.name, why, allowed, to=to)
 
 
+def _accepted(table: Table[Any, Any], source: object) -> tuple[str, ...]:
+    """Return the names of the events that have a row in `source` which is not silent."""
+    rows = [row for row in table.rows if source in row.sources and not row.act.silent]
+    return tuple(dict.fromkeys(row.event.name for row in rows))
+
+
 def _refusal_kind(*, already_there: bool, terminal: bool) -> Refusal:
     """Return the kind of refusal, in order of precedence."""
     if already_there:
         return Refusal.ALREADY_THERE
     return Refusal.TERMINAL if terminal else Refusal.NOT_ALLOWED
-
-
-def _accepted(table: Table[Any, Any], source: State[Any]) -> tuple[str, ...]:
-    """Return the names of the events that have a row in `source`."""
-    rows = (row for row in table.rows if source.name in row.sources and not row.act.silent)
-    return tuple(dict.fromkeys(row.event.name for row in rows))
 
 
 def _step_of(table: Table[Any, Any], source: State[Any], row: Row[Any, Any]) -> Step[Any]:
@@ -217,8 +219,8 @@ def _take(table: Table[Any, Any], source: State[Any], row: Row[Any, Any], decide
     if row.first is not None:
         sure = _sure_step(table, source, row.first)
         if sure is not None:
-            return _walk_on(source.name, sure, decide, _accepted(table, source))
-        return _walk(source.name, row.first, decide, _accepted(table, source))
+            return _walk_on(source.name, sure, decide, _accepted(table, source.name))
+        return _walk(source.name, row.first, decide, _accepted(table, source.name))
     step = _step_of(table, source, row)
     state, steps, then, emits = step.target, (step,), row.then, row.emits
     change = then if then is not None else _unchanged
@@ -243,8 +245,14 @@ def _unchanged(data: Any, _: Event) -> Any:
     return data
 
 
-def _always(refused: Refused[Any]) -> Cell:
+def _refuse_always(table: Table[Any, Any], source: State[Any], event: type[Event]) -> Cell:
+    """Return a cell that refuses; most never do, so the refusal is made with the first one."""
+    refused: Refused[Any] | None = None
+
     def refuse(_data: Any, _event: Event) -> Decision[Any, Any]:
+        nonlocal refused
+        if refused is None:
+            refused = _refusal(table, source, event)
         return refused
 
     return refuse
@@ -305,7 +313,7 @@ def _first_that_may(
     event: type[Event],
     options: list[tuple[tuple[Callable[[Any, Any], bool], ...], Cell]],
 ) -> Cell:
-    allowed = _accepted(table, source)
+    allowed = _accepted(table, source.name)
 
     def choose(data: Any, occurrence: Event) -> Decision[Any, Any]:
         held: dict[Callable[[Any, Any], bool], None] | None = None

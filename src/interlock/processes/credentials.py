@@ -4,6 +4,8 @@ A token or secret in an environment variable would be inherited by every command
 could be read from `/proc/PID/environ` by every process of the same user. `take` moves it into memory, wipes
 the variable, and `make_private` forbids other processes of the user to read that memory (`PR_SET_DUMPABLE`;
 root needs CAP_SYS_PTRACE for it, which commands do not get).
+
+Why: decision 0303.
 """
 
 from __future__ import annotations

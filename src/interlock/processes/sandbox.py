@@ -6,6 +6,8 @@
                 workspace of the job, and only the processes of the job; optionally no network
 
 An unavailable sandbox is an error when a worker starts, and never ignored.
+
+Why: decision 0303.
 """
 
 from __future__ import annotations

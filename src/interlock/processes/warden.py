@@ -13,6 +13,8 @@ processes that could not be killed.
 It does not import the package, because each command waits for it. The command can inspect it through `/proc`,
 so it holds no secrets: its environment has only the search path, and its memory, which has contained the
 command's environment, is private.
+
+Why: decision 0185.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ it was decided on, and the latest time at which it may become true; both are che
 Unknown outcomes. A commit that raises `StoreUnavailable` may have happened. It is safe to repeat when it
 carries a request or creates or changes a record (the repeat conflicts with its own version); to find out,
 read.
+
+Why: decisions 0110 and 0258.
 """
 
 from __future__ import annotations

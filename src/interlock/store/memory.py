@@ -371,22 +371,21 @@ class MemoryStore:
                 return RequestReused(found, commit.request.fingerprint)
         if commit.not_after is not None and now > commit.not_after:
             return TooLate(commit.not_after, now)
-        for change in commit.changes:
-            record = self._records.get(change.key)
+        records = [self._records.get(Key(change.kind, change.id)) for change in commit.changes]
+        for change, record in zip(commit.changes, records, strict=True):
             version = record.version if record else 0
             if version != change.expected or (record and change.expected_at not in (None, record.updated_at)):
                 return Conflict(change.key, change.expected, version)
-        for change in commit.changes:
-            record = self._records.get(change.key)
+        for change, record in zip(commit.changes, records, strict=True):
             source = record.state if record else ""
             if not self._catalogue[change.kind].allows(source, change.state):
                 return Illegal(change.key, source, change.state)
         return None
 
     def _write(self, change: Change, now: datetime) -> None:
-        before = self._records.get(change.key)
-        self._handlers[change.key] = change.handler
-        self._put(change.key, record_after(change, before, now))
+        key = Key(change.kind, change.id)
+        self._handlers[key] = change.handler
+        self._put(key, record_after(change, self._records.get(key), now))
         if change.note is not None:
             self._note(change.kind, change.id, change.expected + 1, change.note, now)
 

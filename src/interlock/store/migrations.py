@@ -10,6 +10,8 @@ the same number is refused. A database that is newer than the program is refused
 Programs that run while a newer one migrates continue to write, unless the migration begins with the line
 `-- incompatible`. Then the database refuses their writes: SQLite and Redis compare a number in each
 transaction; on PostgreSQL the migration drops or renames the functions through which they write.
+
+Why: decisions 0275 and 0369.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ a claim reads the heads of a few lanes and never records that it cannot have.
 Within and across lanes the *rank* decides: the time at which a record became ready, less a head start for its
 priority. An old record eventually outranks every newer one, so none starves, and the order never changes
 while a record waits, so an index can hold it.
+
+Why: decisions 0111 and 0315.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ Each use is in a savepoint, so that a refusal leaves the transaction as it was.
     asyncpg.Connection, also of a pool            PostgreSQL
     psycopg.Connection, psycopg.AsyncConnection   PostgreSQL
     Session, Connection and their async kinds of SQLAlchemy 2, and connections of Django, above these drivers
+
+Why: decision 0413.
 """
 
 from __future__ import annotations

@@ -56,8 +56,13 @@ def check_commits(catalogue: Catalogue, work: Sequence[Work], max_body_bytes: in
 
 def _check_commit(catalogue: Catalogue, commit: Commit, max_body_bytes: int) -> None:
     changes = commit.changes
+    last: Change | None = None
     for change in changes:
-        _check_change(catalogue, change, max_body_bytes)
+        if last is not None and _differs_by_itself(change, last):
+            _check_own(change, last, max_body_bytes)
+        else:
+            _check_change(catalogue, change, max_body_bytes)
+        last = change
     for refusal in commit.refusals:
         known_kind(catalogue, refusal.kind)
         _check_name("The id of a refusal", refusal.id)
@@ -66,7 +71,7 @@ def _check_commit(catalogue: Catalogue, commit: Commit, max_body_bytes: int) -> 
         _check_request(commit.request)
     if commit.not_after is not None:
         _check_moment(commit.not_after)
-    if len(changes) > 1 and len({change.key for change in changes}) < len(changes):
+    if len(changes) > 1 and len({(change.kind, change.id) for change in changes}) < len(changes):
         raise _invalid("A commit changes each record once.")
 
 
@@ -161,6 +166,36 @@ def _check_change(catalogue: Catalogue, change: Change, max_body_bytes: int) -> 
     if change.note is not None:
         _check_note(change.note)
     _check_placing(change)
+
+
+def _differs_by_itself(change: Change, last: Change) -> bool:
+    """Return whether two changes are the same but for what a batch sets for each of its records."""
+    return (
+        change.body is last.body
+        and change.note is last.note
+        and change.kind is last.kind
+        and change.state is last.state
+        and change.expected == last.expected
+        and change.parent is last.parent
+        and change.queue is last.queue
+        and change.labels is last.labels
+        and change.priority == last.priority
+        and change.handler is last.handler
+        and change.ready_at is last.ready_at
+        and change.deadline_at is last.deadline_at
+    )
+
+
+def _check_own(change: Change, last: Change, max_body_bytes: int) -> None:
+    """Check what a change does not share with the last one."""
+    if not 1 <= len(change.id) <= MAX_ID or not change.id.isprintable():
+        _check_name("An id", change.id)
+    if change.given:
+        _check_given(change, change.id, change.given, max_body_bytes)
+    if change.result and change.result != last.result:
+        _check_data(change, change.id, "result", change.result, max_body_bytes)
+    if change.expected_at is not None and change.expected_at is not last.expected_at:
+        _check_moment(change.expected_at)
 
 
 def check_claim(catalogue: Catalogue, claim: Claim) -> None:

@@ -1,4 +1,7 @@
-"""Blobs in a bucket of S3, or of a service with the same API."""
+"""Blobs in a bucket of S3, or of a service with the same API.
+
+Why: decision 0200.
+"""
 
 from __future__ import annotations
 

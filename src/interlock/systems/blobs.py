@@ -2,6 +2,8 @@
 
 The port, its settings and limits, the directory that several processes may share, and the place for a store.
 Buckets are in `blob_bucket.py`, which is imported only if one is configured.
+
+Why: decision 0189.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@
 The table decides, as for our own lifecycles. All else is derived from it: a command, message or signal may be
 sent by an operator unless `send` names another role, or None for programs with direct access to the store;
 timers and consequences are never sent. An event with a field `at` gets the store's time in it.
+
+Why: decision 0373.
 """
 
 from __future__ import annotations

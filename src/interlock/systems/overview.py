@@ -3,6 +3,8 @@
 No table is counted: the backlog and its trends come from the figures of the last hour, workers are few, of
 jobs only some of the oldest and newest are read, missed deadlines are found by deadline. No query names a
 queue, because no index does. An answer is cached for some seconds, so many dashboards cost as much as one.
+
+Why: decision 0427.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Quarantine: withhold jobs from runners that keep losing them.
 
 First the table of a runner's standing, then the counting of losses, then `Quarantine`, which applies it.
+
+Why: decision 0191.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Create one, send it events, read it. The table of the kind decides about an event, in one commit with the
 state, the data, the timer and the journal. An expired timer fires before the next event is decided, so a
 deadline holds whether or not a sweep has run.
+
+Why: decision 0373.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ time that exists twice fires once, the first time. An expression for every hour 
 time, so it fires in each of the hours that the day really has.
 
 All functions are pure; times are aware, and fires are in UTC with whole seconds.
+
+Why: decision 0392.
 """
 
 from __future__ import annotations

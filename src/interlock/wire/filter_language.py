@@ -3,6 +3,8 @@
 Filters of jobs, runs and workers (`interlock.wire.filters`) differ in their keys and in nothing else: how
 words are parsed and gathered, what may be given twice, and how a moment is written is the same for all of
 them. An error in a word names its position, so that it is found in a long line.
+
+Why: decision 0149.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     retry: dict[str, RetryRule] = {}
     """Rules for failure classes that differ from the default."""
     losses: int | None = None
-    """Number of lost workers after which the job fails."""
+    """Maximum number of retries after the loss of a worker; they do not count against `retries`."""
     secrets: tuple[str, ...] = ()
     """Names of the secrets that its runner receives; the orchestrator has the values."""
     secrets_withheld: bool = False

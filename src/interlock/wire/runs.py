@@ -7,7 +7,7 @@ a graph of jobs; workers execute the jobs like any others; and reporters deliver
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,9 @@ from interlock.wire.access import Role
 from interlock.wire.jobs import FailureView, RetryRule
 from interlock.wire.views import View
 from interlock.wire.waits import OpenWait
+
+Which: TypeAlias = Literal["all", "failed", "from"]
+"""Jobs of a run to execute again."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -6,6 +6,8 @@ not, unless it is started with `contextvars.copy_context().run`.
 
 Captured lines are still written to their usual place: to the output of the worker, and to the handlers of
 `logging` in the program.
+
+Why: decision 0346.
 """
 
 from __future__ import annotations

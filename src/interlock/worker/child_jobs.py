@@ -3,6 +3,8 @@
 A handler that waits for its children ends: it releases its lease, with its checkpoint, and another attempt
 runs it from its beginning once the children have ended. Submissions under the same names are idempotent, and
 then waiting returns at once, with the outcomes.
+
+Why: decisions 0206 and 0207.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def decode(raw: msgspec.Raw | bytes, kind: Any = Any, root: str = "result") -> A
     except (msgspec.DecodeError, RecursionError, TypeError) as error:
         raise InvalidArguments(
             f"The {root} does not fit: {decoding_error(error)}.",
-            todo=f"Ask for the type that it has. It is: {shortened(raw)}",
+            todo=f"Use the type that it has. It is: {shortened(raw)}",
             facts={"at": root, "cause": decoding_error(error)},
         ) from error
 

@@ -14,6 +14,8 @@ wait are never in a cohort.
 The event loop executes and reports a cohort (`Cohorts`). Meanwhile the renewer's thread renews the leases of
 its jobs (`held`) and may stop one (`stop`), also while a handler blocks the event loop. `Cohort.lock` guards
 the state of the current job that both threads share.
+
+Why: decision 0395.
 """
 
 from __future__ import annotations
@@ -41,10 +43,10 @@ from interlock.lifecycles.task import (
 from interlock.machine import Event, Step
 from interlock.wire.runner import Answer, Complete, Grant, Heard, Heartbeat, Message, Succeeded
 from interlock.worker.context import CURRENT, Context
-from interlock.worker.executors import AsyncExecutor, Ended, ExecutorLane, has_no_await
+from interlock.worker.executors import AsyncExecutor, ExecutorLane, has_no_await
 from interlock.worker.machines import Machines
 from interlock.worker.outcomes import NOTHING, Outcome, outcome_of, success_of
-from interlock.worker.running_task import MAX_REPORT_BYTES, AnyTask, RunningTask
+from interlock.worker.running_task import MAX_REPORT_BYTES, AnyTask, Ended, RunningTask
 from interlock.worker.telemetry import Observer
 
 if TYPE_CHECKING:

@@ -402,7 +402,7 @@ class Context(Parent):
         if number is None or number < 0:
             raise InvalidArguments(
                 f"The cost cannot be {amount!r}: it only grows, by a finite number.",
-                todo="Give what was spent since the last time, such as spend(0.02).",
+                todo="Pass the amount since the last call, such as spend(0.02).",
                 facts={"argument": "amount"},
             )
         with self._lock:

@@ -14,6 +14,8 @@ blocks the event loop does not delay them.
 
 Signals. SIGTERM and SIGINT set a flag once, and it is never lost. The signal handler only records the time
 and wakes the waiters: it can interrupt anything, so it must not take a lock, write a log line or decide.
+
+Why: decision 0287.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from interlock.backoff import Backoff
 from interlock.lifecycles.durations import Durations
 from interlock.processes import early_signals
 
@@ -150,14 +153,13 @@ async def keep_running(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """Run a loop until cancelled; restart it after a crash, with growing pauses."""
-    pause_s = _FIRST_PAUSE_S
+    backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
     while True:
         try:
             await body()
         except Exception as error:
             log.error("loop_crashed", loop=name, error=f"{type(error).__name__}: {error}", exc_info=True)
-            await sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            await sleep(backoff.next_s())
         else:
             return
 

@@ -18,6 +18,8 @@ Reports are sent in batches from the event loop, whenever the port is free (`Rep
 while one batch is under way the next one gathers, so that a busy worker sends large batches and an idle one
 sends at once. A report that cannot be delivered is retried until its lease has ended; after that it would not
 be accepted.
+
+Why: decisions 0014 and 0160.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from interlock.backoff import Backoff, nth_pause_s
 from interlock.errors import StoreUnavailable
 from interlock.wire.runner import (
     Answer,
@@ -176,28 +179,26 @@ class Renewer:
 
     async def _serve(self) -> None:
         self._loop, self._nudged = asyncio.get_running_loop(), asyncio.Event()
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while not self._stopping:
             try:
                 await self._rounds()
             except Exception as error:  # noqa: BLE001 - a loop survives any error of its body
                 self._log.error("loop_crashed", loop="renew", error=f"{type(error).__name__}: {error}")
                 await self._let_go()
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                await asyncio.sleep(backoff.next_s())
         await self._let_go()
 
     async def _rounds(self) -> None:
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while not self._stopping:
             self._beat.at = self._monotonic()
             self.find_late()
             if due := self._due():
                 if await self._round(due):
-                    pause_s = _FIRST_PAUSE_S
+                    backoff.reset()
                 else:
-                    await self._wait(min(pause_s, self._trusted_for_s()))
-                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                    await self._wait(min(backoff.next_s(), self._trusted_for_s()))
                 continue
             await self._sleep()
 
@@ -476,7 +477,7 @@ class ReportQueue:
     async def _flush(self, batch: list[_Report]) -> None:
         """Send one batch, until it is answered or too late."""
         failing_since: float | None = None
-        pause_s = _FIRST_PAUSE_S
+        failures = 0
         while batch:
             self._beat.at = self._monotonic()
             messages = [message for report in batch for message in report.messages]
@@ -487,8 +488,8 @@ class ReportQueue:
                 failing_since = failing_since or now
                 self._log.warning("report_delayed", messages=len(messages), error=error.sentence)
                 self._failing(now - failing_since)
-                await self._sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                failures += 1
+                await self._sleep(nth_pause_s(failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
                 batch = self._under_way = self._still_believed(batch)
             else:
                 reported, batch = batch, []

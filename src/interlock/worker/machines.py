@@ -6,6 +6,8 @@ server.
 Effects outside of the machines follow from their steps: `Hands` carries them out.
 
 All of this happens in the event loop. Only `Terminated` is used in other threads, too.
+
+Why: decision 0374.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ a handler in a process of its own in an event loop of that process.
 
 A middleware sees each job alone: what it sets in context variables is gone with the job, also where many
 jobs are executed in one go (`cohorts`).
+
+Why: decision 0411.
 """
 
 from __future__ import annotations

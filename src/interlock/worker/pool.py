@@ -9,6 +9,8 @@ processes. Every crashed worker is reported to the store, so that its leases end
 Starting takes as long as importing the tasks, so a worker reports that it is ready: its end of a pipe is
 named in its environment, and it writes its incarnation there once its tasks are loaded. A pipe that closes
 without that belongs to a worker that never started.
+
+Why: decisions 0138 and 0431.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from interlock.backoff import nth_pause_s
 from interlock.errors import InvalidSettings
 from interlock.processes import credentials
 from interlock.processes.groups import Orphans, descendants
@@ -108,8 +111,7 @@ class Luck:
         """Record a death; return the pause before the restart."""
         settings = self._settings
         self.deaths = 1 if lived_s >= settings.lived_s else self.deaths + 1
-        doublings = min(self.deaths - 1, 20)
-        return min(settings.first_pause_s * 2.0**doublings, settings.longest_pause_s)
+        return nth_pause_s(self.deaths, settings.first_pause_s, settings.longest_pause_s)
 
 
 URL = "INTERLOCK_URL"

@@ -3,6 +3,8 @@
 raise Snooze("10m")                  # nothing to do yet: costs no retry, and is no failure
 raise RetryAfter(30)                 # HTTP 429: a failure that is retried after 30 s instead of the backoff
 raise RetryAt(tomorrow)              # the same at a time
+
+Why: decisions 0348 and 0405.
 """
 
 from __future__ import annotations

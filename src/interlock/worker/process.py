@@ -8,6 +8,8 @@ recorded (`host.Shutdown`); the loop acts on it in its next iteration.
 
 `Connection` is the connection of this loop. Each time it is opened a new port is made, because a broken one
 may stay broken; closing one never delays the loop.
+
+Why: decisions 0016, 0161, 0280 and 0351.
 """
 
 from __future__ import annotations
@@ -368,10 +370,9 @@ class WorkerProcess:
             self._process.state, self._process.data
         ):
             return None
-        slots = self._process.data.free_slots
         begins = self._executing.room()
         room = begins if begins > 0 else self._executing.room_to_prefetch()
-        limit = min(room, slots, MAX_BATCH)
+        limit = min(room, self._executing.free_slots(), MAX_BATCH)
         if limit <= 0:
             return None
         return ClaimRequest(

@@ -47,6 +47,8 @@ from interlock.worker.tasks import Task as HandlerTask
 from interlock.worker.telemetry import Observer
 
 AnyTask: TypeAlias = HandlerTask[..., Any]
+Ended: TypeAlias = "Callable[[RunningTask, Outcome], None]"
+"""Called in the event loop, once, when a handler has ended."""
 
 MAX_REPORT_BYTES = 2 * 1024 * 1024
 """Approximate maximum bytes of one batch of reports."""

@@ -1,4 +1,7 @@
-"""The secrets of a handler, by name."""
+"""The secrets of a handler, by name.
+
+Why: decision 0187.
+"""
 
 from __future__ import annotations
 

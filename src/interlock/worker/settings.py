@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from interlock.backoff import nth_pause_s
 from interlock.errors import InvalidSettings
 from interlock.lifecycles.durations import DEFAULTS, Durations
 from interlock.processes.sandbox import NO_SANDBOX, SandboxSettings
@@ -13,6 +14,7 @@ from interlock.worker.functions import EXECUTORS, Executor
 from interlock.worker.outcomes import MAX_RESULT_BYTES
 
 _DERIVED = -1.0
+_AHEAD_TIMES, _MOST_AHEAD = 4, 100
 _STOP_GRACE_S = 5.0
 _LEAST_PATIENCE_S, _MOST_PATIENCE_S = 2.0, 10.0
 _AT_LEAST = {
@@ -46,7 +48,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
     labels: tuple[str, ...] = ()
     concurrency: int = 10
-    """Number of concurrent handlers, and maximum size of a claim."""
+    """Number of concurrent handlers. A claim has at most as many jobs, or `most_ahead` if all are very quick.
+    """
     threads: int | None = None
     """Maximum number of sync functions in threads; None for no separate limit."""
     processes: int | None = None
@@ -96,8 +99,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def backoff_s(self, count: int) -> float:
         """Return the pause after this many consecutive failures."""
-        doublings = min(max(count - 1, 0), 20)
-        return min(self.first_backoff_s * 2.0**doublings, self.durations.backoff_cap_s)
+        return nth_pause_s(count, self.first_backoff_s, self.durations.backoff_cap_s)
 
     def __post_init__(self) -> None:
         if self.stop_grace_s < 0:
@@ -112,14 +114,21 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     @property
-    def unreported(self) -> int:
-        """Number of unreported tasks at which claiming stops."""
-        return 2 * self.concurrency
+    def most_ahead(self) -> int:
+        """Maximum number of jobs that are claimed ahead of very quick handlers.
+
+        The more there are, the more attempts are lost with a process that crashes.
+        """
+        return max(self.concurrency, min(_AHEAD_TIMES * self.concurrency, _MOST_AHEAD))
 
     @property
     def slots(self) -> int:
         """Maximum number of tasks of the process: running, reporting, and waiting."""
-        return self.concurrency + self.unreported + self.prefetch
+        return self.slots_for(self.most_ahead)
+
+    def slots_for(self, batch: int) -> int:
+        """Return the maximum number of tasks while batches of this size are claimed."""
+        return self.concurrency + 2 * batch + self.prefetch
 
     def lease_margin_s(self, ttl_s: float) -> float:
         """Return how long before its end a lease counts as lost, so that no worker is late unknowingly."""

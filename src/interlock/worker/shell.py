@@ -42,8 +42,8 @@ from interlock.processes.groups import End, Group
 from interlock.processes.sandbox import NO_SANDBOX, PASSED, Sandbox
 from interlock.wire.credentials import as_variables, authorization
 from interlock.worker.context import Context, TaskCancelled
-from interlock.worker.executors import how_it_ended
 from interlock.worker.outcomes import StepFailed
+from interlock.worker.process_executor import how_it_ended
 from interlock.worker.shell_files import (
     Cache,
     ShellArtifact,

@@ -3,6 +3,8 @@
 A step may take minutes and block other work; so the heartbeat of a simulation is sent from here until its
 handler has ended, independent of steps. Essential messages (begin, pause, end) are retried until they are
 answered, or until the lease would have expired.
+
+Why: decision 0218.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from interlock.backoff import Backoff
 from interlock.errors import JobError, StoreUnavailable
 from interlock.wire.simulations import AnySimulationMessage, Beat, SimulationOrders
 from interlock.worker.host import MACHINE, Join, Threads
@@ -133,20 +136,20 @@ class Simulators:
         await self._let_go()
 
     async def _send(self, token: str, message: AnySimulationMessage, patience_s: float) -> SimulationOrders:
-        until, pause_s = self._monotonic() + patience_s, FIRST_PAUSE_S
+        until, backoff = self._monotonic() + patience_s, Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
             try:
                 async with asyncio.timeout(max(until - self._monotonic(), FIRST_PAUSE_S)):
                     return await self._once(token, message)
             except (StoreUnavailable, TimeoutError) as error:
                 await self._let_go()
+                pause_s = backoff.next_s()
                 if self._monotonic() + pause_s >= until:
                     raise StoreUnavailable(
                         f"The simulation could not report within {patience_s:g} s: {error}",
                         todo="It may have been accepted; the worker continues while its lease is valid.",
                     ) from error
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _once(self, token: str, message: AnySimulationMessage) -> SimulationOrders:
         async with self._connecting:

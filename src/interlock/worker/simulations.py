@@ -24,6 +24,8 @@ Both may be async. A simulation is a task that workers find by its name; it is s
 the same for functions and coroutines. A step is saved when some time has passed since the last save: a
 simulation with long steps is saved after each, one with thousands of steps a second is not slowed down.
 `drive` and `drive_async` take the steps.
+
+Why: decision 0219.
 """
 
 from __future__ import annotations
@@ -260,7 +262,7 @@ def _bounded(noun: str, raw: msgspec.Raw) -> msgspec.Raw:
     if size > MAX_STATE_BYTES:
         raise TooLarge(
             f"The {noun} of the simulation has {size:,} bytes; at most {MAX_STATE_BYTES:,} are kept.",
-            todo="Yield what the next step needs, and leave what is large as an artifact.",
+            todo="Yield only the state that the next step needs, and store larger data as an artifact.",
             facts={"bytes": size, "limit": MAX_STATE_BYTES},
         )
     return raw

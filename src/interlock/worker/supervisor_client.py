@@ -6,6 +6,8 @@ loop of the worker (`components`); here they are only passed on.
 
 An unavailable store only causes silence. A worker that was silent for too long was declared lost; when it
 returns it registers again, as another life under the same name.
+
+Why: decision 0214.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from interlock.backoff import Backoff
 from interlock.errors import InterlockError, StoreUnavailable, UnknownWorker
 from interlock.processes import groups
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
@@ -151,7 +154,7 @@ class SupervisorClient:
     async def _speak_on(self) -> None:
         """Reconnect again and again."""
         assert self._news is not None
-        loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
+        loop, backoff = asyncio.get_running_loop(), Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             began = loop.time()
             try:
@@ -162,10 +165,9 @@ class SupervisorClient:
                 self._note(error)
             await self._let_go()
             if loop.time() - began > _LONGEST_PAUSE_S:  # the connection worked
-                pause_s = _FIRST_PAUSE_S
+                backoff.reset()
             self._news.clear()  # the first heartbeat has all news
-            await set_within(self._news, pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            await set_within(self._news, backoff.next_s())
 
     def _note(self, error: Exception) -> None:
         """Log an error; forget the id of a worker that is unknown to the supervisor."""

@@ -8,6 +8,8 @@ follow from them (`acknowledge`, `interrupted`, `ended`: see `machines`).
 `Stopper` stops a handler: it asks first, then forces it. A coroutine is cancelled, a process is killed with
 its group, a thread cannot be stopped. A handler that ignores this is logged and counted, and its slot is used
 for others.
+
+Why: decision 0282.
 """
 
 from __future__ import annotations
@@ -210,6 +212,13 @@ class TaskRunner:
     def room(self) -> int:
         """Return how many more grants can start at once, or soon enough to be claimed ahead."""
         return self._lanes.room_ahead(len(self._acknowledging))
+
+    def free_slots(self) -> int:
+        """Return how many more tasks there may be; without answers to reports, those use up the slots."""
+        settings = self._settings
+        slots = settings.slots_for(max(self._lanes.batch_ahead(), settings.concurrency))
+        active: int = self.machines.process.data.active_tasks
+        return slots - active
 
     def _room_now(self) -> int:
         return self._lanes.room(len(self._acknowledging))

@@ -6,6 +6,9 @@ because `event` is the event of a machine:
     {"message": "task_state_transition", "task_id": "j_0123456789ab", "task_type": "resize",
      "from_state": "claiming", "to_state": "processing", "event": "claim_succeeded", ...}
 
+A record of `logging` that a handler makes has `task_id` and `task_type` as well, and what is bound with
+`structlog.contextvars`.
+
 A lease token is a secret. It is never logged deliberately; one that appears in a line anyway (in the text of
 an error of a handler, say) is redacted before the line is written.
 
@@ -34,6 +37,7 @@ from interlock.lifecycles.process import ProcessState, ReportShutdown
 from interlock.machine import Refusal, Refused, Step
 from interlock.wire import metrics as table
 from interlock.wire.runner import Grant
+from interlock.worker.context import running
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -125,10 +129,13 @@ class _Handler(logging.Handler):
     def __init__(self, lines: _Lines, render: Processor) -> None:
         super().__init__()
         self._lines = lines
-        self._chain: list[Callable[..., Any]] = [*_facts()[2:], *_words(), render, _scrub]
+        context, _level, *others = _facts()
+        self._chain: list[Callable[..., Any]] = [context, *others, *_words(), render, _scrub]
 
     def emit(self, record: logging.LogRecord) -> None:
         line: Any = {"event": _text(record), "level": record.levelname.lower(), "logger": record.name}
+        if (handling := running()) is not None:
+            line |= {"task_id": handling.job_id, "task_type": handling.task}
         if record.exc_info:
             line["exc_info"] = record.exc_info
         for process in self._chain:

@@ -6,6 +6,8 @@ watched in the same way, by a callback; when a handler has blocked it for very l
 with its current line.
 
 The same thread is the last to act in a shutdown: when the event loop cannot, it ends the process.
+
+Why: decision 0287.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ In company. Two claimers that read at the same time see the same records, and on
 wasted. So a claimer that has met another, or has a claim under way already, locks the records that it reads,
 in one transaction from the read to the commit, skipping those that others hold. After a while it tries alone
 again.
+
+Why: decisions 0144 and 0378.
 """
 
 from __future__ import annotations

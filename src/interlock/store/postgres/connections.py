@@ -7,6 +7,8 @@ become a stand-by: the next call reconnects.
 
 The pool keeps few idle connections. Calls of an idle program take turns; only calls that have waited for a
 while add a connection, and only sustained use keeps it.
+
+Why: decisions 0145 and 0306.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any, TypeAlias, TypeVar
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
+from interlock.backoff import Backoff
 from interlock.errors import ForeignSchema, StoreUnavailable
 from interlock.store.contract import ServerConnections
 from interlock.store.postgres.failures import (
@@ -312,7 +315,7 @@ class PostgresPool:
         self._idle: list[TimedConnection] = []
         self._lent: set[TimedConnection] = set()
         self._closed = False
-        self._pause_s = 0.0
+        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._next_attempt = 0.0
         self._said_at = float("-inf")
         self._leaving: set[asyncio.Future[Any]] = set()
@@ -521,19 +524,19 @@ class PostgresPool:
             try:
                 connection = await self.connect(max(0.001, deadline - loop.time()))
             except Trouble as error:
-                self._pause_s = min(max(_FIRST_PAUSE_S, self._pause_s * 2), _LONGEST_PAUSE_S)
-                self._next_attempt = loop.time() + self._pause_s
+                self._next_attempt = loop.time() + self._backoff.next_s()
                 full = isinstance(error, asyncpg.TooManyConnectionsError)
                 if full:
                     self._warn_of_full_server(error)
                 if not full and not isinstance(error, asyncpg.CannotConnectNowError):
                     raise
-                if loop.time() + self._pause_s >= deadline:
+                if self._next_attempt >= deadline:
                     raise
                 if (spare := self._spare()) is not None:
                     return spare
             else:
-                self._pause_s = self._next_attempt = 0.0
+                self._backoff.reset()
+                self._next_attempt = 0.0
                 return TimedConnection(connection)
 
     def _warn_of_full_server(self, error: BaseException) -> None:

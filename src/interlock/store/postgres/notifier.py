@@ -9,6 +9,8 @@ Notifying. A NOTIFY takes a lock that all commits of the server share, so it is 
 sends it a moment later, once for all commits meanwhile. Only a small commit sends it itself, if none was sent
 just before: then its subscribers are woken one round trip earlier. Subscribers in this process are woken at
 once.
+
+Why: decision 0143.
 """
 
 from __future__ import annotations

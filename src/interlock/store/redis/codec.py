@@ -3,6 +3,8 @@
 One argument for a whole batch, as msgpack: an argument for each value took six times as long, nearly
 all of it in the driver (JSON took as long as msgpack). Times are whole microseconds, written as text
 where the scripts only store them.
+
+Why: decision 0384.
 """
 
 from __future__ import annotations

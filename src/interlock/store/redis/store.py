@@ -8,6 +8,8 @@ version makes a claim safe.
 
 Commits do not wait for a hold: a cancellation, or a heartbeat during a sweep of the same record, succeeds,
 and the claimer gets `Conflict` for that record.
+
+Why: decision 0384.
 """
 
 from __future__ import annotations

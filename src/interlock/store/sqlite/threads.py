@@ -13,6 +13,8 @@ not wait), again and again until all callers have given up.
 Reading. With a write-ahead log readers see the last commit and block no writer. While there are subscribers,
 the thread polls between its calls whether the database has changed: SQLite tells that from a few bytes of
 shared memory, and has no notification.
+
+Why: decision 0143.
 """
 
 from __future__ import annotations

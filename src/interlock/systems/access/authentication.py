@@ -1,6 +1,8 @@
 """Authentication: from a token, or the session of a browser, to a principal.
 
 A browser signs in with a token once, and sends a cookie afterwards.
+
+Why: decision 0296.
 """
 
 from __future__ import annotations

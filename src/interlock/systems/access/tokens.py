@@ -5,6 +5,8 @@
 
 The first part names the record, so that checking a token is one lookup. The second is a secret of 256 bits of
 which only a digest is stored; it cannot be guessed, so a plain SHA-256 is enough.
+
+Why: decision 0300.
 """
 
 from __future__ import annotations
@@ -468,7 +470,7 @@ def _taken(name: str) -> InvalidToken:
 def _shown_once(name: str) -> SecretShownOnce:
     return SecretShownOnce(
         f"The token {name} was issued under this request id before; its secret is shown once and not kept.",
-        todo=f"If the answer was lost, ask for another secret: interlock token rotate {name} --overlap 0",
+        todo=f"If the response was lost, create another secret: interlock token rotate {name} --overlap 0",
         facts={"name": name},
     )
 

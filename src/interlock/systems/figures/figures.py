@@ -1,6 +1,8 @@
 """`Figures`: compute figures from the journal, and return the points of a chart.
 
 They are exact, with any number of servers that count.
+
+Why: decision 0355.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from interlock.systems.figures.series import (
     cells_of,
     count,
     events_of,
-    facts_of,
+    facts_of_all,
     largest,
     minute_of,
     percentile,
@@ -385,10 +387,9 @@ class Figures:
             chunk = wanted[start : start + CHUNK]
             found = await self._engine.store.load([Key(JOB.name, job_id) for job_id in chunk])
             size += sum(record.size for record in found if record is not None)
-            facts |= {
-                job_id: NOTHING if record is None else facts_of(record)
-                for job_id, record in zip(chunk, found, strict=True)
-            }
+            there = [record for record in found if record is not None]
+            facts |= dict.fromkeys(chunk, NOTHING)
+            facts |= zip([record.id for record in there], facts_of_all(there), strict=True)
         self._remember(facts, ended)
         return facts
 

@@ -6,6 +6,7 @@ A record of figures is removed after seven days.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -29,7 +30,7 @@ from interlock.machine import (
     state,
     timer,
 )
-from interlock.store.records import Entry, Record, StepLine
+from interlock.store.records import Entry, Note, Record, StepLine
 
 
 class FiguresState(StrEnum):
@@ -288,27 +289,33 @@ def minute_of(at: datetime) -> int:
 
 
 def events_of(entries: Iterable[Entry]) -> Iterator[CountedEvent]:
-    """Yield the counted events of these entries."""
+    """Yield the counted events of these entries. Neighbours of one batch share note and time."""
+    note: Note | None = None
+    at: datetime | None = None
+    counts: tuple[tuple[str, int, int], ...] = ()
+    minute = 0
     for entry in entries:
         if entry.kind != JOB.name or entry.note.refusal:
             continue
-        minute, ended = minute_of(entry.at), False
+        if entry.note is not note:
+            note, counts = entry.note, _counts_of(entry.note.steps)
+        if entry.at is not at:
+            at, minute = entry.at, minute_of(entry.at)
         if entry.version == 1:
-            yield CountedEvent(minute, entry.id, "submitted", pending=1)
-        for step in entry.note.steps:
-            if step.machine == JOB.name and step.moves and (what := _MOVES.get(str(step.target))):
-                ended = what != "started"
-                yield _moved(minute, entry.id, what, step)
-        if not ended:
-            for step in entry.note.steps:
-                if _is_lost_try(step):
-                    yield CountedEvent(minute, entry.id, "retried")
+            yield CountedEvent(minute, entry.id, "submitted", 1)
+        for what, pending, running in counts:
+            yield CountedEvent(minute, entry.id, what, pending, running)
 
 
-def _moved(minute: int, job_id: str, what: str, step: StepLine) -> CountedEvent:
-    begun = str(step.source) == job.RUNNING
-    running = int(what == "started") - int(begun)
-    return CountedEvent(minute, job_id, what, pending=0 if begun else -1, running=running)
+def _counts_of(steps: Sequence[StepLine]) -> tuple[tuple[str, int, int], ...]:
+    """Return what the steps of a job count as, and how each changes the pending and the running jobs."""
+    moved, ended = [], False
+    for step in steps:
+        if step.machine == JOB.name and step.moves and (what := _MOVES.get(str(step.target))):
+            ended = what != "started"
+            begun = str(step.source) == job.RUNNING
+            moved.append((what, 0 if begun else -1, int(what == "started") - int(begun)))
+    return (*moved, *(("retried", 0, 0) for step in steps if not ended and _is_lost_try(step)))
 
 
 def _is_lost_try(step: StepLine) -> bool:
@@ -323,15 +330,33 @@ def _is_lost_try(step: StepLine) -> bool:
 
 def facts_of(record: Record) -> CountedJob:
     """Return the queue and task of a job, and its durations if it has ended."""
+    (facts,) = facts_of_all([record])
+    return facts
+
+
+def facts_of_all(records: Iterable[Record]) -> Iterator[CountedJob]:
+    """Yield the facts about each job. Bodies of alike jobs are the same, and decoded once."""
+    bodies: dict[bytes, _SeriesBody | None] = {}
+    for record in records:
+        if record.body not in bodies:
+            bodies[record.body] = _decoded(record.body)
+        body, queue = bodies[record.body], record.queue or ""
+        if body is None:
+            yield CountedJob((queue, ""))
+            continue
+        times, wait_s, run_s = body.data, None, None
+        if times.started_at is not None and times.completed_at is not None:
+            wait_s = max(0.0, (times.started_at - record.created_at).total_seconds())
+            run_s = max(0.0, (times.completed_at - times.started_at).total_seconds())
+        yield CountedJob((queue, body.task), wait_s, run_s)
+
+
+def _decoded(body: bytes) -> _SeriesBody | None:
+    """Return what counts of the body of a job; None if it is invalid, which must not stop all counting."""
     try:
-        body = _decode_job(record.body)
-    except msgspec.MsgspecError:  # one invalid job must not stop all counting
-        return CountedJob((record.queue or "", ""))
-    times, wait_s, run_s = body.data, None, None
-    if times.started_at is not None and times.completed_at is not None:
-        wait_s = max(0.0, (times.started_at - record.created_at).total_seconds())
-        run_s = max(0.0, (times.completed_at - times.started_at).total_seconds())
-    return CountedJob((record.queue or "", body.task), wait_s, run_s)
+        return _decode_job(body)
+    except msgspec.MsgspecError:
+        return None
 
 
 def sample(ids: Sequence[str], most: int) -> list[str]:
@@ -352,14 +377,18 @@ def spread(ids: Sequence[str], known: Mapping[str, CountedJob]) -> dict[str, Cou
 
 def cells_of(events: Iterable[CountedEvent], facts: Mapping[str, CountedJob]) -> dict[tuple[int, Pair], Cell]:
     """Return the counts by minute and pair."""
+    known = [(event, facts.get(event.job_id, NOTHING)) for event in events]
     cells: dict[tuple[int, Pair], Cell] = {}
-    for event in events:
-        known = facts.get(event.job_id, NOTHING)
-        cell = cells.setdefault((event.minute, known.pair), Cell())
-        setattr(cell, event.what, getattr(cell, event.what) + 1)
+    for (minute, pair, what), number in Counter(
+        [(one.minute, of.pair, one.what) for one, of in known]
+    ).items():
+        cell = cells.setdefault((minute, pair), Cell())
+        setattr(cell, what, getattr(cell, what) + number)
+    for event, of in known:
         if event.what not in ENDS:
             continue
-        for buckets, seconds in ((cell.wait, known.wait_s), (cell.run, known.run_s)):
+        cell = cells[event.minute, of.pair]
+        for buckets, seconds in ((cell.wait, of.wait_s), (cell.run, of.run_s)):
             if seconds is not None:
                 bucket = bucket_of(seconds)
                 buckets[bucket] = buckets.get(bucket, 0) + 1
@@ -371,10 +400,16 @@ def backlog_after(
 ) -> Backlog:
     """Return the backlog by queue after these events; queues without any are left out."""
     backlog = dict(before)
-    for event in events:
-        queue = facts.get(event.job_id, NOTHING).pair[0]
-        pending, running = backlog.get(queue, (0, 0))
-        backlog[queue] = (pending + event.pending, running + event.running)
+    moves = Counter(
+        [
+            (facts.get(event.job_id, NOTHING).pair[0], event.pending, event.running)
+            for event in events
+            if event.pending or event.running
+        ]
+    )
+    for (queue, pending, running), times in moves.items():
+        was = backlog.get(queue, (0, 0))
+        backlog[queue] = (was[0] + pending * times, was[1] + running * times)
     return {
         queue: (max(0, pending), max(0, running))
         for queue, (pending, running) in backlog.items()

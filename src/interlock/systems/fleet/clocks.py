@@ -3,6 +3,8 @@
 An exchange of four timestamps bounds the offset by an interval as wide as the round trip; the true offset
 lies in the intersection of all of them. Each agent gets the start by its own clock, so only the uncertainty
 of an offset is limited. Durations are formatted for people here as well.
+
+Why: decision 0234.
 """
 
 from __future__ import annotations

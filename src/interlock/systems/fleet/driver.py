@@ -1,4 +1,7 @@
-"""Drive a fleet: one workload on many agents, from the first call to the last report of each."""
+"""Drive a fleet: one workload on many agents, from the first call to the last report of each.
+
+Why: decisions 0233 and 0278.
+"""
 
 from __future__ import annotations
 

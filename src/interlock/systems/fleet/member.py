@@ -1,6 +1,8 @@
 """One agent of a fleet during a drive: its port, its state, and its end.
 
 In production the port is gRPC (`agent_client.py`); a simulated fleet replaces only the transport.
+
+Why: decision 0342.
 """
 
 from __future__ import annotations

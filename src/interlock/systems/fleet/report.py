@@ -1,4 +1,7 @@
-"""The files of a result: JSON, CSV, an HdrHistogram log, and a self-contained HTML page with plots."""
+"""The files of a result: JSON, CSV, an HdrHistogram log, and a self-contained HTML page with plots.
+
+Why: decision 0339.
+"""
 
 from __future__ import annotations
 

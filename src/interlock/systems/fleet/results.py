@@ -1,4 +1,7 @@
-"""Merge the reports of all agents into one result: counts, true percentiles, and a verdict."""
+"""Merge the reports of all agents into one result: counts, true percentiles, and a verdict.
+
+Why: decisions 0236 and 0341.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Workloads in the store: one record per agent, which mirrors the events that the controller received.
 
 The recorder writes it in the background and never delays the workload.
+
+Why: decision 0235.
 """
 
 from __future__ import annotations

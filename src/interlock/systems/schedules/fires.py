@@ -5,6 +5,8 @@ ensures that this happens once, and the id of each job is derived from the sched
 
 The decision depends on other jobs of the schedule. A decider gets the known ones (`KnownJobs`), and names the
 missing ones; then they are loaded and it is called again.
+
+Why: decision 0391.
 """
 
 from __future__ import annotations

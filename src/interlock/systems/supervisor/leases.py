@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 
 import msgspec
 
@@ -142,6 +143,7 @@ def _held_by(attempts: list[AttemptBody], order: ReleaseLeases) -> Iterator[Atte
 
 
 STOPS = frozenset((lease.request_cancel.name, lease.revoke.name))
+_event_of = attrgetter("event")
 
 Notify = Callable[[Sequence[str]], Awaitable[None]]
 """Notifies the workers of these runner ids."""
@@ -162,9 +164,10 @@ class StopNotices:
             changes = (item.change,) if isinstance(item, Batch) else item.changes
             some = list(islice(remaining, len(item.ids) if isinstance(item, Batch) else 1))
             for change in changes:
-                note = change.note
-                stops = note is not None and any(step.event in STOPS for step in note.steps)
-                if change.kind == JOB.name and stops and any(isinstance(o, Committed) for o in some):
+                if change.kind != JOB.name or change.note is None:
+                    continue
+                stops = not STOPS.isdisjoint(map(_event_of, change.note.steps))
+                if stops and any(isinstance(o, Committed) for o in some):
                     self._stopped |= dict.fromkeys(_holders(change))
         if self._stopped:
             self._debouncer.trigger()
