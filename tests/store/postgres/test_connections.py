@@ -18,7 +18,7 @@ from interlock.errors import StoreUnavailable
 from interlock.lifecycles.process import BACKING_OFF, RUNNING
 from interlock.store.contract import Store
 from interlock.store.postgres import PostgresStore, connections, failures
-from interlock.store.postgres.connections import Connection, TimedConnection
+from interlock.store.postgres.connections import Connection, PostgresPool, TimedConnection
 from interlock.store.postgres.target import POOL, target_of
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.testing.servers import PostgresServer, postgres_server
@@ -169,6 +169,46 @@ async def test_a_listener_that_is_stopped_while_it_connects_leaves_no_error_behi
     await store.close()
     gc.collect()
     assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_a_store_whose_closing_is_cancelled_closes_all_its_connections(
+    server: PostgresServer, url: str, open_store: OpenStore
+) -> None:
+    store = await open_store(url)
+    pool = store._connections
+    pool._idle += [TimedConnection(await pool.connect(10.0)) for _ in range(3)]
+    links = [*pool._idle]
+    closing = asyncio.create_task(store.close())
+    while pool._idle:
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    await until(lambda: all(link.connection.is_closed() for link in links), "none is left open")
+
+
+async def test_a_store_that_is_closed_while_it_connects_to_a_silent_server_hangs_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "_LEAVE_S", 0.01)
+    greeted, hung_up = asyncio.Event(), asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        greeted.set()
+        await reader.read()
+        hung_up.set()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as silent:
+        port = silent.sockets[0].getsockname()[1]
+        pool = PostgresPool(target_of(f"postgresql://interlock@127.0.0.1:{port}/none?sslmode=disable"), 600.0)
+        calling = asyncio.create_task(pool.fetch("Asking", "SELECT 1"))
+        await until(greeted.is_set, "it has begun")
+        calling.cancel()
+        await asyncio.wait([calling])
+        assert not hung_up.is_set(), "the driver is still connecting"
+        await pool.close()
+        await until(hung_up.is_set, "nothing is left behind")
 
 
 async def test_the_stores_of_a_process_share_one_connection_that_listens(

@@ -306,7 +306,7 @@ class Session:
 
 
 class PostgresPool:
-    """PostgresPool to one database, opened on demand."""
+    """Connections to one database, opened on demand."""
 
     def __init__(self, target: Target, timeout_s: float) -> None:
         self.target = target
@@ -319,7 +319,7 @@ class PostgresPool:
         self._next_attempt = 0.0
         self._said_at = float("-inf")
         self._leaving: set[asyncio.Future[Any]] = set()
-        """PostgresPool that are being closed, or were opened for an abandoned call."""
+        """Tasks that close connections, or connect for an abandoned call."""
         self.when_foreign: Callable[[Session], Awaitable[None]] | None = None
         """Called when a statement does not fit the schema; raises the reason."""
 
@@ -428,10 +428,12 @@ class PostgresPool:
             link.terminate()
         idle, self._idle = self._idle, []
         for link in idle:
-            link.let_go()
-            await farewell(link.connection)
+            self._close_gracefully(link)
         if self._leaving:
-            await asyncio.wait(self._leaving, timeout=_LEAVE_S)
+            _, late = await asyncio.wait(self._leaving, timeout=_LEAVE_S)
+            for task in late:  # a server that is slow to accept or to say goodbye
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     def described(self, ours: int, all_: int, most: int) -> ServerConnections:
         """Return the connection counts for `interlock db status`."""
@@ -548,11 +550,14 @@ class PostgresPool:
     def _fewer(self, allowed: int) -> None:
         """Close connections above the limit, the least recently used first."""
         while self._idle and len(self._idle) + len(self._lent) > allowed:
-            link = self._idle.pop(0)
-            link.let_go()
-            leaving = asyncio.ensure_future(farewell(link.connection))
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+            self._close_gracefully(self._idle.pop(0))
+
+    def _close_gracefully(self, link: TimedConnection) -> None:
+        """Close a connection in a task, which lives on if its caller is cancelled."""
+        link.let_go()
+        leaving = asyncio.ensure_future(farewell(link.connection))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
 
 
 def _has_data(connection: Connection) -> bool:

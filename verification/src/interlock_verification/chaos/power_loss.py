@@ -4,9 +4,9 @@ Shows: with `synchronous=FULL`, which the store sets, every acknowledged step su
 database is consistent: records and journal agree.
 
 Broken mode: the same with `synchronous=NORMAL`. It survives every kill -9 and loses acknowledged steps here:
-detecting this shows that the disk really loses data. SQLite then flushes the log only at checkpoints. With the
-short log most operations belong to checkpoints, and a run with 15 power losses sometimes lost nothing; so this
-mode keeps the store's length of the log, and most power losses cost something.
+detecting this shows that the disk really loses data. SQLite then flushes the log only at checkpoints. With
+the short log most operations belong to checkpoints, and a run with 15 power losses sometimes lost nothing; so
+this mode keeps the store's length of the log, and most power losses cost something.
 
 Clients count on the real store while its disk is recorded (see `forgetful_disk`). At each operation of the
 disk the power may fail: the content of the disk is kept, with the steps acknowledged by then, and afterwards
