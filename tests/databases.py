@@ -36,30 +36,41 @@ SET client_min_messages = error;
 SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid();
 DO $$ DECLARE name text; BEGIN
-    EXECUTE (SELECT 'TRUNCATE ' || string_agg(format('interlock.%I', tablename), ', ') || ' RESTART IDENTITY'
-             FROM pg_tables WHERE schemaname = 'interlock');
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'interlock' LOOP
+        IF pg_table_size(format('interlock.%I', name)::regclass) > 131072 THEN
+            EXECUTE format('TRUNCATE interlock.%I', name);
+        ELSE
+            EXECUTE format('DELETE FROM interlock.%I', name);
+        END IF;
+    END LOOP;
+    PERFORM setval(format('interlock.%I', sequencename)::regclass, start_value, false)
+        FROM pg_sequences WHERE schemaname = 'interlock';
     FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'as_new' LOOP
         EXECUTE format('INSERT INTO interlock.%I OVERRIDING SYSTEM VALUE TABLE as_new.%I', name, name);
     END LOOP;
 END $$;
 SELECT pg_stat_reset();
 """
-"""Leave the rows that the schema had when it was made, no others, and no connection."""
+"""Leave the rows that the schema had when it was made, no others, and no connection.
+
+To truncate all tables takes 20 ms of processor time more than to delete a few rows: each of them, each index
+and each TOAST table gets a new file. A table that has grown is truncated, so that dead rows stay few.
+"""
 
 SCHEMA = """
 SELECT md5(string_agg(line, ' ' ORDER BY line)) FROM (
     SELECT concat_ws(' ', 'schema', nspname, nspacl) FROM pg_namespace WHERE nspname !~ '^pg_(temp|toast)'
     UNION ALL SELECT concat_ws(' ', 'setting', setconfig) FROM pg_db_role_setting
         WHERE setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
-    UNION ALL SELECT concat_ws(' ', oid, relname, relkind, relpersistence, reloptions, relacl)
+    UNION ALL SELECT concat_ws(' ', oid, relname, relkind, relpersistence, reltuples, reloptions, relacl)
         FROM pg_class WHERE relnamespace IN ('interlock'::regnamespace, 'public'::regnamespace)
-    UNION ALL SELECT a::text FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = attrelid
-        WHERE relnamespace = 'interlock'::regnamespace
-    UNION ALL SELECT c::text FROM pg_constraint AS c WHERE connamespace = 'interlock'::regnamespace
-    UNION ALL SELECT i::text FROM pg_index AS i JOIN pg_class AS c ON c.oid = indrelid
-        WHERE relnamespace = 'interlock'::regnamespace
-    UNION ALL SELECT t::text FROM pg_trigger AS t
-    UNION ALL SELECT p::text FROM pg_proc AS p
+    UNION ALL SELECT concat_ws(' ', attrelid, attnum, a.xmin) FROM pg_attribute AS a
+        JOIN pg_class AS c ON c.oid = attrelid WHERE relnamespace = 'interlock'::regnamespace
+    UNION ALL SELECT concat_ws(' ', oid, xmin) FROM pg_constraint WHERE connamespace = 'interlock'::regnamespace
+    UNION ALL SELECT concat_ws(' ', indexrelid, i.xmin) FROM pg_index AS i
+        JOIN pg_class AS c ON c.oid = indexrelid WHERE relnamespace = 'interlock'::regnamespace
+    UNION ALL SELECT concat_ws(' ', oid, xmin) FROM pg_trigger
+    UNION ALL SELECT concat_ws(' ', oid, xmin) FROM pg_proc
         WHERE pronamespace IN ('interlock'::regnamespace, 'public'::regnamespace)
     UNION ALL SELECT concat_ws(' ', 'extension', extname) FROM pg_extension
     UNION ALL SELECT concat_ws(' ', 'statistics', starelid, staattnum) FROM pg_statistic
@@ -68,7 +79,8 @@ SELECT md5(string_agg(line, ' ' ORDER BY line)) FROM (
 """
 """Describe everything that a test could have changed apart from the rows.
 
-A copy of a template has the numbers of its objects, so rows of the catalogue can be compared as they are.
+A copy of a template has the numbers of its objects, and `xmin` of the rows that describe them: whatever
+changes such a row gives it another one. Rows of `pg_class` are written again when a table is truncated.
 """
 
 

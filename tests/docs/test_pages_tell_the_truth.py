@@ -77,7 +77,21 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return programs.run(*words[1:], folder=folder, environment=environment, program=pick((), words[:1]))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+READ_FIRST = ("README.md", "tutorials", "guides/when-things-fail.md", "guides/your-own-ci.md")
+"""Pages whose commands are run each time; those of the others in `make test-all`."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page, marks=() if any(name in page.as_posix() for name in READ_FIRST) else pytest.mark.long
+        )
+        for page in PAGES
+        if commands(page)
+    ],
+    ids=lambda page: page.name,
+)
 def test_every_interlock_command_of_a_page_succeeds(page: Path, tmp_path: Path) -> None:
     source = "".join(blocks(page, "python")[:1])
     named = re.match(r"# (\w+\.py)$", source, re.M)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.effort import further
 from tests.waiting import PROGRAM_S
 
 PROJECT: dict[str, Any] = tomllib.loads(
@@ -48,8 +49,9 @@ def call(folder: Path, missing: tuple[str, ...], *words: str) -> subprocess.Comp
         ("postgres", ["job", "list", "--store", "postgresql://localhost/none"]),
         ("redis", ["job", "list", "--store", "redis://localhost:1/0"]),
         ("fleet", ["agent"]),
-        ("fleet", ["workload", "run", "load.yml"]),
-        ("s3", ["worker", "start", "--shell", "--burst"]),
+        *further(
+            ("fleet", ["workload", "run", "load.yml"]), ("s3", ["worker", "start", "--shell", "--burst"])
+        ),
     ],
 )
 def test_a_part_without_its_libraries_names_the_command_that_installs_them(

@@ -46,21 +46,21 @@ async def look_at_all(
     """Return what is wrong with each page; a quick run takes one colour scheme for each, in turn."""
     found: dict[str, list[str]] = {}
     for number, path in enumerate(pages, first):
-        schemes = pick(quick=LIGHT_AND_DARK[number % 2 :][:1], thorough=LIGHT_AND_DARK)
+        schemes = pick(quick=LIGHT_AND_DARK[number // axe_every % 2 :][:1], thorough=LIGHT_AND_DARK)
         wrong = await look_at(visitor, path, schemes, axe=(number - first) % axe_every == 0)
         found |= {path: wrong} if wrong else {}
     return found
 
 
 async def test_every_page_is_sound_without_data(visitor: Visitor) -> None:
-    pages = [pattern for pattern in PATTERNS if ":" not in pattern]
+    pages = [pattern for pattern in PATTERNS if ":" not in pattern][:: pick(2, 1)]
     assert await look_at_all(visitor, pages, first=1, axe_every=pick(3, 1)) == {}
 
 
 async def test_every_page_is_sound_with_data(server: Running, visitor: Visitor) -> None:
     made = await fill(server)
     pages = sorted((path_of(pattern, made) for pattern in PATTERNS), key=lambda path: path.count("/") > 1)
-    assert await look_at_all(visitor, pages) == {}
+    assert await look_at_all(visitor, pages, axe_every=pick(2, 1)) == {}
 
 
 async def test_a_page_of_an_unknown_id_shows_an_error_that_contains_the_id(visitor: Visitor) -> None:

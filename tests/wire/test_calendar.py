@@ -186,7 +186,7 @@ def test_start_end_and_exclusions_limit_the_fires(when: dict[str, Any], golden: 
     "tz", ["UTC", "Pacific/Kiritimati", *further("Asia/Tokyo", "Etc/GMT+12", "America/New_York")]
 )
 @pytest.mark.parametrize("every", [{"every": "366d"}, {"cron": "0 2 * * *"}, {"cron": "30 * * * *"}])
-@pytest.mark.parametrize("time", ["", "T00:00", "T23:59:59", "T00:00+23:59", "T23:59:59-23:59"])
+@pytest.mark.parametrize("time", ["", "T23:59:59-23:59", *further("T00:00", "T23:59:59", "T00:00+23:59")])
 def test_a_period_can_begin_and_end_with_the_calendar(every: dict[str, str], time: str, tz: str) -> None:
     now, first, last = datetime(2026, 1, 1, tzinfo=UTC), f"0001-01-01{time}", f"9999-12-31{time}"
     made = calendar(tz=tz, start=first, end=last, exclude=(f"9999-12-30{time}..{last}",), **every)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.effort import further
 from tests.server.running import running
 from tests.waiting import PATIENCE_S
 from tests.worker import process_tasks
@@ -38,7 +39,7 @@ def registry() -> Registry:
     return registry
 
 
-@pytest.mark.parametrize("task", ["results_before", "results_before_async"])
+@pytest.mark.parametrize("task", ["results_before", *further("results_before_async")])
 async def test_a_handler_in_a_process_reads_the_results_of_its_predecessors_in_their_order(
     place: Place, start: Start, task: str
 ) -> None:

@@ -75,7 +75,9 @@ async def everything(url: str, now: datetime) -> list[list[tuple[Any, ...]]]:
     ],
     ids=lambda columns: " ".join(columns) or "nothing",
 )
-@pytest.mark.parametrize("creating", [False, True], ids=["changed", "created"])
+@pytest.mark.parametrize(
+    "creating", [False, pytest.param(True, marks=pytest.mark.long)], ids=["changed", "created"]
+)
 async def test_a_batch_leaves_the_same_rows_as_its_commits_one_by_one(
     server: PostgresServer, open_store: OpenStore, creating: bool, columns: dict[str, Any]
 ) -> None:

@@ -122,7 +122,7 @@ def _specs(chance: random.Random) -> list[JobSpec]:
     return specs
 
 
-@pytest.mark.parametrize("open_house", ["sqlite", "postgres", *further("memory", "redis")], indirect=True)
+@pytest.mark.parametrize("open_house", ["postgres", *further("memory", "sqlite", "redis")], indirect=True)
 async def test_limits_are_held_exactly_by_eight_workers_that_crash(open_house: OpenHouse) -> None:
     houses = [await open_house(DEFAULT_SETTINGS) for _ in range(WORKERS)]
     found = await play(open_house, houses)

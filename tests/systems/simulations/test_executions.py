@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.effort import further
 from tests.systems.orchestrator.house import TTL_S, House, done, failed, release
 from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 from tests.systems.simulations.worker import (
@@ -219,7 +220,7 @@ async def test_only_the_holder_of_the_lease_may_report(house: House) -> None:
     assert (await simulations(house).get(view.run_id)).current_step == 0
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
+@pytest.fixture(params=["sqlite", *further("postgres", "redis")])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A new database."""
     match request.param:

@@ -465,7 +465,8 @@ def _load_kind(connection: sqlite3.Connection, kind: StoredKind) -> None:
         " DO UPDATE SET known = 1, terminal = excluded.terminal",
         [(name, state, state in kind.ended) for state in kind.states],
     )
-    places = places_of(connection)[name] | {"": 0}
+    found = connection.execute("SELECT name, place FROM states WHERE kind = ?", (name,))
+    places = {"": 0, **dict(found)}
     creations = [("", state) for state in kind.states if kind.allows("", state)]
     connection.execute("DELETE FROM paths WHERE kind = ?", (name,))
     connection.executemany(
