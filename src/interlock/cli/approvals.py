@@ -31,13 +31,13 @@ ApprovalId = Annotated[
 Comment = Annotated[str, typer.Option(metavar="TEXT", help="Comment, for the handler and the journal.")]
 
 app: typer.Typer = typer.Typer(
-    help="List, approve and reject what jobs wait for.", no_args_is_help=True, rich_markup_mode=None
+    help="List, approve and reject requests of jobs.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
 @app.callback()
 def approval() -> None:
-    """List, approve and reject what jobs wait for."""
+    """List, approve and reject requests of jobs."""
 
 
 @app.command(
