@@ -75,7 +75,7 @@ def list_approvals(
 
 @app.command("show", cls=RecordsCommand, epilog=examples("approval show j_0a4e98fa6cab.approval.1"))
 def show(approval_id: ApprovalId, store: Place = None, as_json: Json = False) -> None:
-    """Show an approval: the question, who may answer, and the answer."""
+    """Show an approval: the question, its approvers, and the answer."""
     from interlock.cli import output
     from interlock.cli.connection import run_connected
     from interlock.remote.reach import Reach
