@@ -55,6 +55,9 @@ INTERNAL = {
 
 TEXTS = tomllib.loads(Path(__file__).with_name("reference_texts.toml").read_text(encoding="utf-8"))
 
+EXAMPLES = tomllib.loads(Path(__file__).with_name("python_examples.toml").read_text(encoding="utf-8"))
+"""Examples by module and name; tests/docs/test_python_examples.py runs them."""
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -64,7 +67,10 @@ def reference_pages() -> dict[str, str]:
         "reference/python-api.md": python_page(
             "Python API",
             "The public names. Everything else may change without notice. Synchronous programs use "
-            "`interlock.sync`, whose methods are the same without `await`.",
+            "`interlock.sync`, whose methods are the same without `await`.\n\n"
+            "In the examples, `il` is an open client with a worker (below `interlock.sync`, one without "
+            "`await`), the names of `interlock` are imported, and these tasks are declared:\n\n"
+            f"```py\n{EXAMPLES['prelude'].strip()}\n```",
             {
                 "interlock": interlock.__all__,
                 "interlock.client_resources": (
@@ -97,8 +103,11 @@ def python_page(title: str, opening: str, modules: Mapping[str, Sequence[str]]) 
     for name, public in modules.items():
         lines += ["", f"## {name}"]
         module = importlib.import_module(name)
+        left = dict(EXAMPLES.get(name, {}))
         for each in sorted(public, key=lambda each: (not each[0].isupper(), each.lower())):
-            lines += _described(getattr(module, each))
+            lines += _described(getattr(module, each), left)
+        if left:
+            raise LookupError(f"docs/python_examples.toml has examples of no name of {name}: {sorted(left)}")
     return _page(lines)
 
 
@@ -113,20 +122,28 @@ def _definition(module: ModuleType, name: str) -> ast.ClassDef | Function:
     return found[-1]
 
 
-def _described(found: Any) -> Iterator[str]:
+def _described(found: Any, examples: dict[str, str]) -> Iterator[str]:
+    """Yield the section of a name, and take its examples from those that are left."""
     node = _definition(importlib.import_module(found.__module__), found.__name__)
     yield from ("", f"### `{node.name}`", "")
     if isinstance(node, ast.ClassDef):
-        yield from _class(found, node)
+        yield from _class(found, node, examples)
         return
     yield from _source(_signature(node))
     yield from _docstring(node)
+    yield from _example(node.name, examples)
 
 
-def _class(found: type, node: ast.ClassDef) -> Iterator[str]:
+def _example(name: str, examples: dict[str, str]) -> Iterator[str]:
+    if text := examples.pop(name, ""):
+        yield from ("", "Example:", "", *_source(text.strip().splitlines()))
+
+
+def _class(found: type, node: ast.ClassDef, examples: dict[str, str]) -> Iterator[str]:
     bases = [ast.unparse(base) for base in node.bases]
     yield from _source([f"class {node.name}" + (f"({', '.join(bases)})" if bases else "")])
     yield from _docstring(node)
+    yield from _example(node.name, examples)
     methods = list(_methods(found, node))
     rows = [*_fields(node), *(_property(method) for method in methods if _decorated(method, "property"))]
     if rows:
@@ -137,6 +154,7 @@ def _class(found: type, node: ast.ClassDef) -> Iterator[str]:
             yield from ("", "#### Constructor" if constructor else f"#### `{node.name}.{method.name}`", "")
             yield from _source(_signature(method))
             yield from _docstring(method)
+            yield from _example(f"{node.name}.{method.name}", examples)
 
 
 def _property(node: Function) -> tuple[str, str, str, str]:

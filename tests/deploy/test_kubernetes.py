@@ -1,8 +1,14 @@
-"""The manifests of Kubernetes: required fields, and names, ports, paths and times that the code has."""
+"""The manifests of Kubernetes: its own schemas accept them, and they agree with the code in names, ports,
+paths and times.
+"""
 
 from __future__ import annotations
 
+import copy
+import json
 import re
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +27,37 @@ MANIFESTS = [each for file in FILES for each in documents(file)]
 DEPLOYMENTS = [each for each in MANIFESTS if each["kind"] == "Deployment"]
 
 
-# Schemas: what the API server requires, and no field that is not here, so that a slip is found.
+# The schemas of Kubernetes, of the oldest and the newest version that the package has.
+
+KINDS = {
+    "ConfigMap": "io.k8s.api.core.v1.ConfigMap",
+    "Deployment": "io.k8s.api.apps.v1.Deployment",
+    "PodDisruptionBudget": "io.k8s.api.policy.v1.PodDisruptionBudget",
+    "Service": "io.k8s.api.core.v1.Service",
+}
+"""Names of the definitions. A ScaledObject is of KEDA, which has its schema in a cluster only."""
+VERSIONS = ("1.25", "1.37")
+
+
+@cache
+def definitions(version: str) -> dict[str, Any]:
+    """Return all definitions of a version of Kubernetes, which allow no unknown field."""
+    spec = find_spec("kubernetes_validate")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    folder = Path(spec.submodule_search_locations[0]) / "kubernetes-json-schema"
+    file = folder / f"v{version}.0-local-strict" / "_definitions.json"
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["$defs"]
+    return found
+
+
+def accept(version: str, manifest: dict[str, Any]) -> None:
+    """Raise unless a version of Kubernetes has every field of a manifest, of its type."""
+    schema = {"$ref": f"#/$defs/{KINDS[manifest['kind']]}", "$defs": definitions(version)}
+    jsonschema_rs.validate(schema, manifest)
+
+
+# Schemas of our own: which fields these manifests must have, and no others, so that a slip is found.
 
 
 def record(*required: str, **fields: Any) -> dict[str, Any]:
@@ -167,6 +203,23 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 def title(manifest: dict[str, Any]) -> str:
     return f"{manifest['kind']} {manifest['metadata']['name']}"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("manifest", [each for each in MANIFESTS if each["kind"] in KINDS], ids=title)
+def test_the_schemas_of_kubernetes_accept_a_manifest(manifest: dict[str, Any], version: str) -> None:
+    accept(version, manifest)
+
+
+def test_a_field_that_kubernetes_does_not_have_is_found() -> None:
+    slip = copy.deepcopy(DEPLOYMENTS[0])
+    slip["spec"]["template"]["spec"]["terminationGracePeriod"] = 40
+    with pytest.raises(jsonschema_rs.ValidationError, match="terminationGracePeriod"):
+        accept(VERSIONS[-1], slip)
+    slip = copy.deepcopy(DEPLOYMENTS[0])
+    slip["spec"]["replicas"] = "two"
+    with pytest.raises(jsonschema_rs.ValidationError, match="two"):
+        accept(VERSIONS[-1], slip)
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=title)

@@ -31,13 +31,13 @@ ApprovalId = Annotated[
 Comment = Annotated[str, typer.Option(metavar="TEXT", help="Comment, for the handler and the journal.")]
 
 app: typer.Typer = typer.Typer(
-    help="List, approve and reject what jobs wait for.", no_args_is_help=True, rich_markup_mode=None
+    help="List, approve and reject requests of jobs.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
 @app.callback()
 def approval() -> None:
-    """List, approve and reject what jobs wait for."""
+    """List, approve and reject requests of jobs."""
 
 
 @app.command(
@@ -75,7 +75,7 @@ def list_approvals(
 
 @app.command("show", cls=RecordsCommand, epilog=examples("approval show j_0a4e98fa6cab.approval.1"))
 def show(approval_id: ApprovalId, store: Place = None, as_json: Json = False) -> None:
-    """Show an approval: the question, who may answer, and the answer."""
+    """Show an approval: the question, its approvers, and the answer."""
     from interlock.cli import output
     from interlock.cli.connection import run_connected
     from interlock.remote.reach import Reach

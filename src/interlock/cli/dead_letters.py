@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from interlock.cli.nouns import Noun
 
 app: typer.Typer = typer.Typer(
-    help="List, edit, retry and discard jobs that have failed for good.",
+    help="List, edit, retry and discard dead letters.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=epilog(
@@ -54,7 +54,7 @@ def _noun() -> Noun[Any]:
 
 @app.callback()
 def dead_letter() -> None:
-    """List, edit, retry and discard jobs that have failed for good."""
+    """List, edit, retry and discard dead letters."""
 
 
 @app.command(

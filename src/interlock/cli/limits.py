@@ -64,7 +64,7 @@ def list_limits(store: Place = None, as_json: Json = False) -> None:
     epilog=examples("limit show vendor-x", "limit show tenant:42", "limit show 'tenant:*' --json"),
 )
 def show(name: Name, store: Place = None, as_json: Json = False) -> None:
-    """Show a limit or one key of a pattern, and who holds its slots."""
+    """Show a limit or one key of a pattern, and the jobs in its slots."""
     from interlock.cli import output
     from interlock.cli.connection import run_connected
     from interlock.remote.reach import Reach

@@ -80,8 +80,8 @@ class After(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     on: AfterEnd = "success"
     """End that counts: `success`, or any `end`. A skipped job counts as a success."""
     otherwise: AfterPolicy = "cancel"
-    """If what it waits for cannot happen any more: it is canceled, and so are jobs after it; or it is
-    skipped, and jobs after it go on."""
+    """If its condition can no longer be met: `cancel` it and the jobs after it, or `skip` it, so that jobs
+    after it continue."""
     into: str = ""
     """Argument that gets the result of the one job that it comes after, or the list of the results of
     several. A job that has not completed has the result null."""
