@@ -66,7 +66,8 @@ SELECT md5(string_agg(line, ' ' ORDER BY line)) FROM (
         FROM pg_class WHERE relnamespace IN ('interlock'::regnamespace, 'public'::regnamespace)
     UNION ALL SELECT concat_ws(' ', attrelid, attnum, a.xmin) FROM pg_attribute AS a
         JOIN pg_class AS c ON c.oid = attrelid WHERE relnamespace = 'interlock'::regnamespace
-    UNION ALL SELECT concat_ws(' ', oid, xmin) FROM pg_constraint WHERE connamespace = 'interlock'::regnamespace
+    UNION ALL SELECT concat_ws(' ', oid, xmin) FROM pg_constraint
+        WHERE connamespace = 'interlock'::regnamespace
     UNION ALL SELECT concat_ws(' ', indexrelid, i.xmin) FROM pg_index AS i
         JOIN pg_class AS c ON c.oid = indexrelid WHERE relnamespace = 'interlock'::regnamespace
     UNION ALL SELECT concat_ws(' ', oid, xmin) FROM pg_trigger
