@@ -192,7 +192,7 @@ def act(
         change: Callable[..., Awaitable[SimulationView]] = getattr(reach.here.simulations, verb)
         return await change(run_id, reason=reason, actor=actor(), request_id=request_id, **more)
 
-    nouns.act(store, work, lambda view: f"{view.run_id}\t{status_text(view)}", as_json=as_json)
+    nouns.act(store, work, lambda view, _: [f"{view.run_id}\t{status_text(view)}"], as_json=as_json)
 
 
 def _row(view: SimulationView, now: datetime, *, terminal: bool) -> tuple[str, ...]:
