@@ -166,7 +166,7 @@ UNREAD_S = 5.0
 LEAVE_S = 4.0
 """Time that the answer to an abort waits for a killed preparation; milliseconds are usual."""
 QUIET = 1.5
-"""Number of intervals without a sample after which the controller is told that there was none."""
+"""Number of intervals without a sample after which the controller is notified that there was none."""
 
 P = ParamSpec("P")
 

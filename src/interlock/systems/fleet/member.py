@@ -94,7 +94,7 @@ FINALS = {
 QUIET_S = 3.0
 """Silence after which a running agent is reported; it reports every second by default."""
 TELL_AGAIN_S = 0.5
-"""Interval in which an unreachable agent is told to stop again."""
+"""Interval in which an abort to an unreachable agent is repeated."""
 
 
 class FleetMember:

@@ -363,7 +363,7 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     after: AfterPart | None = None
     """The jobs that it comes after; None for a job that comes after none."""
     then: tuple[str, ...] = ()
-    """Jobs that come after it and are told of its end."""
+    """Jobs that come after it and receive its end."""
     mail: dict[str, Mail] = {}
     """Its signals and waits, by address: `signal.paid`, `approval`, `approval.deploy`, `gate`."""
     input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

@@ -1,8 +1,8 @@
-"""`Followers`: tell jobs of the ends that they wait for; release them, or stop those that wait in vain.
+"""`Followers`: report ends of jobs to the jobs that come after them; release those, or stop them.
 
 Any number of processes may do so. Each decides on the record of the job as it is, and of two that decide
-about the same job one conflicts and reads again. A job that has heard of an end does not wait for it any
-more, so hearing of it again changes nothing.
+about the same job one conflicts and reads again. A job that has received an end does not wait for it any
+more, so a repeated message changes nothing.
 
 Why: decision 0420.
 """
@@ -189,7 +189,7 @@ class Followers:
         self._settings = settings
 
     async def keep(self, *, limit: int = MANY) -> int:
-        """Tell jobs of the ends that they wait for; return the number of ends."""
+        """Report ends to the jobs that wait for them; return the number of ends."""
         taken = await take_all(self._engine.store, (ENDS,), PATIENCE, limit=limit)
         if not taken:
             return 0

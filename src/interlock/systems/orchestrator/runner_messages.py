@@ -391,7 +391,7 @@ def digest_of_report(message: Message) -> str:
 
 
 def _content_of_release(release: Release) -> tuple[object, ...]:
-    """Return what a release says; of one that says no more than earlier versions could, as they did."""
+    """Return the content of a release, for its digest: without new fields, as earlier versions had it."""
     saved = release.checkpoint if isinstance(release.checkpoint, msgspec.Raw) else None
     parts: tuple[object, ...] = (release.reason, saved)
     if release.await_children or release.cost is not None:

@@ -178,7 +178,7 @@ class Waits:
         roles: tuple[Role, ...] = (Role.ADMIN,),
         request_id: str | None = None,
     ) -> ApprovalView:
-        """Reject; the handler is told so."""
+        """Reject an approval; the handler receives the answer."""
         reply = ApprovalReply(approved=False, by=actor, roles=roles, comment=comment[:MAX_COMMENT])
         return await self._reply(approval_id, reply, request_id)
 
