@@ -22,14 +22,14 @@ from interlock.cli.output import Sheet, on_terminal, print_json, print_sheets
 from interlock.lifecycles import machine_named
 from interlock.testing.model_checker import Violation
 from interlock_verification.environments import Explored, Watch, explore, explore_side_by_side
-from interlock_verification.models.plan import Plan
+from interlock_verification.models.plan import ModelPlan
 from interlock_verification.mutation import Caught, MutantFate, all_mutants, harmless, try_mutants
 from interlock_verification.system_machines import SYSTEM_MACHINES
 
 TELL_EVERY_S = 60.0
 
 
-def explore_all(plans: Sequence[Plan], *, most: int | None, side_by_side: bool, as_json: bool) -> bool:
+def explore_all(plans: Sequence[ModelPlan], *, most: int | None, side_by_side: bool, as_json: bool) -> bool:
     """Explore these environments and print the findings; return whether all is well."""
     known = [plan.states for plan in plans]
     total = None if None in known or most else sum(count or 0 for count in known)
