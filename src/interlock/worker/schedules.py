@@ -37,7 +37,7 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
-class Scheduling(Protocol):
+class SchedulePort(Protocol):
     """A port that stores schedules."""
 
     async def declare_schedule(self, name: str, spec: ScheduleSpec, source: str) -> None:
@@ -131,7 +131,7 @@ async def declare(port: object, schedules: Mapping[str, Declared], log: Log) -> 
     """Register schedules; a refused one is logged, and the others are registered nevertheless."""
     if not schedules:
         return
-    if not isinstance(port, Scheduling):
+    if not isinstance(port, SchedulePort):
         log.warning("schedules_not_registered", names=sorted(schedules))
         return
     for name, declared in schedules.items():

@@ -27,7 +27,7 @@ from interlock.errors import InterlockError, StoreUnavailable, UnknownWorker
 from interlock.processes import groups
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 from interlock.worker.host import MACHINE, Join, Threads, done_within, set_within
-from interlock.worker.port import DeathBook, OrchestratorPort
+from interlock.worker.port import DeadWorkerPort, OrchestratorPort
 from interlock.worker.telemetry import Log
 
 _FIRST_PAUSE_S = 0.2
@@ -220,7 +220,7 @@ class SupervisorClient:
 
     async def _report_dead_namesakes(self, port: object) -> None:
         """Report earlier processes of this name that have died here, so that their leases end at once."""
-        if not isinstance(port, DeathBook):
+        if not isinstance(port, DeadWorkerPort):
             return
         try:
             for other in await port.namesakes(self.worker_id):

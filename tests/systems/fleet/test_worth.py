@@ -18,7 +18,7 @@ from interlock.systems.fleet.outcome import (
     progress_of,
 )
 from interlock.systems.fleet.report import files_of, page
-from interlock.systems.fleet.results import Ending, Merged, ResultInputs, result_of
+from interlock.systems.fleet.results import AgentEnd, Merged, ResultInputs, result_of
 from interlock.systems.fleet.spec import (
     TASK,
 )
@@ -36,7 +36,7 @@ def result(merged: Merged, finals: dict[str, Status | None], **spec: Any) -> Wor
     offsets = {agent: Offset(offset_ns=0, uncertainty_ns=1_000) for agent in finals}
     known = ResultInputs(
         spec=WorkloadSpec(kind="sleep", agents=tuple(finals), **spec),
-        endings={agent: Ending(workload_id=agent, final=final) for agent, final in finals.items()},
+        endings={agent: AgentEnd(workload_id=agent, final=final) for agent, final in finals.items()},
         offsets=offsets,
         start=choose_start(0, offsets, lead_s=0.0, skew_limit_s=1.0),
     )

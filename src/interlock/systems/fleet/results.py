@@ -376,7 +376,7 @@ def _view(number: int, second: Second) -> SecondView:
     )
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
+class AgentEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The end of one agent."""
 
     workload_id: str
@@ -388,7 +388,7 @@ class ResultInputs(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of a result, besides the figures."""
 
     spec: WorkloadSpec
-    endings: Mapping[str, Ending]
+    endings: Mapping[str, AgentEnd]
     offsets: Mapping[str, Offset]
     start: CommonStart | None = None
     started_at: datetime | None = None

@@ -109,7 +109,7 @@ class ArtifactHeartbeat(Heartbeat, frozen=True, kw_only=True, tag="artifact"):
     size: int
 
 
-class Saving(Heartbeat, frozen=True, kw_only=True, tag="cache"):
+class CacheHeartbeat(Heartbeat, frozen=True, kw_only=True, tag="cache"):
     """A heartbeat with a cache, which is stored as a blob. It is not a message of the wire either."""
 
     kept: Change
@@ -125,7 +125,7 @@ class Births(Heartbeat, frozen=True, kw_only=True, tag="children"):
     children: int
 
 
-class Asking(Heartbeat, frozen=True, kw_only=True, tag="wait"):
+class WaitHeartbeat(Heartbeat, frozen=True, kw_only=True, tag="wait"):
     """A heartbeat with a wait of the job; only the process that writes its record sends it."""
 
     address: str

@@ -423,7 +423,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     parent: str | None = None
 
 
-class Granting(msgspec.Struct, frozen=True, gc=False):
+class LeaseHolder(msgspec.Struct, frozen=True, gc=False):
     """The runner of a lease that is being granted."""
 
     runner_id: str

@@ -28,9 +28,9 @@ from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import (
     ArtifactBody,
     ArtifactHeartbeat,
-    Asking,
     Births,
-    Saving,
+    CacheHeartbeat,
+    WaitHeartbeat,
     artifact_change,
     chunk_changes,
     placed,
@@ -73,7 +73,17 @@ _STALE_CODES = {lease.EXPIRED: StaleCode.LEASE_EXPIRED, lease.REVOKED: StaleCode
 _ENCODER = msgspec.json.Encoder()
 _MESSAGE_NAMES = {
     kind: str(kind.__struct_config__.tag)
-    for kind in (Ack, Heartbeat, Complete, CancelAck, Release, ArtifactHeartbeat, Saving, Births, Asking)
+    for kind in (
+        Ack,
+        Heartbeat,
+        Complete,
+        CancelAck,
+        Release,
+        ArtifactHeartbeat,
+        CacheHeartbeat,
+        Births,
+        WaitHeartbeat,
+    )
 }
 _INSTANT = timedelta(microseconds=1)
 INLINE_RESULT = 16_384
@@ -149,7 +159,7 @@ def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None
             _note_heartbeat(draft, one, one.lease, message)
             one.artifacts += isinstance(message, ArtifactHeartbeat)
             draft.body.children += message.children if isinstance(message, Births) else 0
-            if isinstance(message, Asking):
+            if isinstance(message, WaitHeartbeat):
                 draft.body.mail = {**draft.body.mail, message.address: message.mail}
         case Release(checkpoint=checkpoint):
             one.reported = digest_of_report(message)
@@ -247,7 +257,7 @@ def _commit(
         changes.append(result_change(draft.id, one.name, result, mark=mark, actor=message.runner_id))
     if isinstance(message, ArtifactHeartbeat):
         changes.append(_artifact_change(draft.id, one, message, mark))
-    if isinstance(message, Saving):
+    if isinstance(message, CacheHeartbeat):
         changes.append(message.kept)
     # At the expiry of a timer it counts as expired: the commit has to be earlier.
     return Commit(changes=tuple(changes), not_after=until - _INSTANT if until else None)
@@ -421,7 +431,7 @@ def _unfit(draft: JobAggregate, one: AttemptBody, message: Message) -> NotHeard 
                 todo="Name folders rather than files; each becomes one artifact.",
                 facts={"limit": MOST_ARTIFACTS},
             )
-        case Saving() if draft.body.secrets_withheld and not _has_own_caches(draft):
+        case CacheHeartbeat() if draft.body.secrets_withheld and not _has_own_caches(draft):
             return NotHeard(
                 code="cache_refused", error="A job without access to secrets cannot save caches for others."
             )

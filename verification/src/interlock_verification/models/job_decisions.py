@@ -33,7 +33,7 @@ from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import LOG
 from interlock.systems.orchestrator.body import JobGiven, encode_given
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of, swept
-from interlock.systems.orchestrator.grants import Claiming, foresee, offers_of
+from interlock.systems.orchestrator.grants import ClaimInput, foresee, offers_of
 from interlock.systems.orchestrator.notifications import RUN_JOBS, JobChanged
 from interlock.systems.orchestrator.runner_messages import (
     Report,
@@ -336,7 +336,7 @@ class JobDecisions:
             runner_id=runner_of(worker), acknowledge=self.plan.acknowledge, limit=len(records)
         )
         token = token_for(request.runner_id.encode(), JOB_ID, 1, 1)
-        claiming = Claiming(request, token.secret, token.digest, 1, MARK, self._settings, MAX_BODY)
+        claiming = ClaimInput(request, token.secret, token.digest, 1, MARK, self._settings, MAX_BODY)
         for offer in offers_of(claiming, records, NOW):
             if records[0] in offer.before and offer.grants:
                 foresight = None if offer.change.id else foresee(claiming, records[-1], NOW)

@@ -25,7 +25,7 @@ from interlock_verification.models import budget
 from interlock_verification.models.job_decisions import ABSENT, ORDERED, DecidedEvent
 from interlock_verification.models.job_world import JobWorld, StoryStep, claims_of, rows
 from interlock_verification.models.plan import RUN_ID, RunPlan
-from interlock_verification.models.run_decisions import BEGINS, RUN_CLAIMS, RunDeciding, RunEntry
+from interlock_verification.models.run_decisions import BEGINS, RUN_CLAIMS, RunDecisions, RunEntry
 
 State: TypeAlias = tuple[Any, ...]
 
@@ -78,7 +78,7 @@ class RunWorld:
         ]
         self.places = {claim.claim: place for place, claim in enumerate(self.claims)}
         self.inner = JobWorld(plan, self.places)
-        self.runs = RunDeciding(plan, self.places)
+        self.runs = RunDecisions(plan, self.places)
         self._messages: list[JobChanged] = []
         """Messages of jobs, by number."""
         self._goal = bit(self.places[REPORTED])

@@ -26,7 +26,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from interlock.systems.runs.reports.outbound_http import Answered, Outgoing
+from interlock.systems.runs.reports.outbound_http import Answered, OutboundHttp
 from interlock.systems.runs.reports.report import DeliveryFailed, Now, RunReport, RunStatus
 from interlock.systems.runs.reports.summary import (
     MAX_ERROR,
@@ -78,7 +78,7 @@ class GithubReporter:
         self.name: str = settings.name
         self._now = now
         self._settings = settings
-        self._outgoing = Outgoing(None, timeout_s=timeout_s)  # its address comes only from the operator
+        self._outgoing = OutboundHttp(None, timeout_s=timeout_s)  # its address comes only from the operator
 
     @property
     def able(self) -> bool:

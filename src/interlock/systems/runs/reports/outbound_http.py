@@ -42,7 +42,7 @@ class Answered(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Outgoing:
+class OutboundHttp:
     """Sends requests. `allow` are networks in addition to the public ones; None allows any address."""
 
     def __init__(

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from interlock.systems.runs.reports.outbound_http import Answered, Outgoing
+from interlock.systems.runs.reports.outbound_http import Answered, OutboundHttp
 from interlock.systems.runs.reports.report import DeliveryFailed, Now, RunReport, RunStatus
 from interlock.systems.runs.reports.summary import (
     MAX_ERROR,
@@ -84,12 +84,12 @@ class WebhookReporter:
         now: Now,
         *,
         timeout_s: float = 10.0,
-        outgoing: Outgoing | None = None,
+        outgoing: OutboundHttp | None = None,
     ) -> None:
         self.name: str = settings.name
         self._now = now
         self._settings = settings
-        self._outgoing = outgoing or Outgoing(settings.allow, timeout_s=timeout_s)
+        self._outgoing = outgoing or OutboundHttp(settings.allow, timeout_s=timeout_s)
 
     @property
     def able(self) -> bool:
