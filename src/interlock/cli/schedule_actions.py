@@ -12,6 +12,7 @@ import typer
 from interlock.cli import nouns, output, project
 from interlock.cli.connection import actor, run_connected
 from interlock.cli.job_submit import SubmitOptions, specs_for
+from interlock.cli.journal import entries_sheet
 from interlock.cli.nouns import ListPage, Noun, list_records
 from interlock.cli.output import Sheet, ago, iso, print_struct, shown
 from interlock.errors import InvalidSchedule
@@ -109,17 +110,8 @@ def history(store: str | None, name: str, *, as_json: bool) -> None:
         print_struct(entries)
         return
     terminal = output.on_terminal()
-    rows = [
-        (
-            shown(entry.at, now, terminal=terminal),
-            ", ".join(step.event for step in entry.note.steps) or "created",
-            entry.note.steps[-1].target if entry.note.steps else str(ACTIVE),
-            harmless(entry.note.actor),
-            harmless(entry.note.reason),
-        )
-        for entry in entries
-    ]
-    output.print_sheets([Sheet("entry", name, ("when", "event", "to", "by", "reason"), rows)])
+    sheet = entries_sheet(name, entries, now, terminal=terminal, versions=False, initial=str(ACTIVE))
+    output.print_sheets([sheet])
 
 
 def show_next(store: str | None, name: str, count: int, *, as_json: bool) -> None:
