@@ -70,8 +70,8 @@ from interlock.systems.orchestrator.notifications import (
 )
 from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.orchestrator.runner_messages import (
-    HeardTogether,
     Report,
+    SharedDecision,
     decide_completions,
     decide_message,
     result_in,
@@ -455,7 +455,7 @@ class Orchestrator:
         now, mark = await self.engine.clock.now(), self.engine.mark()
         decisions: list[tuple[Answer, list[_Success]]] = []
         work: list[Work] = []
-        known: dict[Shape, HeardTogether | None] = {}
+        known: dict[Shape, SharedDecision | None] = {}
         for report, some in grouped.items():
             first = some[0].held
             token = read_token(first.token)

@@ -220,7 +220,7 @@ def _repeated(draft: JobAggregate, one: AttemptBody, message: Message) -> Answer
         return None
     if held.state is lease.ACTIVE:
         kind = type(message)
-        again = kind is Ack or (kind is Heartbeat and _was_heard(held, message.sequence))
+        again = kind is Ack or (kind is Heartbeat and _was_received(held, message.sequence))
     else:
         again = held.state in lease.DEAD and _reported(draft, one) == digest_of_report(message)
     return _accepted(draft, one) if again else None
@@ -235,7 +235,7 @@ def _reported(draft: JobAggregate, one: AttemptBody) -> str:
     return digest_of_report(Complete(token="", runner_id="", outcome=outcome, cost=one.cost))
 
 
-def _was_heard(held: LeaseBody, number: int) -> bool:
+def _was_received(held: LeaseBody, number: int) -> bool:
     return 0 < number <= held.sequence and number not in held.missing
 
 
@@ -489,7 +489,7 @@ class Report(NamedTuple):
     cost: float | None
 
 
-class HeardTogether(msgspec.Struct, frozen=True):
+class SharedDecision(msgspec.Struct, frozen=True):
     """The decision about such a report: the answer to each, and the change of each without its result."""
 
     answer: Answer
@@ -538,7 +538,7 @@ def result_in(message: Complete, token: str, settings: OrchestratorSettings) -> 
 
 def decide_completions(
     report: Report, token: Token, like: Record, now: datetime, mark: str, settings: OrchestratorSettings
-) -> HeardTogether | None:
+) -> SharedDecision | None:
     """Return the decision for all jobs that were granted like this one; None if it depends on the job.
 
     If that is one of any run, it holds for those of all runs.
@@ -565,7 +565,7 @@ def decide_completions(
     ):
         return None
     to_run = message_in(messages[0].body, JobChanged) if messages else None
-    return HeardTogether(decision.answer, common, commit.not_after, to_run)
+    return SharedDecision(decision.answer, common, commit.not_after, to_run)
 
 
 def _cleaned(message: Message) -> Message:

@@ -63,14 +63,14 @@ class Phase(IntEnum):
 
 
 class Hand(NamedTuple):
-    """The state of a worker: its attempt, the number of heartbeats, whether it was told to stop."""
+    """The state of a worker: its attempt, the number of heartbeats, whether it has to stop."""
 
     phase: Phase
     job: int
     shard: int
     attempt: int
     beats: int
-    told: int
+    stopping: int
 
 
 IDLE = 0

@@ -344,7 +344,7 @@ def awaited(code: int, hands: tuple[int, ...]) -> bool:
         return mine and hand.phase is not Phase.IDLE
     if note.say is Say.BEGIN:
         return mine and hand.phase is Phase.ACKING
-    return mine and hand.phase is Phase.WORKING and not hand.told
+    return mine and hand.phase is Phase.WORKING and not hand.stopping
 
 
 class WorkerSteps(OrchestratorSteps):
@@ -433,7 +433,7 @@ class WorkerSteps(OrchestratorSteps):
         self._say(state, worker, Say.SUCCESS, last, out, 0)
         if plan.fails:
             self._say(state, worker, Say.FAILURE, last, out, AIDED)
-        if hand.told:
+        if hand.stopping:
             self._say(state, worker, Say.STOPPED, last, out, 0)
 
     def _say(self, state: State, worker: int, say: Say, number: int, out: list[Step], aided: int) -> None:
@@ -442,7 +442,7 @@ class WorkerSteps(OrchestratorSteps):
         token = (hand.job, hand.shard, hand.attempt)
         going_on = say is Say.BEAT
         phase = Phase.WORKING if going_on else Phase.REPORTING
-        new = write_hand(phase, *token, number if going_on else 0, hand.told if going_on else 0)
+        new = write_hand(phase, *token, number if going_on else 0, hand.stopping if going_on else 0)
         hands = (*hands[:worker], new, *hands[worker + 1 :])
         code = write_message(say, worker, *token, number)
         after = self._settle((jobs, hands, net, orch, spare), hand.job, code)
