@@ -15,7 +15,7 @@ from interlock.systems.orchestrator.uniqueness import KeyedSubmission
 from interlock.testing.model_checker import check
 from interlock_verification.models.job_world import JobWorld
 from interlock_verification.models.plan import JobPlan, ModelPlan
-from interlock_verification.worlds.episode import Played, play
+from interlock_verification.worlds.episode import EpisodeResult, play
 from interlock_verification.worlds.faults import faults_named
 from interlock_verification.worlds.judge_keys import ONE
 from interlock_verification.worlds.worlds import world_named
@@ -25,7 +25,7 @@ IN_TIME = ModelPlan(
 )
 
 
-def played(faults: str, seed: int, hours: float = 0.5) -> Played:
+def played(faults: str, seed: int, hours: float = 0.5) -> EpisodeResult:
     """A chapter of the world with unique keys."""
     return play(world_named("keys"), faults_named(faults), seed=seed, hours=hours)
 

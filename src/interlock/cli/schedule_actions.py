@@ -22,7 +22,7 @@ from interlock.store.records import Entry
 from interlock.text import counted, harmless
 from interlock.wire.calendar import zone_named
 from interlock.wire.schedules import Backfilled, FireView, ScheduleView
-from interlock.worker.schedules import Declared, read_schedule
+from interlock.worker.schedules import DeclaredSchedule, read_schedule
 from interlock.worker.tasks import load_tasks
 
 PAGE = 1_000
@@ -60,7 +60,10 @@ def apply(store: str | None, module: str | None, *, as_json: bool) -> None:
     """Register the declared schedules."""
     here = project.load(store)
     module = module or here.worker.module
-    declared: dict[str, Declared] = {**(load_tasks(module).schedules if module else {}), **here.schedules}
+    declared: dict[str, DeclaredSchedule] = {
+        **(load_tasks(module).schedules if module else {}),
+        **here.schedules,
+    }
     if not declared:
         raise InvalidSchedule(
             "No schedule is declared" + (f" in {module}." if module else "."),

@@ -149,7 +149,7 @@ class WorkloadLines:
         print_row(("second", *figures))
 
 
-class Silent(WorkloadLines):
+class NoDisplay(WorkloadLines):
     """No display: a program needs only the result."""
 
     def show(self, live: WorkloadProgress) -> None:

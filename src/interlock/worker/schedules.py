@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # a client that submits needs no log
 CODE, PROJECT = "code", "interlock.toml"
 
 
-class Declared(msgspec.Struct, frozen=True):
+class DeclaredSchedule(msgspec.Struct, frozen=True):
     """A schedule as it was declared, and where."""
 
     spec: ScheduleSpec
@@ -127,7 +127,7 @@ def checked_name(name: str) -> str:
     )
 
 
-async def declare(port: object, schedules: Mapping[str, Declared], log: Log) -> None:
+async def declare(port: object, schedules: Mapping[str, DeclaredSchedule], log: Log) -> None:
     """Register schedules; a refused one is logged, and the others are registered nevertheless."""
     if not schedules:
         return

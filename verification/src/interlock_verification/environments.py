@@ -438,7 +438,7 @@ def model_of(plan: ModelPlan) -> Model:
     return RunWorld(plan) if isinstance(plan, RunPlan) else JobWorld(plan)
 
 
-class Explored(msgspec.Struct, frozen=True, kw_only=True):
+class ExplorationResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of exploring an environment."""
 
     environment: str
@@ -457,7 +457,7 @@ Watch: TypeAlias = Callable[[str, int, int], None]
 """Called periodically with the environment and its states and edges so far."""
 
 
-def explore(plan: ModelPlan, *, most: int | None = None, watch: Watch | None = None) -> Explored:
+def explore(plan: ModelPlan, *, most: int | None = None, watch: Watch | None = None) -> ExplorationResult:
     """Explore one environment in this process."""
 
     def progress(states: int, edges: int, _: int) -> None:
@@ -470,7 +470,7 @@ def explore(plan: ModelPlan, *, most: int | None = None, watch: Watch | None = N
     if watch is not None:
         watch(plan.name, report.states, report.edges)
     expected = plan.states if report.complete else None
-    return Explored(environment=plan.name, report=report, seconds=seconds, expected=expected)
+    return ExplorationResult(environment=plan.name, report=report, seconds=seconds, expected=expected)
 
 
 def replay(plan: ModelPlan, choices: Sequence[int]) -> Violation:
@@ -484,7 +484,7 @@ def replay(plan: ModelPlan, choices: Sequence[int]) -> Violation:
 
 def explore_side_by_side(
     plans: Sequence[ModelPlan], *, lanes: int = 2, most: int | None = None, watch: Watch | None = None
-) -> Iterator[Explored]:
+) -> Iterator[ExplorationResult]:
     """Explore each environment in its own process, with a limited number at a time."""
     waiting = sorted(plans, key=lambda plan: plan.states or 0, reverse=True)
     context = multiprocessing.get_context("spawn")
@@ -514,9 +514,9 @@ def explore_side_by_side(
             connection.close()
 
 
-def _receive(connection: Connection, child: BaseProcess) -> tuple[str, int, int] | Explored:
+def _receive(connection: Connection, child: BaseProcess) -> tuple[str, int, int] | ExplorationResult:
     try:
-        report: tuple[str, int, int] | Explored = connection.recv()
+        report: tuple[str, int, int] | ExplorationResult = connection.recv()
     except EOFError:
         child.join()
         code = child.exitcode or 0

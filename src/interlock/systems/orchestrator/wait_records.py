@@ -289,7 +289,7 @@ def _answer(wait_id: str, is_in: WaitState, wait: Wait) -> WaitAnswer:
 # A signal comes
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentSignal(msgspec.Struct, frozen=True):
     """A signal, and its sender."""
 
     job_id: str
@@ -302,7 +302,7 @@ def decide_signal(
     found: Sequence[Record | None],
     now: datetime,
     *,
-    sent: Sent,
+    sent: SentSignal,
     wait_id: str,
     mark: str,
     settings: OrchestratorSettings,

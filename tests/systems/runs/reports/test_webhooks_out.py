@@ -12,7 +12,7 @@ from tests.systems.runs.reports.receiver import Receiver, Says
 from tests.systems.runs.reports.reports import NOW, failed_run, now, report, run_view
 from tests.waiting import PATIENCE_S
 
-from interlock.systems.runs.reports.outbound_http import MAX_ANSWER, Answered, OutboundHttp
+from interlock.systems.runs.reports.outbound_http import MAX_ANSWER, HttpAnswer, OutboundHttp
 from interlock.systems.runs.reports.report import DeliveryFailed, RunStatus
 from interlock.systems.runs.reports.webhook import WebhookReporter, refusal_of
 from interlock.systems.runs.settings import WebhookReporting
@@ -216,7 +216,7 @@ async def test_other_addresses_are_refused(url: str) -> None:
 
 def test_the_retry_after_header_of_a_receiver_sets_the_retry_delay_up_to_one_day() -> None:
     def after_s(text: str) -> float | None:
-        return refusal_of(Answered(503, {"retry-after": text}, b""), NOW).after_s
+        return refusal_of(HttpAnswer(503, {"retry-after": text}, b""), NOW).after_s
 
     assert after_s("120") == 120.0
     assert after_s(format_datetime(NOW + timedelta(seconds=30), usegmt=True)) == 30.0
