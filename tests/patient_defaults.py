@@ -16,7 +16,7 @@ from interlock.store.redis.store import RedisStore
 from interlock.store.sqlite.store import SqliteStore
 from interlock.store.urls import store_for
 from interlock.systems.runs.reports.github import GithubReporter
-from interlock.systems.runs.reports.outbound_http import Outgoing
+from interlock.systems.runs.reports.outbound_http import OutboundHttp
 from interlock.systems.runs.reports.webhook import WebhookReporter
 
 _WAITS: tuple[Callable[..., Any], ...] = (
@@ -25,7 +25,7 @@ _WAITS: tuple[Callable[..., Any], ...] = (
     SqliteStore.__init__,
     store_for,
     GithubReporter.__init__,
-    Outgoing.__init__,
+    OutboundHttp.__init__,
     WebhookReporter.__init__,
 )
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from interlock.agent.port import load_kind, offered_kinds
-from interlock.agent.validation import Checked, RequestedWorkload, look_at
+from interlock.agent.validation import RequestedWorkload, ValidRequest, look_at
 from interlock.errors import CannotLoad, InvalidWorkload
 from interlock.lifecycles.durations import DEFAULTS
 
@@ -16,7 +16,7 @@ KINDS = offered_kinds()
 NOW = 1_800_000_000 * 10**9
 
 
-def look(kind: str = "sleep", spec: Any = None, **more: Any) -> Checked:
+def look(kind: str = "sleep", spec: Any = None, **more: Any) -> ValidRequest:
     fields = {"workload_id": "w", **more}
     request = RequestedWorkload(kind=kind, spec=msgspec.json.encode(spec or {}), **fields)
     return look_at(request, KINDS, DEFAULTS, NOW)

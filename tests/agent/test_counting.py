@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.effort import pick
 
-from interlock.agent.load import LONGEST_NS, Counting
+from interlock.agent.load import LONGEST_NS, AgentCounts
 from interlock.agent.server import encoded
 
 
 def test_many_threads_lose_nothing_while_samples_are_taken() -> None:
-    counting, each, begin = Counting(), 20_000, threading.Barrier(5)
+    counting, each, begin = AgentCounts(), 20_000, threading.Barrier(5)
 
     def work(number: int) -> None:
         begin.wait()
@@ -41,7 +41,7 @@ def test_many_threads_lose_nothing_while_samples_are_taken() -> None:
 def test_encoded_counts_have_the_same_percentiles_as_an_hdr_histogram_of_the_same_values(
     values: list[int],
 ) -> None:
-    counting = Counting()
+    counting = AgentCounts()
     expected = HdrHistogram(1, LONGEST_NS, 3)
     for value in values:
         counting.note(value)
@@ -63,7 +63,7 @@ def test_only_an_integer_returned_by_an_operation_counts_as_its_size() -> None:
         def __bool__(self) -> bool:
             raise ValueError("neither true nor false")
 
-    counting, answers = Counting(), (7, 0, None, True, "text", 2.5, Ambiguous())
+    counting, answers = AgentCounts(), (7, 0, None, True, "text", 2.5, Ambiguous())
     for answer in answers:
         counting.note(1, answer)  # type: ignore[arg-type]
     sample = counting.take(0)

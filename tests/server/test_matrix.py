@@ -17,7 +17,7 @@ import pytest
 from tests.effort import pick
 from tests.server.running import Running, any_port, path_of, running
 
-from interlock.api.operation import Confined
+from interlock.api.operation import QueueConfinement
 from interlock.api.server import Alive
 from interlock.server.app import every_route
 from interlock.server.routes import Call, Route
@@ -95,15 +95,15 @@ def _expected_of(asker: Asker, route: Route, role: Role) -> Verdict:
 
 def _confined(route: Route) -> Verdict:
     match route.confined:
-        case Confined.HIDES:
+        case QueueConfinement.HIDES:
             return Verdict(frozenset({200, 201, 404}), silent=True)
-        case Confined.NAMES:
+        case QueueConfinement.NAMES:
             return Verdict(frozenset({403}), "not_allowed")
-        case Confined.LEASED:
+        case QueueConfinement.LEASED:
             return Verdict(frozenset({200, 404, 409, 410}), silent=True)
-        case Confined.OWNS:
+        case QueueConfinement.OWNS:
             return Verdict(frozenset({404}))
-        case Confined.NOTHING:
+        case QueueConfinement.NOTHING:
             return Verdict(frozenset({route.status}))
         case None:  # `everything`, which is answered above
             raise AssertionError(f"{route.method} {route.path} does not say what a confined token is told")
@@ -331,7 +331,7 @@ NEW = Route(
 
 async def test_a_route_that_lets_in_more_than_it_declares_is_found() -> None:
     """The server has one declaration, and the matrix is asked about another."""
-    served = (replace(NEW, role=Role.VIEWER, confined=Confined.NOTHING),)
+    served = (replace(NEW, role=Role.VIEWER, confined=QueueConfinement.NOTHING),)
     settings = any_port(tokens_required=True)
     async with running(settings=settings, more=served) as server:
         one = await Site(server).build()

@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE_S, until
 from interlock.engine.clock import StoreClock
 from interlock.errors import ClaimOver, StoreUnavailable
 from interlock.server import long_poll
-from interlock.server.long_poll import Coalescer, LongPoll
+from interlock.server.long_poll import LongPoll, claims_together
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.orchestrator.orchestrator import Claimed
@@ -279,11 +279,11 @@ async def test_claims_that_come_while_one_is_on_its_way_are_made_together(room: 
         return await room.runtime.orchestrator.claim_all(requests)
 
     await room.submit(4)
-    gathering = Coalescer(claim_all)
-    tasks = [asyncio.create_task(gathering.claim(ClaimRequest(runner_id="a")))]
+    gathering = claims_together(claim_all)
+    tasks = [asyncio.create_task(gathering.answer(ClaimRequest(runner_id="a")))]
     await room.until(lambda: bool(made))
     tasks += [
-        asyncio.create_task(gathering.claim(ClaimRequest(runner_id=name, limit=limit)))
+        asyncio.create_task(gathering.answer(ClaimRequest(runner_id=name, limit=limit)))
         for name, limit in (("b", 2), ("c", 1), ("d", 1))
     ]
     await asyncio.sleep(0)
@@ -305,7 +305,7 @@ async def test_claims_that_have_almost_arrived_are_made_with_the_next_batch_of_s
     tasks: list[asyncio.Task[list[Grant]]] = []
 
     def ask(*names: str) -> None:
-        tasks.extend(asyncio.create_task(gathering.claim(ClaimRequest(runner_id=name))) for name in names)
+        tasks.extend(asyncio.create_task(gathering.answer(ClaimRequest(runner_id=name))) for name in names)
 
     async def claim_all(requests: Sequence[ClaimRequest]) -> list[Claimed]:
         made.append([request.runner_id for request in requests])
@@ -315,7 +315,7 @@ async def test_claims_that_have_almost_arrived_are_made_with_the_next_batch_of_s
             asyncio.get_running_loop().call_soon(ask, "d", "e")
         return [[] for _ in requests]
 
-    gathering = Coalescer(claim_all)
+    gathering = claims_together(claim_all)
     ask("a", "b")
     await room.until(lambda: len(tasks) == 5 and all(task.done() for task in tasks))
     assert made == [["a", "b"], ["c", "d", "e"]]
@@ -329,9 +329,9 @@ async def test_a_slow_claim_of_one_queue_does_not_delay_a_claim_of_another_queue
             await gate.wait()
         return [[] for _ in requests]
 
-    gathering = Coalescer(claim_all)
-    slow = asyncio.create_task(gathering.claim(ClaimRequest(runner_id="a", queues=("slow",))))
-    assert await gathering.claim(ClaimRequest(runner_id="b", queues=("quick",))) == []
+    gathering = claims_together(claim_all)
+    slow = asyncio.create_task(gathering.answer(ClaimRequest(runner_id="a", queues=("slow",))))
+    assert await gathering.answer(ClaimRequest(runner_id="b", queues=("quick",))) == []
     gate.set()
     assert await slow == []
 
@@ -342,10 +342,10 @@ async def test_a_failure_is_reported_to_those_claims_only_that_it_concerns(room:
             raise StoreUnavailable("The store is away.")
         return [[] for _ in requests]
 
-    gathering = Coalescer(claim_all)
+    gathering = claims_together(claim_all)
     claims = [ClaimRequest(runner_id=name, queues=(queue,)) for name, queue in zip("abc", AWAY, strict=True)]
-    first, second, third = await asyncio.gather(*map(gathering.claim, claims), return_exceptions=True)
+    first, second, third = await asyncio.gather(*map(gathering.answer, claims), return_exceptions=True)
     assert isinstance(first, StoreUnavailable)
     assert isinstance(second, StoreUnavailable)
     assert third == []
-    assert await gathering.claim(claims[2]) == []
+    assert await gathering.answer(claims[2]) == []

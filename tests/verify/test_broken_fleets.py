@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from interlock import workloads
-from interlock.agent.state import AgentState, Present
+from interlock.agent.state import AgentState, CurrentWorkload
 from interlock.systems.fleet import driver
 from interlock.systems.fleet.clocks import choose_start
 from interlock.systems.fleet.driver import Drive
-from interlock.systems.fleet.results import AgentReport, Merged
+from interlock.systems.fleet.results import AgentReport, MergedReports
 from interlock_verification.worlds import judge_fleet
 from interlock_verification.worlds.actors import controllers
 from interlock_verification.worlds.episode import play
@@ -66,14 +66,14 @@ def test_an_agent_that_trusts_its_wall_clock_after_the_start_was_announced_is_no
     schedule, begin = AgentState._schedule, AgentState._begin
     start_times: dict[str, int] = {}
 
-    def noted(self: AgentState, present: Present, start_at_unix_ns: int) -> int:
+    def noted(self: AgentState, present: CurrentWorkload, start_at_unix_ns: int) -> int:
         start_times[present.workload_id] = start_at_unix_ns
         # It prepares shortly before the start, so that there is time for its clock to be set.
         assert present.checked is not None
         present.checked = msgspec.structs.replace(present.checked, prepare_s=1.0)
         return schedule(self, present, start_at_unix_ns)
 
-    def gullible(self: AgentState, present: Present) -> None:
+    def gullible(self: AgentState, present: CurrentWorkload) -> None:
         ahead_ns = start_times[present.workload_id] - self.clocks.wall_ns()
         present.start_at_ns = self.clocks.monotonic_ns() + ahead_ns
         begin(self, present)
@@ -116,13 +116,13 @@ def test_a_controller_that_sends_start_times_with_wrong_clock_offsets_is_noticed
 
 
 def test_a_result_that_counts_a_report_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    measure = Merged._measure
+    measure = MergedReports._measure
 
-    def twice(self: Merged, part: Any, report: AgentReport) -> str:
+    def twice(self: MergedReports, part: Any, report: AgentReport) -> str:
         measure(self, part, report)
         return measure(self, part, report)
 
-    monkeypatch.setattr(Merged, "_measure", twice)
+    monkeypatch.setattr(MergedReports, "_measure", twice)
     assert is_noticed(judge_fleet.COUNTED, "none")
 
 

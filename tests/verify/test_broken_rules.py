@@ -22,14 +22,14 @@ from interlock.testing.model_checker import Violation, check, retell
 from interlock_verification import claims
 from interlock_verification.claims import SETTLES
 from interlock_verification.models.job_world import RECLAIMED, JobWorld
-from interlock_verification.models.plan import JobPlan, Plan
+from interlock_verification.models.plan import JobPlan, ModelPlan
 from interlock_verification.mutation import Mutant, in_place
 
-TWO_WORKERS = Plan(name="two workers", doc="", workers=2)
-RACE = Plan(name="race", doc="", workers=2, orchestrators=2, heartbeats=0, fails=False)
+TWO_WORKERS = ModelPlan(name="two workers", doc="", workers=2)
+RACE = ModelPlan(name="race", doc="", workers=2, orchestrators=2, heartbeats=0, fails=False)
 
 
-def first_violation(plan: Plan) -> Violation:
+def first_violation(plan: ModelPlan) -> Violation:
     """The first thing that breaks, told in as few steps as can be; and it replays."""
     violation, *_ = check(JobWorld(plan), most=200_000).violations
     assert tuple(tuple(step) for step in retell(JobWorld(plan), violation.choices)) == violation.story
@@ -108,7 +108,7 @@ def test_a_completion_that_is_accepted_twice_is_noticed(monkeypatch: pytest.Monk
         return replace(row, sources=left) if silent else row
 
     with leases(forgiving, again):
-        violation = first_violation(Plan(name="twice", doc="", duplicates=1))
+        violation = first_violation(ModelPlan(name="twice", doc="", duplicates=1))
     assert violation.claim == "only reports under the live lease are accepted"
     assert len(violation.story) <= 9
 
@@ -118,7 +118,9 @@ def test_a_cancel_that_forgets_a_shard_is_noticed(monkeypatch: pytest.MonkeyPatc
         return [(one, one) for one in record.body.attempts[:1]]
 
     reroute(monkeypatch, JobAggregate.wiring, Recipient.ITS_ATTEMPTS, each(ATTEMPT, the_first))
-    violation = first_violation(Plan(name="shards", doc="", jobs=(JobPlan(shards=2),), workers=2, cancels=1))
+    violation = first_violation(
+        ModelPlan(name="shards", doc="", jobs=(JobPlan(shards=2),), workers=2, cancels=1)
+    )
     assert violation.claim == "a job that has ended has nothing waiting or active"
     assert len(violation.story) <= 4
 
@@ -130,14 +132,14 @@ def test_losses_without_a_bound_are_noticed() -> None:
         if no_loss_is_left not in c.when
     )
     with in_place(Mutant(name="by hand", machine="attempt", what="", couplings=kept)):
-        violation = first_violation(Plan(name="endless", doc="", jobs=(JobPlan(losses=1),)))
+        violation = first_violation(ModelPlan(name="endless", doc="", jobs=(JobPlan(losses=1),)))
     assert violation.claim == "attempts and losses are bounded"
     assert len(violation.story) <= 20
 
 
 def test_a_sweep_that_never_runs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JobWorld, "_sweeps", lambda *_: None)
-    violations = check(JobWorld(Plan(name="no sweep", doc="", crashes=1))).violations
+    violations = check(JobWorld(ModelPlan(name="no sweep", doc="", crashes=1))).violations
     assert {violation.claim for violation in violations} >= {SETTLES, RECLAIMED}
     assert min(len(violation.story) for violation in violations) <= 4
 
@@ -147,7 +149,7 @@ def test_a_store_that_forgets_requests_is_noticed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         MemoryStore, "_why_not", lambda store, commit, now: why_not(store, replace_request(commit), now)
     )
-    violation = first_violation(Plan(name="again", doc="", submits=True, duplicates=1))
+    violation = first_violation(ModelPlan(name="again", doc="", submits=True, duplicates=1))
     assert violation.claim == claims.DONE_ONCE
     assert len(violation.story) == 2
 

@@ -27,14 +27,14 @@ from interlock_verification.models.run_decisions import APPROVED_FIRST
 from interlock_verification.models.run_world import SUCCESS_IS_EARNED
 from interlock_verification.worlds import judge_runs
 from interlock_verification.worlds.actors import clients
-from interlock_verification.worlds.episode import SETTLES, Played, play
+from interlock_verification.worlds.episode import SETTLES, EpisodeResult, play
 from interlock_verification.worlds.faults import Faults, faults_named
 from interlock_verification.worlds.worlds import world_named
 
 
 def first_failure(
     world: str, faults: str | Faults, *, hours: float = 1.0, first: int = 1, seeds: int = 6, but: str = ""
-) -> Played:
+) -> EpisodeResult:
     """What the first seed that notices something has noticed; `first` is one that is known to do so soon.
 
     Seeds that notice `but` are passed over: a world that does not settle tells little about the cause.

@@ -25,7 +25,7 @@ from interlock_verification.chaos.system.judge import broken_promises
 from interlock_verification.claims import Accepted, ClientRequest, DecodedJob, EndedJob, NewLease, Reported
 from interlock_verification.models.job_values import Value
 from interlock_verification.models.job_world import JobWorld
-from interlock_verification.models.plan import JobPlan, Plan
+from interlock_verification.models.plan import JobPlan, ModelPlan
 from interlock_verification.worlds.judge import Judge
 from interlock_verification.worlds.network import ClaimWatcher
 
@@ -138,7 +138,7 @@ def wish_becomes_two_runs(judge: Judge) -> None:
 
 def in_model() -> set[str]:
     """Return the claims that break in the model of a store that forgets requests."""
-    plan = Plan(name="again", doc="", submits=True, duplicates=1)
+    plan = ModelPlan(name="again", doc="", submits=True, duplicates=1)
     with pytest.MonkeyPatch.context() as patch:
         why_not = MemoryStore._why_not
         patch.setattr(

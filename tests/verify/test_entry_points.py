@@ -20,14 +20,14 @@ from interlock_verification import claims
 from interlock_verification.environments import REDUCED, model_of
 from interlock_verification.models import job_decisions
 from interlock_verification.models.job_world import JobWorld
-from interlock_verification.models.plan import Plan
+from interlock_verification.models.plan import ModelPlan
 
 SYSTEMS = Path(next(iter(interlock.systems.__path__)))
 AGGREGATES = {"JobAggregate", "RunAggregate"}
 
 MOST = 150
 """How many states of each plan are explored: enough for every decider, and tracing is slow."""
-ALONE = Plan(name="alone", doc="", cancels=1, submits=True)
+ALONE = ModelPlan(name="alone", doc="", cancels=1, submits=True)
 
 BY_WORLDS = {
     "supervisor/leases.py: _decide": "workers die in worlds; the model has leases that run out",
@@ -86,7 +86,7 @@ def _makes_aggregate(node: ast.AST) -> bool:
     return False
 
 
-def explored(*plans: Plan) -> set[tuple[str, int]]:
+def explored(*plans: ModelPlan) -> set[tuple[str, int]]:
     """Return the functions of the systems that are called while the worlds of plans are explored."""
     seen: set[CodeType] = set()
 

@@ -18,14 +18,14 @@ from interlock.testing.lifecycles import check_lifecycle
 from interlock.testing.model_checker import Mode, check
 from interlock_verification.environments import ENVIRONMENTS, LONG, QUICK, REDUCED, model_of, plan_named
 from interlock_verification.models.job_world import JobWorld
-from interlock_verification.models.plan import JobPlan, Plan, RunPlan
+from interlock_verification.models.plan import JobPlan, ModelPlan, RunPlan
 from interlock_verification.single_machines import ALONE
 
 IN_MINUTES = ("first-job", "cancel")
 """What `make test` explores; of the other plans it explores the reduced ones."""
 
 
-def unless_long(plans: Sequence[Plan | RunPlan], long: Collection[str]) -> list[ParameterSet]:
+def unless_long(plans: Sequence[ModelPlan | RunPlan], long: Collection[str]) -> list[ParameterSet]:
     return [
         pytest.param(plan, marks=[pytest.mark.long] if plan.name in long else [], id=plan.name)
         for plan in plans
@@ -33,7 +33,7 @@ def unless_long(plans: Sequence[Plan | RunPlan], long: Collection[str]) -> list[
 
 
 @pytest.mark.parametrize("plan", unless_long(QUICK, {plan.name for plan in QUICK} - {*IN_MINUTES}))
-def test_every_claim_holds_in_every_state(plan: Plan) -> None:
+def test_every_claim_holds_in_every_state(plan: ModelPlan) -> None:
     report = check(model_of(plan))
     assert report.complete
     assert [violation.claim for violation in report.violations] == []
@@ -43,7 +43,7 @@ def test_every_claim_holds_in_every_state(plan: Plan) -> None:
 @pytest.mark.parametrize(
     "plan", unless_long(REDUCED, {"mutant-run-is-stopped", "mutant-run", "mutant-shards"})
 )
-def test_the_worlds_in_which_mutants_are_tried_are_sound_themselves(plan: Plan) -> None:
+def test_the_worlds_in_which_mutants_are_tried_are_sound_themselves(plan: ModelPlan) -> None:
     report = check(model_of(plan))
     assert (report.complete, report.ok, report.states) == (True, True, plan.states)
 
@@ -106,14 +106,16 @@ class Watched:
     "plan",
     unless_long(
         [
-            Plan(name="workers", doc="Two workers.", workers=2, duplicates=1),
-            Plan(name="jobs", doc="Two.", jobs=(JobPlan(losses=0),) * 2, workers=2, cancels=1, heartbeats=0),
-            Plan(name="race", doc="Two of each.", workers=2, orchestrators=2, heartbeats=0, fails=False),
+            ModelPlan(name="workers", doc="Two workers.", workers=2, duplicates=1),
+            ModelPlan(
+                name="jobs", doc="Two.", jobs=(JobPlan(losses=0),) * 2, workers=2, cancels=1, heartbeats=0
+            ),
+            ModelPlan(name="race", doc="Two of each.", workers=2, orchestrators=2, heartbeats=0, fails=False),
         ],
         {"jobs"},
     ),
 )
-def test_one_state_stands_for_all_that_differ_in_names_only(plan: Plan) -> None:
+def test_one_state_stands_for_all_that_differ_in_names_only(plan: ModelPlan) -> None:
     """Exploring one of each kind meets exactly the kinds that exploring all of them meets."""
     model = JobWorld(plan)
     folded, named = Watched(model, folds=True), Watched(model, folds=False)

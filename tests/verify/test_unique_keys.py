@@ -14,18 +14,18 @@ from interlock.systems.orchestrator import aggregate, grants
 from interlock.systems.orchestrator.uniqueness import KeyedSubmission
 from interlock.testing.model_checker import check
 from interlock_verification.models.job_world import JobWorld
-from interlock_verification.models.plan import JobPlan, Plan
-from interlock_verification.worlds.episode import Played, play
+from interlock_verification.models.plan import JobPlan, ModelPlan
+from interlock_verification.worlds.episode import EpisodeResult, play
 from interlock_verification.worlds.faults import faults_named
 from interlock_verification.worlds.judge_keys import ONE
 from interlock_verification.worlds.worlds import world_named
 
-IN_TIME = Plan(
+IN_TIME = ModelPlan(
     name="in time", doc="", jobs=(JobPlan(start_within=1),), releases=1, snooze=1, heartbeats=0, fails=False
 )
 
 
-def played(faults: str, seed: int, hours: float = 0.5) -> Played:
+def played(faults: str, seed: int, hours: float = 0.5) -> EpisodeResult:
     """A chapter of the world with unique keys."""
     return play(world_named("keys"), faults_named(faults), seed=seed, hours=hours)
 
@@ -49,7 +49,7 @@ def test_a_submission_that_does_not_look_at_the_jobs_of_its_key_is_noticed(
     assert chapter.broken.claim == ONE
 
 
-def broken_claims(plan: Plan) -> set[str]:
+def broken_claims(plan: ModelPlan) -> set[str]:
     """What the model checker finds."""
     return {violation.claim for violation in check(JobWorld(plan), most=200_000).violations}
 

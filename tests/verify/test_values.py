@@ -10,14 +10,14 @@ from interlock_verification.models.job_values import (
     Say,
     normal,
     read_hand,
-    read_note,
+    read_message,
     write_hand,
-    write_note,
+    write_message,
 )
 from interlock_verification.models.job_world import JobWorld
-from interlock_verification.models.plan import JobPlan, Plan
+from interlock_verification.models.plan import JobPlan, ModelPlan
 
-PLAN = Plan(name="values", doc="", jobs=(JobPlan(shards=2, attempt_timeout=3),), workers=2, cancels=1)
+PLAN = ModelPlan(name="values", doc="", jobs=(JobPlan(shards=2, attempt_timeout=3),), workers=2, cancels=1)
 
 
 def explored() -> JobWorld:
@@ -58,6 +58,6 @@ def test_ageing_a_value_reaches_a_fixed_point_within_eight_steps() -> None:
 
 def test_messages_and_hands_are_read_as_they_were_written() -> None:
     for message in product(Say, range(3), range(3), range(4), range(8), range(8)):
-        assert read_note(write_note(*message)) == message
+        assert read_message(write_message(*message)) == message
     for known in product(Phase, range(3), range(4), range(8), range(8), range(2)):
         assert read_hand(write_hand(*known)) == known

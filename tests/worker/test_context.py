@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE_S
 from interlock.errors import InvalidArguments, JobError, NotJson, TooLarge
 from interlock.testing.clocks import JumpingClock
 from interlock.wire.runner import Grant, LogLine, Progress, size_of
-from interlock.worker.context import NOTHING, Context, TaskCancelled, Unsent, current
+from interlock.worker.context import NOTHING, Context, TaskCancelled, UnsentMessages, current
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -50,7 +50,7 @@ def context(clock: JumpingClock) -> Context:
     return Context(grant(), now=clock)
 
 
-def texts(unsent: Unsent) -> list[str]:
+def texts(unsent: UnsentMessages) -> list[str]:
     return [line.text for line in unsent.log]
 
 
@@ -308,7 +308,7 @@ def test_the_runner_is_woken_once_until_it_has_taken(
 
 def test_a_heartbeat_alone_is_something_to_send(context: Context) -> None:
     context.heartbeat()
-    assert context.take() == Unsent(heartbeat=True)
+    assert context.take() == UnsentMessages(heartbeat=True)
 
 
 def test_a_handler_is_not_cancelled_before_a_stop_is_requested(context: Context) -> None:
@@ -410,7 +410,7 @@ def test_log_lines_of_concurrent_threads_are_sent_once_or_counted_as_missing(clo
             context.progress(number, each)
             context.checkpoint(number)
 
-    def listen(unsent: Unsent) -> None:
+    def listen(unsent: UnsentMessages) -> None:
         nonlocal missing, end
         if unsent.log:
             missing += unsent.log_offset - end

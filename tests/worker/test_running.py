@@ -35,7 +35,7 @@ from interlock.lifecycles.task import (
 )
 from interlock.machine import Event, Step
 from interlock.wire.runner import Failed, Grant, Succeeded
-from interlock.worker.context import Unsent
+from interlock.worker.context import UnsentMessages
 from interlock.worker.machines import Machines
 from interlock.worker.outcomes import Interrupted
 from interlock.worker.running_task import RunningTask, report_of
@@ -187,7 +187,12 @@ def test_a_lost_lease_takes_precedence_over_any_other_stop_reason(running: Runni
 
 
 def test_every_message_has_a_number_of_its_own_that_grows(running: RunningTask) -> None:
-    messages = [running.ack(), running.heartbeat(None), running.heartbeat(Unsent()), running.release("x")]
+    messages = [
+        running.ack(),
+        running.heartbeat(None),
+        running.heartbeat(UnsentMessages()),
+        running.release("x"),
+    ]
     numbers = [message.sequence for message in messages]
     assert numbers == sorted(set(numbers))
 
@@ -214,7 +219,7 @@ def test_a_task_reports_a_cancel_ack_after_a_cancel_and_a_completion_otherwise(
 
 def test_an_interrupted_task_is_released_with_its_unsent_checkpoint(running: RunningTask) -> None:
     told(running, CLAIMED, STOPPED)
-    unsent = Unsent(checkpoint=msgspec.Raw(b"[7]"))
+    unsent = UnsentMessages(checkpoint=msgspec.Raw(b"[7]"))
     (message,) = report_of(running, Succeeded(), unsent)
     assert bytes(getattr(message, "checkpoint", b"")) == b"[7]"
 

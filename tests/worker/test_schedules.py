@@ -13,7 +13,7 @@ from interlock.errors import CannotLoad, InvalidArguments, InvalidSchedule, Stor
 from interlock.testing.at_work import at_work
 from interlock.wire.schedules import ScheduleSpec
 from interlock.worker.context import Context
-from interlock.worker.schedules import Declared, declare, schedule_spec
+from interlock.worker.schedules import DeclaredSchedule, declare, schedule_spec
 from interlock.worker.tasks import Registry
 from interlock.worker.telemetry import make_log
 
@@ -89,12 +89,12 @@ class Port:
         self.kept[name] = source
 
 
-def declared() -> dict[str, Declared]:
+def declared() -> dict[str, DeclaredSchedule]:
     @Registry().task(name="x")
     def x() -> None: ...
 
     spec = schedule_spec(x.spec(), "1h")
-    return {"bad": Declared(spec), "good": Declared(spec, "interlock.toml")}
+    return {"bad": DeclaredSchedule(spec), "good": DeclaredSchedule(spec, "interlock.toml")}
 
 
 async def test_a_schedule_that_is_refused_keeps_no_other_from_being_registered() -> None:

@@ -36,7 +36,7 @@ LONGEST_NS = 3_600_000_000_000
 """Longest duration that is counted; longer ones count as this."""
 
 
-class Counting:
+class AgentCounts:
     """Measurements since the last sample."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ BREATH_NS = 5_000_000
 class OperationSource(Protocol):
     """A source of operations."""
 
-    counting: Counting
+    counting: AgentCounts
     numbers: Iterator[int]
     """Numbers of operations; each is taken by one lane only."""
     paced: bool
@@ -225,7 +225,7 @@ class PacedLoad:
         self.duration_s: float = order.duration_s
         self.rate: float = order.rate
         self.concurrency: int = order.concurrency
-        self.counting: Counting = Counting()
+        self.counting: AgentCounts = AgentCounts()
         self.now_ns = now_ns
         self.start_ns: int = order.start_at_ns
         self._duration_ns = round(order.duration_s * 1e9)

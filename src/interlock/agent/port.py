@@ -111,18 +111,18 @@ BUILT_IN = {
 Kind: TypeAlias = type[Workload[Any]]
 
 
-class Offered(msgspec.Struct, frozen=True):
+class KindLocation(msgspec.Struct, frozen=True):
     """A kind, and the location of its class."""
 
     home: str
     kind: Kind
 
 
-def offered_kinds(named: Iterable[str] = ()) -> dict[str, Offered]:
+def offered_kinds(named: Iterable[str] = ()) -> dict[str, KindLocation]:
     """Return all kinds by name; a named one overrides one of a package, which overrides a built-in one."""
     homes = [*offered_homes(), *named]
-    offered: Mapping[str, Offered] = {
-        kind.kind: Offered(home, kind) for home in homes for kind in [load_kind(home)]
+    offered: Mapping[str, KindLocation] = {
+        kind.kind: KindLocation(home, kind) for home in homes for kind in [load_kind(home)]
     }
     return dict(sorted(offered.items()))
 

@@ -23,10 +23,10 @@ from typing import ParamSpec
 import msgspec
 
 from interlock.agent.execution import KILLED_S, Log, ProcessFamily, Spawn, WorkloadExecution
-from interlock.agent.port import Offered
+from interlock.agent.port import KindLocation
 from interlock.agent.protocol import LoadSample, Order, Started
 from interlock.agent.settings import AgentSettings
-from interlock.agent.validation import Checked, RequestedWorkload, look_at, too_far
+from interlock.agent.validation import RequestedWorkload, ValidRequest, look_at, too_far
 from interlock.errors import InvalidWorkload
 from interlock.lifecycles.workload import (
     READY,
@@ -166,15 +166,15 @@ UNREAD_S = 5.0
 LEAVE_S = 4.0
 """Time that the answer to an abort waits for a killed preparation; milliseconds are usual."""
 QUIET = 1.5
-"""Number of intervals without a sample after which the controller is told that there was none."""
+"""Number of intervals without a sample after which the controller is notified that there was none."""
 
 P = ParamSpec("P")
 
 
-class Present:
+class CurrentWorkload:
     """The present workload of an agent, and its resources."""
 
-    def __init__(self, request: RequestedWorkload, checked: Checked | None, outbox: Outbox) -> None:
+    def __init__(self, request: RequestedWorkload, checked: ValidRequest | None, outbox: Outbox) -> None:
         self.request = request
         self.checked = checked
         self.outbox = outbox
@@ -198,14 +198,14 @@ class AgentState:
     def __init__(
         self,
         settings: AgentSettings,
-        kinds: Mapping[str, Offered],
+        kinds: Mapping[str, KindLocation],
         log: Log,
         spawn: Spawn = ProcessFamily,
         clocks: Clocks = THIS_MACHINE,
     ) -> None:
         self.state: WorkloadState = WORKLOAD.initial
         self.record: WorkloadData = WorkloadData()
-        self.present: Present | None = None
+        self.present: CurrentWorkload | None = None
         self.kinds = kinds
         self.clocks = clocks
         self._settings = settings
@@ -243,7 +243,7 @@ class AgentState:
             fault = error.sentence
         on_last = partial(self._error_sent, request.workload_id)
         outbox = Outbox(QUIET * self._settings.sample_every_s, on_last)
-        self.present = Present(request, checked, outbox)
+        self.present = CurrentWorkload(request, checked, outbox)
         self._used.append(request.workload_id)
         self._apply(RpcReceived(workload_id=request.workload_id, fault=fault))
         if fault is None and request.start_at_unix_ns is not None:
@@ -305,12 +305,12 @@ class AgentState:
         """The controller of the present or last workload."""
         return self.present.request.controller if self.present is not None else ""
 
-    def _look_at(self, request: RequestedWorkload) -> Checked:
+    def _look_at(self, request: RequestedWorkload) -> ValidRequest:
         if request.workload_id in self._used:
             raise InvalidWorkload(f"There was a workload {request.workload_id!r} here before.")
         return look_at(request, self.kinds, self._durations, self.clocks.wall_ns())
 
-    def _schedule(self, present: Present, start_at_unix_ns: int) -> int:
+    def _schedule(self, present: CurrentWorkload, start_at_unix_ns: int) -> int:
         """Schedule the start by the monotonic clock, so that later changes of the wall clock do not
         matter.
         """
@@ -344,13 +344,13 @@ class AgentState:
         present.execution.kill()
         return True
 
-    def _handle(self, present: Present, message: Started | LoadSample) -> None:
+    def _handle(self, present: CurrentWorkload, message: Started | LoadSample) -> None:
         """Handle a message of its process, which starts by itself, perhaps before the timer here."""
         if isinstance(message, Started) and present.leaving is None:
             self._apply(StartTimeReached(workload_id=present.workload_id))
         present.outbox.add_message(message)
 
-    def _of_execution(self, present: Present, event: OfWorkload) -> None:
+    def _of_execution(self, present: CurrentWorkload, event: OfWorkload) -> None:
         """Handle an event of its process; one that ends while READY ends the wait for the start."""
         if self.state is not READY or self.present is not present:
             self._apply(event)
@@ -400,7 +400,7 @@ class AgentState:
             error=self.record.error,
         )
 
-    def _carry_out(self, present: Present, effect: object) -> None:
+    def _carry_out(self, present: CurrentWorkload, effect: object) -> None:
         match effect:
             case SendStatus():
                 present.outbox.add_status(effect)
@@ -421,7 +421,7 @@ class AgentState:
     def _error_sent(self, workload_id: str) -> None:
         self._apply(ErrorSent(workload_id=workload_id))
 
-    def _begin(self, present: Present) -> None:
+    def _begin(self, present: CurrentWorkload) -> None:
         """Start its process, which prepares and waits for the start; its messages go into the outbox."""
         checked, request = present.checked, present.request
         assert checked is not None
@@ -448,7 +448,7 @@ class AgentState:
 
     # Timers: each belongs to one workload, and is ignored for another
 
-    def _arm(self, present: Present, deadline: Deadline) -> None:
+    def _arm(self, present: CurrentWorkload, deadline: Deadline) -> None:
         """Start the timer of a deadline of the table."""
         seconds = float(getattr(self._durations, deadline.setting))
         workload_id = present.workload_id
@@ -463,7 +463,7 @@ class AgentState:
             case _:
                 self._in(present, seconds, self._kill, present)
 
-    def _longest_s(self, present: Present) -> float:
+    def _longest_s(self, present: CurrentWorkload) -> float:
         """Return the time until it must have ended; normally its process ends long before."""
         assert present.checked is not None
         assert present.start_at_ns is not None
@@ -471,23 +471,28 @@ class AgentState:
         slack_s = self._settings.drain_s + self._durations.abort_warning_s + self._durations.start_wait_s
         return ahead_s + present.checked.duration_s + slack_s
 
-    def _is_over_time(self, present: Present) -> None:
+    def _is_over_time(self, present: CurrentWorkload) -> None:
         if present.execution is not None:
             self._log.warning("workload_is_over_time", workload_id=present.workload_id)
             present.execution.is_over_time()
 
-    def _kill(self, present: Present) -> None:
+    def _kill(self, present: CurrentWorkload) -> None:
         if present.execution is not None:
             self._log.warning("workload_is_killed", workload_id=present.workload_id)
             present.execution.kill()
 
     def _in(
-        self, present: Present, seconds: float, act: Callable[P, object], *args: P.args, **more: P.kwargs
+        self,
+        present: CurrentWorkload,
+        seconds: float,
+        act: Callable[P, object],
+        *args: P.args,
+        **more: P.kwargs,
     ) -> None:
         call = partial(act, *args, **more)
         present.timers.append(asyncio.get_running_loop().call_later(seconds, call))
 
-    def _disarm(self, present: Present) -> None:
+    def _disarm(self, present: CurrentWorkload) -> None:
         for timer in present.timers:
             timer.cancel()
         present.timers.clear()

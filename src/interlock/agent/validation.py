@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.agent.port import Offered
+from interlock.agent.port import KindLocation
 from interlock.errors import InvalidWorkload
 from interlock.lifecycles.durations import Durations
 from interlock.text import nearest
@@ -33,7 +33,7 @@ _NOUNS = {
 }
 
 
-def faults_of_given(spec: bytes, offered: Offered) -> list[str]:
+def faults_of_given(spec: bytes, offered: KindLocation) -> list[str]:
     """Return the faults of a spec, each in one line; empty when it can be run."""
     kind = offered.kind
     try:
@@ -102,7 +102,7 @@ class RequestedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     controller: str = ""
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class ValidRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A valid request."""
 
     request: RequestedWorkload
@@ -113,8 +113,8 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look_at(
-    request: RequestedWorkload, kinds: Mapping[str, Offered], durations: Durations, now_unix_ns: int
-) -> Checked:
+    request: RequestedWorkload, kinds: Mapping[str, KindLocation], durations: Durations, now_unix_ns: int
+) -> ValidRequest:
     """Validate a request; raise `InvalidWorkload` with all its faults."""
     faults = list(_faults(request, durations, now_unix_ns))
     offered = kinds.get(request.kind)
@@ -130,7 +130,7 @@ def look_at(
             todo="Change the request so that each of these holds.",
             facts={"faults": faults, "kinds": list(kinds)},
         )
-    return Checked(
+    return ValidRequest(
         request=request,
         home=offered.home,
         spec=msgspec.Raw(request.spec or b"{}"),

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.api.messages import Input, Reason, RequestId
-from interlock.api.operation import Confined, Link, Operation, Parameter
+from interlock.api.operation import Link, Operation, Parameter, QueueConfinement
 from interlock.errors import (
     InvalidToken,
     NotAllowed,
@@ -126,7 +126,7 @@ CREATE_TOKEN = Operation(
     request="POST /api/tokens",
     summary="Create a token; its secret is shown in this response only.",
     role=Role.ADMIN,
-    confined=Confined.NAMES,
+    confined=QueueConfinement.NAMES,
     input=NewToken,
     output=Issued,
     status=201,
@@ -141,7 +141,7 @@ LIST_TOKENS = Operation(
     request="GET /api/tokens",
     summary="List tokens with role, queues, expiry and last use, without their secrets.",
     role=Role.ADMIN,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     input=TokensQuery,
     output=TokenList,
 )
@@ -151,7 +151,7 @@ GET_TOKEN = Operation(
     request="GET /api/tokens/{token_name}",
     summary="Show a token, without its secret.",
     role=Role.ADMIN,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     parameters=_TOKEN,
     output=TokenView,
     errors=(UnknownToken,),
@@ -162,7 +162,7 @@ ROTATE_TOKEN = Operation(
     request="POST /api/tokens/{token_name}/rotate",
     summary="Rotate the secret of a token: shown in this response only; the old one works for a while.",
     role=Role.ADMIN,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     parameters=_TOKEN,
     input=RotateRequest,
     output=Issued,
@@ -176,7 +176,7 @@ REVOKE_TOKEN = Operation(
     request="POST /api/tokens/{token_name}/revoke",
     summary="Revoke a token; other servers may accept it for a few more seconds.",
     role=Role.ADMIN,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     parameters=_TOKEN,
     input=RevokeRequest,
     output=TokenView,
@@ -201,7 +201,7 @@ SHOW_SESSION = Operation(
     request="GET /api/session",
     summary="Show the principal of the request and its roles.",
     role=Role.VIEWER,
-    confined=Confined.NOTHING,
+    confined=QueueConfinement.NOTHING,
     output=SignedIn,
 )
 
@@ -210,6 +210,6 @@ SIGN_OUT = Operation(
     request="POST /api/session/end",
     summary="Sign out: end the session of this browser.",
     role=Role.VIEWER,
-    confined=Confined.NOTHING,
+    confined=QueueConfinement.NOTHING,
     output=SignedOut,
 )

@@ -8,7 +8,7 @@ import msgspec
 
 from interlock.api.jobs import JOB
 from interlock.api.messages import Input
-from interlock.api.operation import BYTES, Confined, Operation, Parameter
+from interlock.api.operation import BYTES, Operation, Parameter, QueueConfinement
 from interlock.errors import (
     ArrivedTooSlowly,
     ArtifactExists,
@@ -72,7 +72,7 @@ UPLOAD_ARTIFACT = Operation(
     request="PUT /api/runner/artifacts/{artifact}",
     summary="Upload an artifact, under the lease of an attempt.",
     role=Role.RUNNER,
-    confined=Confined.LEASED,
+    confined=QueueConfinement.LEASED,
     parameters={"artifact": _NAME},
     output=ArtifactView,
     errors=(
@@ -100,7 +100,7 @@ LIST_ARTIFACTS = Operation(
     request="GET /api/jobs/{job_id}/artifacts",
     summary="List the artifacts of a job.",
     role=Role.VIEWER,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     parameters=JOB,
     output=ArtifactList,
     errors=(UnknownJob,),
@@ -111,7 +111,7 @@ GET_ARTIFACT = Operation(
     request="GET /api/jobs/{job_id}/artifacts/{artifact}",
     summary="Download an artifact of a job.",
     role=Role.VIEWER,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     parameters={**JOB, "artifact": _NAME},
     input=ArtifactQuery,
     media=BYTES,
@@ -124,7 +124,7 @@ SAVE_CACHE = Operation(
     request="PUT /api/runner/caches",
     summary="Save a cache for later jobs of the same repository, under the lease of an attempt.",
     role=Role.RUNNER,
-    confined=Confined.LEASED,
+    confined=QueueConfinement.LEASED,
     input=KeyQuery,
     output=CacheView,
     errors=(*_LEASE_ERRORS, MessageRefused, CacheRefused, NoBlobs, BlobsFull, TooLarge, ArrivedTooSlowly),
@@ -139,7 +139,7 @@ FETCH_CACHE = Operation(
     request="GET /api/runner/caches",
     summary="Download a cache that an earlier job has saved, under the lease of an attempt.",
     role=Role.RUNNER,
-    confined=Confined.LEASED,
+    confined=QueueConfinement.LEASED,
     input=CacheQuery,
     media=BYTES,
     errors=(*_LEASE_ERRORS, MessageRefused, UnknownCache),

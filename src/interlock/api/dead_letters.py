@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from interlock.api.jobs import FilterText, Submitted
 from interlock.api.messages import ActionAnswer, Cursor, Input, Limit, Output, Reason, RequestId
-from interlock.api.operation import Confined, Link, Operation, id_of
+from interlock.api.operation import Link, Operation, QueueConfinement, id_of
 from interlock.errors import (
     BadFilter,
     InvalidJob,
@@ -76,7 +76,7 @@ LIST_DEAD_LETTERS = Operation(
     request="GET /api/dead-letters",
     summary="List failed jobs that were neither retried nor discarded, newest first, by a filter.",
     role=Role.VIEWER,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     input=DeadLettersQuery,
     output=DeadLetterPage,
     errors=(BadFilter,),
@@ -88,7 +88,7 @@ GET_DEAD_LETTER = Operation(
     request="GET /api/dead-letters/{job_id}",
     summary="Show a dead letter, and what was done about it.",
     role=Role.VIEWER,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     parameters=JOB,
     output=DeadLetterView,
     errors=(UnknownJob, TransitionNotAllowed),
@@ -99,7 +99,7 @@ RETRY_DEAD_LETTER = Operation(
     request="POST /api/dead-letters/{job_id}/retry",
     summary="Retry a dead letter as a new job, optionally with a new input.",
     role=Role.SUBMITTER,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     parameters=JOB,
     input=RetryLetter,
     output=Submitted,
@@ -116,7 +116,7 @@ DISCARD_DEAD_LETTER = Operation(
     request="POST /api/dead-letters/{job_id}/discard",
     summary="Discard a dead letter; its job stays FAILED.",
     role=Role.OPERATOR,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     parameters=JOB,
     input=DiscardLetter,
     output=DeadLetterView,
@@ -130,7 +130,7 @@ ACT_ON_DEAD_LETTERS = Operation(
     request="POST /api/dead-letters/actions",
     summary="Retry or discard all dead letters that match a filter; dry_run only lists them.",
     role=Role.OPERATOR,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     input=LettersRequest,
     output=ActionAnswer,
     errors=(BadFilter, RequestIdReused, UnknownJob),

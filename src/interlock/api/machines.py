@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from interlock.api.messages import Input, Output
-from interlock.api.operation import Confined, Operation, Parameter
+from interlock.api.operation import Operation, Parameter, QueueConfinement
 from interlock.errors import UnknownMachine, UnknownState
 from interlock.machine import Blueprint, Tone
 from interlock.wire.access import Role
@@ -72,7 +72,7 @@ LIST_MACHINES = Operation(
     request="GET /api/machines",
     summary="List the machines.",
     role=Role.VIEWER,
-    confined=Confined.NOTHING,
+    confined=QueueConfinement.NOTHING,
     output=MachineList,
 )
 
@@ -81,7 +81,7 @@ DRAW_INTERLOCKING = Operation(
     request="GET /api/machines/interlocking.svg",
     summary="Draw how the machines depend on each other.",
     role=Role.VIEWER,
-    confined=Confined.NOTHING,
+    confined=QueueConfinement.NOTHING,
     media=SVG,
 )
 
@@ -90,7 +90,7 @@ DRAW_MACHINE = Operation(
     request="GET /api/machines/{name}.svg",
     summary="Draw a machine, with its current state and the path to it highlighted.",
     role=Role.VIEWER,
-    confined=Confined.NOTHING,
+    confined=QueueConfinement.NOTHING,
     parameters=_NAME,
     input=PictureQuery,
     media=SVG,
@@ -112,7 +112,7 @@ GET_MACHINE = Operation[None, Any](
     request="GET /api/machines/{name}",
     summary="Show the table of a machine.",
     role=Role.VIEWER,
-    confined=Confined.NOTHING,
+    confined=QueueConfinement.NOTHING,
     parameters=_NAME,
     output=Blueprint,
     errors=(UnknownMachine,),

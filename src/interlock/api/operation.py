@@ -50,7 +50,7 @@ class Lane(StrEnum):
     FREE = "free"
 
 
-class Confined(StrEnum):
+class QueueConfinement(StrEnum):
     """Rule for tokens that are confined to queues."""
 
     HIDES = "hides"
@@ -120,7 +120,7 @@ class Operation(Generic[In, Out]):
     output: type[Out] | tuple[Any, ...] | None = None
     """The struct of the answer; several where it is one of them, None when it is not JSON."""
     errors: tuple[type[InterlockError], ...] = ()
-    confined: Confined | None = None
+    confined: QueueConfinement | None = None
     """Rule for tokens that are confined to queues; None: they are refused."""
     status: int = 200
     media: str = "application/json"

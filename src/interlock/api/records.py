@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.api.messages import Cursor, HistoryPage, HistoryQuery, Input, Limit, Output
-from interlock.api.operation import Confined, Operation, Parameter
+from interlock.api.operation import Operation, Parameter, QueueConfinement
 from interlock.errors import (
     InvalidRecord,
     UnknownRecord,
@@ -119,6 +119,6 @@ LIST_KINDS = Operation(
     request="GET /api/kinds",
     summary="List the kinds of record that users have declared, with their events and roles.",
     role=Role.VIEWER,
-    confined=Confined.NOTHING,
+    confined=QueueConfinement.NOTHING,
     output=Kinds,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from interlock.api.operation import Confined, Operation
+from interlock.api.operation import Operation, QueueConfinement
 from interlock.errors import (
     BadRequest,
     ConflictingCompletion,
@@ -45,7 +45,7 @@ GREET_RUNNER = Operation(
     request="GET /api/runner",
     summary="Return what a runner needs before it claims work: the time, the durations and the limits.",
     role=Role.RUNNER,
-    confined=Confined.NOTHING,
+    confined=QueueConfinement.NOTHING,
     output=Greeting,
 )
 
@@ -54,7 +54,7 @@ LEASE_ATTEMPTS = Operation(
     request="POST /api/runner/lease",
     summary="Claim attempts; waits for some (long poll) while there are none.",
     role=Role.RUNNER,
-    confined=Confined.NAMES,
+    confined=QueueConfinement.NAMES,
     input=ClaimRequest,
     output=Granted,
     errors=(BadRequest, RequestIdReused, UnknownWorker),
@@ -72,7 +72,7 @@ def _message(
         request=f"POST /api/runner/{path}",
         summary=summary,
         role=Role.RUNNER,
-        confined=Confined.LEASED,
+        confined=QueueConfinement.LEASED,
         by_claim=path == "log",
         input=(kind, Messages),
         output=(Heard, Answers),
@@ -116,7 +116,7 @@ SAY_MESSAGES = Operation(
     request="POST /api/runner/messages",
     summary="Send several messages of any type; each has its own answer.",
     role=Role.RUNNER,
-    confined=Confined.LEASED,
+    confined=QueueConfinement.LEASED,
     input=Messages,
     output=Answers,
     errors=(BadRequest,),

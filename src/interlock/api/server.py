@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.api.messages import Input, Output, Reason
-from interlock.api.operation import Confined, Operation, Parameter
+from interlock.api.operation import Operation, Parameter, QueueConfinement
 from interlock.errors import NotReady, StoreUnavailable, UnknownSession
 from interlock.store.contract import ServerConnections
 from interlock.wire.access import (
@@ -179,7 +179,7 @@ GET_FIGURES = Operation(
     request="GET /api/figures",
     summary="Show what happened to jobs over time: counts, durations and backlog.",
     role=Role.VIEWER,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     input=FiguresQuery,
     output=FiguresView,
 )
@@ -189,7 +189,7 @@ GET_OVERVIEW = Operation(
     request="GET /api/overview",
     summary="List current problems with a remedy for each, and a few live numbers.",
     role=Role.VIEWER,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     output=OverviewView,
 )
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.api.messages import Cursor, HistoryPage, Input, Limit, Output, Reason, RequestId
-from interlock.api.operation import Confined, Link, Operation, id_of
+from interlock.api.operation import Link, Operation, QueueConfinement, id_of
 from interlock.errors import (
     AlreadyThere,
     BadRequest,
@@ -290,7 +290,7 @@ SAY_SIMULATION = Operation(
     request="POST /api/runner/simulation",
     summary="Report on a simulation from its runner; the response says what to do next.",
     role=Role.RUNNER,
-    confined=Confined.LEASED,
+    confined=QueueConfinement.LEASED,
     input=SaidOfSimulation,
     output=SimulationOrders,
     errors=(NotJson, TooLarge),

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.api.messages import Cursor, Input, Limit, Output, RequestId
-from interlock.api.operation import Confined, Link, Operation, id_of
+from interlock.api.operation import Link, Operation, QueueConfinement, id_of
 from interlock.errors import (
     InvalidSignal,
     LeaseExpired,
@@ -79,7 +79,7 @@ SIGNAL_JOB = Operation(
     request="POST /api/jobs/{job_id}/signals",
     summary="Send a signal to a job; it is kept until the handler waits for it.",
     role=Role.SUBMITTER,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     parameters=JOB,
     input=NewSignal,
     output=SignalView,
@@ -92,7 +92,7 @@ LIST_APPROVALS = Operation(
     request="GET /api/approvals",
     summary="List approvals that jobs wait for, newest first.",
     role=Role.VIEWER,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     input=ApprovalsQuery,
     output=ApprovalPage,
     links=(Link("listApprovals", "cursor", "$response.body#/cursor"),),
@@ -103,7 +103,7 @@ GET_APPROVAL = Operation(
     request="GET /api/approvals/{approval_id}",
     summary="Show an approval: the question, who may answer, and the answer.",
     role=Role.VIEWER,
-    confined=Confined.HIDES,
+    confined=QueueConfinement.HIDES,
     parameters=APPROVAL,
     output=ApprovalView,
     errors=(UnknownApproval,),
@@ -116,7 +116,7 @@ def _reply(verb: str, summary: str) -> Operation[ReplyRequest, ApprovalView]:
         request=f"POST /api/approvals/{{approval_id}}/{verb}",
         summary=summary,
         role=Role.OPERATOR,
-        confined=Confined.HIDES,
+        confined=QueueConfinement.HIDES,
         parameters=APPROVAL,
         input=ReplyRequest,
         output=ApprovalView,
@@ -135,7 +135,7 @@ AWAIT_SIGNAL = Operation(
     request="POST /api/runner/waits",
     summary="Wait for a signal or an approval, under the lease of an attempt; idempotent per number.",
     role=Role.RUNNER,
-    confined=Confined.LEASED,
+    confined=QueueConfinement.LEASED,
     input=WaitRequest,
     output=WaitAnswer,
     errors=(LeaseExpired, LeaseRevoked, UnknownLease, WrongRunner, InvalidSignal),

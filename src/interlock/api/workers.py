@@ -18,7 +18,7 @@ from interlock.api.messages import (
     Reason,
     RequestId,
 )
-from interlock.api.operation import Confined, Link, Operation, id_of
+from interlock.api.operation import Link, Operation, QueueConfinement, id_of
 from interlock.errors import BadFilter, InvalidWorker, RequestIdReused, TransitionNotAllowed, UnknownWorker
 from interlock.lifecycles.worker import WORKER
 from interlock.wire.access import Role
@@ -122,7 +122,7 @@ REGISTER_WORKER = Operation(
     request="POST /api/workers",
     summary="Register a worker; it is IDLE until its first task.",
     role=Role.RUNNER,
-    confined=Confined.NAMES,
+    confined=QueueConfinement.NAMES,
     input=NewWorker,
     required=True,
     output=WorkerView,
@@ -187,7 +187,7 @@ BEAT_WORKER = Operation(
     request="POST /api/workers/{worker_id}/heartbeat",
     summary="Record a heartbeat; the response has the orders for the worker.",
     role=Role.RUNNER,
-    confined=Confined.OWNS,
+    confined=QueueConfinement.OWNS,
     parameters=_WORKER,
     input=WorkerBeat,
     output=WorkerOrders,
@@ -200,7 +200,7 @@ GET_WORKER_ORDERS = Operation(
     request="GET /api/workers/{worker_id}/orders",
     summary="Return the orders for a worker; waits for newer ones (long poll).",
     role=Role.RUNNER,
-    confined=Confined.OWNS,
+    confined=QueueConfinement.OWNS,
     parameters=_WORKER,
     input=OrdersQuery,
     output=WorkerOrders,
@@ -213,7 +213,7 @@ LEAVE_WORKER = Operation(
     request="POST /api/workers/{worker_id}/leave",
     summary="Deregister a worker that has finished its work.",
     role=Role.RUNNER,
-    confined=Confined.OWNS,
+    confined=QueueConfinement.OWNS,
     parameters=_WORKER,
     input=LeaveRequest,
     output=WorkerView,
@@ -226,7 +226,7 @@ LIST_NAMESAKES = Operation(
     request="GET /api/workers/{worker_id}/namesakes",
     summary="List the other live workers that the caller has registered under the same name.",
     role=Role.RUNNER,
-    confined=Confined.OWNS,
+    confined=QueueConfinement.OWNS,
     parameters=_WORKER,
     output=Namesakes,
     errors=(UnknownWorker,),
@@ -237,7 +237,7 @@ REPORT_DEATH = Operation(
     request="POST /api/supervisor/deaths",
     summary="Report that the process of a worker has ended; its leases end at once.",
     role=Role.RUNNER,
-    confined=Confined.OWNS,
+    confined=QueueConfinement.OWNS,
     input=WorkerDeath,
     output=WorkerView,
     errors=(UnknownWorker,),

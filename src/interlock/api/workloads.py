@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.api.messages import Cursor, HistoryPage, HistoryQuery, Input, Limit, Output, RequestId
-from interlock.api.operation import SHAPE, Confined, Link, Operation, id_of
+from interlock.api.operation import SHAPE, Link, Operation, QueueConfinement, id_of
 from interlock.errors import (
     CannotLoad,
     InvalidJob,
@@ -204,7 +204,7 @@ START_WORKLOAD = Operation(
     request="POST /api/workload-jobs",
     summary="Validate a workload, and submit the job that drives its agents.",
     role=Role.SUBMITTER,
-    confined=Confined.NAMES,
+    confined=QueueConfinement.NAMES,
     input=StartWorkload,
     output=StartedWorkload,
     status=201,
@@ -263,7 +263,7 @@ LIST_WORKLOAD_KINDS = Operation(
     request="GET /api/workload-kinds",
     summary="List the kinds of workloads that this server knows, with their schemas.",
     role=Role.VIEWER,
-    confined=Confined.NOTHING,
+    confined=QueueConfinement.NOTHING,
     output=WorkloadKinds,
 )
 
@@ -304,7 +304,7 @@ TELL_WORKLOADS = Operation(
     request="POST /api/runner/workloads",
     summary="Report the state of the agents that a job drives, under its lease.",
     role=Role.RUNNER,
-    confined=Confined.LEASED,
+    confined=QueueConfinement.LEASED,
     input=WorkloadFacts,
     output=WorkloadsHeard,
     errors=(

@@ -11,14 +11,16 @@ import typer
 
 from interlock.cli import completion
 from interlock.cli.forms import RecordsCommand
-from interlock.cli.options import Cursor, Json, Limit, Place, RequestId, examples
+from interlock.cli.options import Cursor, Json, Limit, Place, RequestId, add_views, examples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
     from datetime import datetime
 
+    from interlock.cli.nouns import Noun
     from interlock.cli.output import Sheet
-    from interlock.wire.waits import ApprovalView
+    from interlock.remote.reach import Reach
+    from interlock.wire.waits import ApprovalView, SignalView
 
 ApprovalId = Annotated[
     str,
@@ -33,6 +35,17 @@ Comment = Annotated[str, typer.Option(metavar="TEXT", help="Comment, for the han
 app: typer.Typer = typer.Typer(
     help="List, approve and reject requests of jobs.", no_args_is_help=True, rich_markup_mode=None
 )
+
+
+def _noun() -> Noun[ApprovalView]:
+    from interlock.cli.nouns import Noun
+
+    return Noun(
+        name="approval",
+        get=lambda reach, approval_id: reach.here.waits.get(approval_id),
+        list_sheet=_list_sheet,
+        sheets=_sheets,
+    )
 
 
 @app.callback()
@@ -54,56 +67,28 @@ def list_approvals(
     as_json: Json = False,
 ) -> None:
     """List approvals that jobs wait for, newest first."""
-    from interlock.cli import output
-    from interlock.cli.connection import run_connected
-    from interlock.remote.reach import Reach
+    from interlock.cli.nouns import ListPage, list_records
 
-    async def work(reach: Reach) -> tuple[list[ApprovalView], str, datetime]:
-        found, more = await reach.here.waits.find(ended=everything, job_id=job, limit=limit, cursor=cursor)
-        return found, more, await reach.now()
+    async def search(reach: Reach) -> ListPage[ApprovalView]:
+        return ListPage(
+            *await reach.here.waits.find(ended=everything, job_id=job, limit=limit, cursor=cursor)
+        )
 
-    found, more, now = run_connected(store, work)
-    if as_json:
-        output.print_struct({"approvals": found, "cursor": more})
-        return
-    output.print_sheets([_sheet(found, now)])
-    if more:
-        output.print_more(more)
-    elif not found:
-        typer.echo("No job waits for an approval.", err=True)
+    def answer(page: ListPage[ApprovalView]) -> object:
+        return {"approvals": page.views, "cursor": page.cursor}
+
+    none = "No job waits for an approval."
+    list_records(_noun(), store, search, answer, as_json=as_json, none=none)
 
 
-@app.command("show", cls=RecordsCommand, epilog=examples("approval show j_0a4e98fa6cab.approval.1"))
-def show(approval_id: ApprovalId, store: Place = None, as_json: Json = False) -> None:
-    """Show an approval: the question, its approvers, and the answer."""
-    from interlock.cli import output
-    from interlock.cli.connection import run_connected
-    from interlock.remote.reach import Reach
-
-    async def work(reach: Reach) -> tuple[ApprovalView, datetime]:
-        return await reach.here.waits.get(approval_id), await reach.now()
-
-    view, now = run_connected(store, work)
-    if as_json:
-        output.print_struct(view)
-        return
-    terminal = output.on_terminal()
-    rows = [
-        ("id", view.id),
-        ("state", view.state),
-        ("question", view.question),
-        ("job", view.job_id),
-        ("task", view.task),
-        ("run", view.run_id or ""),
-        ("approvers", ", ".join(view.approvers) or f"all with the role {view.role}"),
-        ("asked", output.shown(view.asked_at, now, terminal=terminal)),
-        ("times out", output.shown(view.until, now, terminal=terminal)),
-        ("by", view.by),
-        ("comment", view.comment),
-        ("answered", output.shown(view.answered_at, now, terminal=terminal)),
-    ]
-    facts = [(what, value) for what, value in rows if value]
-    output.print_sheets([output.Sheet("approval", "", ("what", "value"), facts)])
+add_views(
+    app,
+    "approval",
+    _noun,
+    "j_0a4e98fa6cab.approval.1",
+    argument=ApprovalId,
+    show="Show an approval: the question, its approvers, and the answer.",
+)
 
 
 @app.command(
@@ -138,20 +123,15 @@ def reject(
 def _answer(
     verb: str, approval_id: str, comment: str, request_id: str | None, store: str | None, *, as_json: bool
 ) -> None:
-    from interlock.cli.connection import actor, run_connected
-    from interlock.cli.output import print_struct
-    from interlock.remote.reach import Reach
+    from interlock.cli import nouns
+    from interlock.cli.connection import actor
 
     async def work(reach: Reach) -> ApprovalView:
         waits = reach.here.waits
         reply = waits.approve if verb == "approve" else waits.reject
         return await reply(approval_id, comment=comment, actor=actor(), request_id=request_id)
 
-    view = run_connected(store, work)
-    if as_json:
-        print_struct(view)
-    else:
-        typer.echo(f"{view.id}\t{view.state}")
+    nouns.act(store, work, lambda view, _: [f"{view.id}\t{view.state}"], as_json=as_json)
 
 
 def send_signal(
@@ -162,11 +142,9 @@ def send_signal(
 
     import msgspec
 
-    from interlock.cli.connection import actor, run_connected
+    from interlock.cli import nouns
+    from interlock.cli.connection import actor
     from interlock.cli.job_views import whole_id
-    from interlock.cli.output import print_struct
-    from interlock.remote.reach import Reach
-    from interlock.wire.waits import SignalView
 
     text = sys.stdin.buffer.read() if data == "-" else (data or "null").encode(errors="surrogateescape")
 
@@ -175,17 +153,12 @@ def send_signal(
         raw = msgspec.Raw(text)
         return await reach.here.waits.signal(job_id, name, raw, actor=actor(), request_id=request_id)
 
-    view = run_connected(store, work)
-    if as_json:
-        print_struct(view)
-    else:
-        typer.echo(f"{view.job_id}\t{view.name}\t{view.state}")
+    nouns.act(store, work, lambda view, _: [f"{view.job_id}\t{view.name}\t{view.state}"], as_json=as_json)
 
 
-def _sheet(views: Iterable[ApprovalView], now: datetime) -> Sheet:
-    from interlock.cli.output import Sheet, on_terminal, shown
+def _list_sheet(views: Sequence[ApprovalView], now: datetime, *, terminal: bool) -> Sheet:
+    from interlock.cli.output import Sheet, shown
 
-    terminal = on_terminal()
     rows = [
         (
             view.id,
@@ -201,3 +174,23 @@ def _sheet(views: Iterable[ApprovalView], now: datetime) -> Sheet:
     ]
     columns = ("id", "state", "question", "task", "queue", "asked", "times out", "by")
     return Sheet("approval", "", columns, rows, one_line=True, spare=("queue", "by"))
+
+
+def _sheets(view: ApprovalView, now: datetime, *, terminal: bool) -> list[Sheet]:
+    from interlock.cli.output import Sheet, shown
+
+    rows = [
+        ("id", view.id),
+        ("state", view.state),
+        ("question", view.question),
+        ("job", view.job_id),
+        ("task", view.task),
+        ("run", view.run_id or ""),
+        ("approvers", ", ".join(view.approvers) or f"all with the role {view.role}"),
+        ("asked", shown(view.asked_at, now, terminal=terminal)),
+        ("times out", shown(view.until, now, terminal=terminal)),
+        ("by", view.by),
+        ("comment", view.comment),
+        ("answered", shown(view.answered_at, now, terminal=terminal)),
+    ]
+    return [Sheet("approval", "", ("what", "value"), [row for row in rows if row[1]])]

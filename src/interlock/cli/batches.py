@@ -14,9 +14,10 @@ from interlock.cli.forms import RecordsCommand
 from interlock.cli.options import Cursor, Json, Limit, Place, Reason, examples, parse_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from interlock.cli.output import Sheet
+    from interlock.remote.reach import Reach
     from interlock.wire.batches import BatchJob, BatchView
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Batch.", autocompletion=completion.ids)]
@@ -34,23 +35,18 @@ def batch() -> None:
 @app.command("list", cls=RecordsCommand, epilog=examples("batch list", "batch list --json"))
 def list_batches(limit: Limit = 50, cursor: Cursor = "", store: Place = None, as_json: Json = False) -> None:
     """List batches with their progress, newest first."""
-    from interlock.cli import output
-    from interlock.cli.connection import run_connected
-    from interlock.remote.reach import Reach
-    from interlock.wire.batches import BatchList
+    from interlock.cli.nouns import ListPage, Noun, list_records
 
-    async def work(reach: Reach) -> BatchList:
-        return await reach.here.batches.page(limit=limit, cursor=cursor)
+    async def search(reach: Reach) -> ListPage[BatchView]:
+        page = await reach.here.batches.page(limit=limit, cursor=cursor)
+        return ListPage(page.batches, page.cursor)
 
-    page = run_connected(store, work)
-    if as_json:
-        output.print_struct(page)
-        return
-    output.print_sheets([_sheet(page.batches)])
-    if not page.batches:
-        typer.echo("There is no batch.", err=True)
-    if page.cursor:
-        output.print_more(page.cursor)
+    noun: Noun[BatchView] = Noun(name="batch", list_sheet=_list_sheet)
+
+    def answer(page: ListPage[BatchView]) -> object:
+        return {"batches": page.views, "cursor": page.cursor}
+
+    list_records(noun, store, search, answer, as_json=as_json, none="There is no batch.")
 
 
 @app.command(
@@ -67,7 +63,6 @@ def show(
     """Show a batch: its ended jobs by outcome, and its callback."""
     from interlock.cli import output
     from interlock.cli.connection import run_connected
-    from interlock.remote.reach import Reach
 
     async def work(reach: Reach) -> tuple[BatchView, list[BatchJob]]:
         found: list[BatchJob] = []
@@ -83,8 +78,7 @@ def show(
     if as_json:
         output.print_struct([view, *found] if jobs else view)
         return
-    for line in _lines(view):
-        typer.echo(line)
+    output.print_lines(_lines(view))
     if found:
         rows = [(one.id, one.state) for one in found]
         output.print_sheets([output.Sheet("job", "", ("id", "state"), rows)])
@@ -96,13 +90,13 @@ def cancel(batch_id: Id, reason: Reason = "", store: Place = None, as_json: Json
 
     Its callback is not submitted.
     """
-    from interlock.cli.connection import actor, run_connected
-    from interlock.remote.reach import Reach
+    from interlock.cli import nouns
+    from interlock.cli.connection import actor
 
     async def work(reach: Reach) -> BatchView:
         return await reach.here.batches.cancel(batch_id, reason=reason, actor=actor())
 
-    _print(run_connected(store, work), as_json=as_json)
+    nouns.act(store, work, _lines, as_json=as_json)
 
 
 @app.command("wait", epilog=examples("batch wait b_0a4e98fa6cab --timeout 1h"))
@@ -116,9 +110,9 @@ def wait(
 
     The exit code is 1 unless all of them have completed.
     """
-    from interlock.cli.connection import actor, run_connected
+    from interlock.cli import nouns
+    from interlock.cli.connection import actor
     from interlock.client_batches import BatchesClient
-    from interlock.remote.reach import Reach
     from interlock.worker.middleware import no_middleware
 
     timeout_s = parse_seconds(timeout)
@@ -127,40 +121,29 @@ def wait(
         client = BatchesClient(lambda: reach.here, reach.recover, actor(), no_middleware)
         return await client.wait(batch_id, timeout_s=timeout_s)
 
-    view = run_connected(store, work)
-    _print(view, as_json=as_json)
+    view = nouns.act(store, work, _lines, as_json=as_json)
     raise typer.Exit(0 if view.counts.completed == view.counts.total else 1)
 
 
-def _print(view: BatchView, *, as_json: bool) -> None:
-    from interlock.cli.output import print_struct
-
-    if as_json:
-        print_struct(view)
-        return
-    for line in _lines(view):
-        typer.echo(line)
-
-
-def _lines(view: BatchView) -> Iterator[str]:
-    from interlock.text import counted, harmless
+def _lines(view: BatchView, *_: object) -> Iterator[str]:
+    from interlock.text import counted
 
     counts = view.counts
-    about = f" ({harmless(view.description)})" if view.description else ""
+    about = f" ({view.description})" if view.description else ""
     yield f"The batch {view.id}{about} is {view.state}."
     yield (
         f"{counts.ended} of {counted(counts.total, 'job')} have ended: {counts.completed} completed, "
         f"{counts.failed} failed, {counts.canceled} canceled"
     )
     if view.callback_job_id is not None:
-        yield f"callback: {view.callback_job_id} ({harmless(view.callback)})"
+        yield f"callback: {view.callback_job_id} ({view.callback})"
     elif view.callback:
-        yield f"callback: {harmless(view.callback)}, when all have ended"
+        yield f"callback: {view.callback}, when all have ended"
     if view.reason:
-        yield f"reason: {harmless(view.reason)}"
+        yield f"reason: {view.reason}"
 
 
-def _sheet(batches: Iterable[BatchView]) -> Sheet:
+def _list_sheet(batches: Sequence[BatchView], *_: object, **__: bool) -> Sheet:
     from interlock.cli.output import Sheet
 
     rows = [

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from interlock.cli.output import Sheet, iso, lasting
+from interlock.cli.output import Sheet, iso, lasting, shown
 from interlock.store.records import Entry
 
 
@@ -74,6 +74,28 @@ def history_sheet(steps: Sequence[JournalStep], *, terminal: bool) -> Sheet:
     first = steps[0].at if steps else None
     rows = [(_when(step.at, first) if terminal else iso(step.at), *_cells(step)) for step in steps]
     return Sheet("step", "", columns, rows, spare=("owner", "actor", "from"))
+
+
+def entries_sheet(
+    title: str, entries: Iterable[Entry], now: datetime, *, terminal: bool, versions: bool, initial: str = ""
+) -> Sheet:
+    """Return the table of all entries of a record with one machine, oldest first.
+
+    `initial` is the state in which a record is created.
+    """
+    rows = [
+        (
+            shown(entry.at, now, terminal=terminal),
+            *([str(entry.version)] if versions else ()),
+            ", ".join(step.event for step in entry.note.steps) or entry.note.refusal or "created",
+            entry.note.steps[-1].target if entry.note.steps else initial,
+            entry.note.actor,
+            entry.note.reason,
+        )
+        for entry in entries
+    ]
+    columns = ("when", *(["version"] if versions else ()), "event", "to", "by", "reason")
+    return Sheet("entry", title, columns, rows)
 
 
 def step_row(step: JournalStep) -> tuple[str, ...]:

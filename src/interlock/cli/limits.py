@@ -11,13 +11,15 @@ import typer
 
 from interlock.cli import completion
 from interlock.cli.forms import RecordsCommand
-from interlock.cli.options import Json, Place, Reason, examples, parse_seconds
+from interlock.cli.options import Json, Place, Reason, add_views, examples, parse_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from interlock.cli.nouns import Noun
     from interlock.cli.output import Sheet
+    from interlock.remote.reach import Reach
     from interlock.wire.limits import KeyView, LimitView
 
 Name = Annotated[
@@ -34,6 +36,18 @@ app: typer.Typer = typer.Typer(
 )
 
 
+def _noun() -> Noun[LimitView]:
+    from interlock.cli.nouns import Noun
+
+    return Noun(
+        name="limit",
+        get=lambda reach, name: reach.here.limits.get(name),
+        list_sheet=_list_sheet,
+        lines=_lines,
+        sheets=_sheets,
+    )
+
+
 @app.callback()
 def limit() -> None:
     """Limit concurrent jobs, or the rate of starts."""
@@ -42,56 +56,24 @@ def limit() -> None:
 @app.command("list", cls=RecordsCommand, epilog=examples("limit list", "limit list --json"))
 def list_limits(store: Place = None, as_json: Json = False) -> None:
     """List limits, with slots in use and jobs that wait."""
-    from interlock.cli import output
-    from interlock.cli.connection import run_connected
-    from interlock.remote.reach import Reach
+    from interlock.cli import nouns
 
-    async def work(reach: Reach) -> list[LimitView]:
-        return await reach.here.limits.list()
+    async def search(reach: Reach) -> nouns.ListPage[LimitView]:
+        return nouns.ListPage(await reach.here.limits.list())
 
-    limits = run_connected(store, work)
-    if as_json:
-        output.print_struct(limits)
-        return
-    output.print_sheets([_sheet(limits)])
-    if not limits:
-        typer.echo("No limit is declared.", err=True)
+    nouns.list_records(_noun(), store, search, as_json=as_json, none="No limit is declared.")
 
 
-@app.command(
-    "show",
-    cls=RecordsCommand,
-    epilog=examples("limit show vendor-x", "limit show tenant:42", "limit show 'tenant:*' --json"),
+add_views(
+    app,
+    "limit",
+    _noun,
+    "vendor-x",
+    "tenant:42",
+    "'tenant:*'",
+    argument=Name,
+    show="Show a limit or one key of a pattern, and the jobs in its slots.",
 )
-def show(name: Name, store: Place = None, as_json: Json = False) -> None:
-    """Show a limit or one key of a pattern, and the jobs in its slots."""
-    from interlock.cli import output
-    from interlock.cli.connection import run_connected
-    from interlock.remote.reach import Reach
-
-    async def work(reach: Reach) -> tuple[LimitView, datetime]:
-        return await reach.here.limits.get(name), await reach.now()
-
-    view, now = run_connected(store, work)
-    if as_json:
-        output.print_struct(view)
-        return
-    for line in _lines(view):
-        typer.echo(line)
-    holders = [(key, holder) for key in view.keys for holder in key.holders]
-    if holders:
-        rows = [
-            (
-                key.key,
-                holder.job_id,
-                str(holder.weight),
-                holder.runner_id or "",
-                output.shown(holder.since, now, terminal=output.on_terminal()),
-            )
-            for key, holder in holders
-        ]
-        columns = ("key", "held by", "slots", "runner", "since")
-        output.print_sheets([output.Sheet("limit", "", columns, rows)])
 
 
 @app.command(
@@ -121,9 +103,8 @@ def set_limit(
     as_json: Json = False,
 ) -> None:
     """Declare a limit, or change it; running jobs continue."""
-    from interlock.cli.connection import actor, run_connected
-    from interlock.cli.output import print_struct
-    from interlock.remote.reach import Reach
+    from interlock.cli import nouns
+    from interlock.cli.connection import actor
     from interlock.wire.limits import LimitSpec
 
     period_s = parse_seconds(per) or 1.0
@@ -132,40 +113,28 @@ def set_limit(
     async def work(reach: Reach) -> LimitView:
         return await reach.here.limits.set(name, spec, actor=actor())
 
-    view = run_connected(store, work)
-    if as_json:
-        print_struct(view)
-    else:
-        for line in _lines(view):
-            typer.echo(line)
+    nouns.act(store, work, _lines, as_json=as_json)
 
 
 @app.command("delete", epilog=examples("limit delete vendor-x --reason 'the contract allows any number'"))
 def delete(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
     """Delete a limit; jobs that wait for it are admitted."""
-    from interlock.cli.connection import actor, run_connected
-    from interlock.cli.output import print_struct
-    from interlock.remote.reach import Reach
-    from interlock.text import harmless
+    from interlock.cli import nouns
+    from interlock.cli.connection import actor
 
     async def work(reach: Reach) -> LimitView:
         return await reach.here.limits.delete(name, reason=reason, actor=actor())
 
-    view = run_connected(store, work)
-    if as_json:
-        print_struct(view)
-    else:
-        typer.echo(f"The limit {harmless(name)} is deleted; jobs that waited for it are admitted.")
+    sentence = f"The limit {name} is deleted; jobs that waited for it are admitted."
+    nouns.act(store, work, lambda *_: [sentence], as_json=as_json)
 
 
-def _lines(view: LimitView) -> Iterator[str]:
-    from interlock.text import harmless
-
-    about = f" ({harmless(view.spec.description)})" if view.spec.description else ""
+def _lines(view: LimitView, *_: object) -> Iterator[str]:
+    about = f" ({view.spec.description})" if view.spec.description else ""
     each = " for each key" if view.name.endswith("*") else ""
-    yield f"The limit {harmless(view.name)} has {' and '.join(_allowed(view))}{each}{about}."
+    yield f"The limit {view.name} has {' and '.join(_allowed(view))}{each}{about}."
     for key in view.keys:
-        named = "" if key.key == view.name else f"{harmless(key.key)}: "
+        named = "" if key.key == view.name else f"{key.key}: "
         used = f"{key.used} of {key.max} in use" if key.max is not None else f"{key.used} about to start"
         yield f"{named}{used}, {_waiting(key)} waiting"
     if view.more_keys:
@@ -189,7 +158,7 @@ def _waiting(key: KeyView) -> str:
     return f"{key.waiting}{' or more' if key.capped else ''}"
 
 
-def _sheet(limits: Iterable[LimitView]) -> Sheet:
+def _list_sheet(limits: Sequence[LimitView], *_: object, **__: bool) -> Sheet:
     from interlock.cli.output import Sheet
 
     rows = [
@@ -207,3 +176,20 @@ def _sheet(limits: Iterable[LimitView]) -> Sheet:
     return Sheet(
         "limit", "", ("name", "max", "rate", "keys in use", "slots in use", "waiting", "declared by"), rows
     )
+
+
+def _sheets(view: LimitView, now: datetime, *, terminal: bool) -> list[Sheet]:
+    from interlock.cli.output import Sheet, shown
+
+    rows = [
+        (
+            key.key,
+            holder.job_id,
+            str(holder.weight),
+            holder.runner_id or "",
+            shown(holder.since, now, terminal=terminal),
+        )
+        for key in view.keys
+        for holder in key.holders
+    ]
+    return [Sheet("limit", "", ("key", "held by", "slots", "runner", "since"), rows)]

@@ -19,7 +19,7 @@ from interlock.cli.run_views import whole_run_id
 from interlock.cli.watch import POLL_S, has_ended, wait_for_wakeup
 from interlock.errors import InvalidArguments, UnknownJob
 from interlock.remote.reach import Reach
-from interlock.systems.orchestrator.attachments import Chunk, Placed, lines_of
+from interlock.systems.orchestrator.attachments import Chunk, PlacedLine, lines_of
 from interlock.systems.orchestrator.waiters import waker
 from interlock.text import harmless, nearest
 from interlock.wire.runs import RunJobView
@@ -33,7 +33,7 @@ _COLOURS = {
     "stderr": "yellow",
     "gap": "red",
 }
-PrintLine = Callable[[RunJobView | None, Chunk, Placed], None]
+PrintLine = Callable[[RunJobView | None, Chunk, PlacedLine], None]
 """Prints a line of an attempt; with its job where several jobs are printed."""
 
 
@@ -166,7 +166,7 @@ def _printer(*, plain: bool, as_json: bool) -> PrintLine:
     return _print_coloured if output.on_terminal() else _print_row
 
 
-def _print_json(job: RunJobView | None, chunk: Chunk, placed: Placed) -> None:
+def _print_json(job: RunJobView | None, chunk: Chunk, placed: PlacedLine) -> None:
     """Print the unmodified text: JSON can encode every character."""
     line = placed.line
     print_line(
@@ -183,13 +183,13 @@ def _print_json(job: RunJobView | None, chunk: Chunk, placed: Placed) -> None:
     )
 
 
-def _print_plain(_: RunJobView | None, __: Chunk, placed: Placed) -> None:
+def _print_plain(_: RunJobView | None, __: Chunk, placed: PlacedLine) -> None:
     colours = output.on_terminal() and colour_wanted() is not False
     for text in placed.line.text.split("\n"):
         print(harmless(text, colours=colours), flush=True)
 
 
-def _print_row(job: RunJobView | None, chunk: Chunk, placed: Placed) -> None:
+def _print_row(job: RunJobView | None, chunk: Chunk, placed: PlacedLine) -> None:
     line = placed.line
     names = (job.name,) if job else ()
     head = (iso(line.at), *names, f"{chunk.shard}.{chunk.attempt}", harmless(line.level))
@@ -197,7 +197,7 @@ def _print_row(job: RunJobView | None, chunk: Chunk, placed: Placed) -> None:
         print("\t".join((*head, harmless(text))), flush=True)
 
 
-def _print_coloured(job: RunJobView | None, chunk: Chunk, placed: Placed) -> None:
+def _print_coloured(job: RunJobView | None, chunk: Chunk, placed: PlacedLine) -> None:
     line = placed.line
     where = f"{job.name} │" if job else f"{chunk.shard}.{chunk.attempt}"
     head = typer.style(f"{line.at:%H:%M:%S} {where} ", dim=True)

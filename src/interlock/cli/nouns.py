@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -50,7 +50,7 @@ _CLOCK_TOLERANCE = timedelta(minutes=5)
 class ListSheet(Protocol[V_contra]):
     """The table of several records."""
 
-    def __call__(self, views: Sequence[V_contra], now: datetime, *, terminal: bool) -> Sheet:
+    def __call__(self, views: Sequence[V_contra], now: datetime, /, *, terminal: bool) -> Sheet:
         """Return one row for each record."""
         ...
 
@@ -58,7 +58,7 @@ class ListSheet(Protocol[V_contra]):
 class RecordSheets(Protocol[V_contra]):
     """The tables of one record."""
 
-    def __call__(self, view: V_contra, now: datetime, *, terminal: bool) -> list[Sheet]:
+    def __call__(self, view: V_contra, now: datetime, /, *, terminal: bool) -> list[Sheet]:
         """Return all tables about the record."""
         ...
 
@@ -87,8 +87,20 @@ class Action(Generic[V]):
     concurrent: int = CONCURRENT
 
 
+async def _as_typed(_: Reach, text: str) -> str:
+    return text
+
+
+def _no_lines(*_: object) -> Iterable[str]:
+    return ()
+
+
 def _no_details(_: Any) -> str:
     return ""
+
+
+def _no_sheets(*_: object, **__: bool) -> list[Sheet]:
+    return []
 
 
 def _own_id(view: Any) -> str:
@@ -101,13 +113,15 @@ class Noun(Generic[V]):
 
     name: str
     id_of: Callable[[V], str] = _own_id
-    find: Callable[[Reach, str], Awaitable[str]]
+    find: Callable[[Reach, str], Awaitable[str]] = _as_typed
     """Return the id that the user means; raise when there is not exactly one."""
-    get: Callable[[Reach, str], Awaitable[V]]
+    get: Callable[[Reach, str], Awaitable[V]] | None = None
     chosen: Callable[[Reach, Sequence[str], Action[V]], Awaitable[Sequence[V]]] | None = None
     """Return the records that ids or a filter name."""
     list_sheet: ListSheet[V]
-    sheets: RecordSheets[V]
+    lines: Callable[[V, datetime], Iterable[str]] = _no_lines
+    """Sentences about one record, above its tables and after a change."""
+    sheets: RecordSheets[V] = _no_sheets
     details: Callable[[V], str] = _no_details
     """Text of several lines that a terminal shows below the tables."""
     history: Callable[[Reach, str], Awaitable[Sequence[Entry]]] | None = None
@@ -115,11 +129,15 @@ class Noun(Generic[V]):
     actions: Mapping[str, Callable[..., Action[V]]] = field(default_factory=dict)
 
 
+def _only_views(page: ListPage[V]) -> object:
+    return page.views
+
+
 def list_records(
     noun: Noun[V],
     store: str | None,
     search: Callable[[Reach], Awaitable[ListPage[V]]],
-    answer: Callable[[ListPage[V]], object],
+    answer: Callable[[ListPage[V]], object] = _only_views,
     *,
     as_json: bool,
     more: str = "",
@@ -157,14 +175,17 @@ def page_answer(noun: str, page: ListPage[V]) -> dict[str, object]:
 
 def show(noun: Noun[V], store: str | None, text: str, *, as_json: bool) -> None:
     """Print one record."""
+    assert noun.get is not None
+    get = noun.get
 
     async def work(reach: Reach) -> tuple[V, datetime]:
-        return await noun.get(reach, await noun.find(reach, text)), await reach.now()
+        return await get(reach, await noun.find(reach, text)), await reach.now()
 
     view, now = run_connected(store, work)
     if as_json:
         print_struct(view)
         return
+    output.print_lines(noun.lines(view, now))
     terminal = output.on_terminal()
     details = harmless_lines(noun.details(view)) if terminal else ""
     output.print_sheets(noun.sheets(view, now, terminal=terminal), below=details and f"{details}\n")
@@ -218,17 +239,22 @@ def _explanation_sheet(found: Explained, now: datetime, *, terminal: bool) -> Sh
 
 def act(
     store: str | None,
-    work: Callable[[Reach], Awaitable[V]],
-    line: Callable[[V], str],
+    change: Callable[[Reach], Awaitable[V]],
+    lines: Callable[[V, datetime], Iterable[str]],
     *,
     as_json: bool,
-) -> None:
-    """Change one record, and print it as it is then."""
-    view = run_connected(store, work)
+) -> V:
+    """Change one record, print it as it is then, and return it."""
+
+    async def work(reach: Reach) -> tuple[V, datetime]:
+        return await change(reach), await reach.now()
+
+    view, now = run_connected(store, work)
     if as_json:
         print_struct(view)
     else:
-        typer.echo(harmless(line(view)))
+        output.print_lines(lines(view, now))
+    return view
 
 
 def act_on_all(

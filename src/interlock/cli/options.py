@@ -175,11 +175,14 @@ class HasNoun(Protocol):
 
 
 def add_views(
-    app: typer.Typer, name: str, noun: HasNoun, example: str, argument: Any = Id, **docs: str
+    app: typer.Typer, name: str, noun: HasNoun, *records: str, argument: Any = Id, **docs: str
 ) -> None:
-    """Add `show`, `history` and `explain` for a noun, as far as `docs` describes them."""
+    """Add `show`, `history` and `explain` for a noun, as far as `docs` describes them.
+
+    `records` are ids for the examples.
+    """
     for verb, doc in docs.items():
-        commands = (f"{name} {verb} {example}", f"{name} {verb} {example} --json")
+        commands = (*(f"{name} {verb} {record}" for record in records), f"{name} {verb} {records[-1]} --json")
         app.command(verb, cls=RecordsCommand, help=doc, epilog=examples(*commands))(
             _view(noun, verb, argument)
         )

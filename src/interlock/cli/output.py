@@ -83,6 +83,12 @@ def print_sheets(sheets: Sequence[Sheet], below: str = "") -> None:
             print_row((*nouns, *row))
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Print sentences, without control sequences."""
+    for line in lines:
+        typer.echo(harmless(line))
+
+
 def print_more(cursor: str, also: str = "") -> None:
     """Report on stderr that a list continues, and what of it is sorted."""
     note = " (only the rows above are sorted)" if forms.chosen.is_sorted else ""

@@ -106,7 +106,7 @@ from interlock.wire.jobs import JobSpec, RetryRule
 from interlock.wire.limits import LimitSpec, check_limit
 from interlock.wire.schedules import ScheduleSpec
 from interlock.worker.limits import DeclaredLimit
-from interlock.worker.schedules import PROJECT, Declared, checked_name, read_schedule
+from interlock.worker.schedules import PROJECT, DeclaredSchedule, checked_name, read_schedule
 
 FILE = "interlock.toml"
 DEFAULT_URL = "sqlite:///interlock.db"
@@ -225,7 +225,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     """Retention of ended records on the server of this project."""
     middleware: tuple[str, ...] = ()
     """Functions and classes as `module:name`, the outermost first."""
-    schedules: dict[str, Declared] = msgspec.field(default_factory=dict)
+    schedules: dict[str, DeclaredSchedule] = msgspec.field(default_factory=dict)
     """Schedules that the file declares, by name."""
     limits: dict[str, DeclaredLimit] = msgspec.field(default_factory=dict)
     """Limits that the file declares, by name."""
@@ -317,14 +317,14 @@ def _settings(project: ProjectFile, file: Path | None) -> Settings:
     )
 
 
-def _schedules(project: ProjectFile, file: Path) -> dict[str, Declared]:
+def _schedules(project: ProjectFile, file: Path) -> dict[str, DeclaredSchedule]:
     """Return the schedules of the file; all keys that are not about times describe the job."""
     made, faults = {}, []
     for name, table in project.schedules.items():
         when = {key: value for key, value in table.items() if key in _WHEN}
         job = {key: value for key, value in table.items() if key not in _WHEN}
         try:
-            made[checked_name(name)] = Declared(read_schedule({**when, "job": job}), PROJECT)
+            made[checked_name(name)] = DeclaredSchedule(read_schedule({**when, "job": job}), PROJECT)
         except InvalidSchedule as error:
             faults.append(f"schedules.{name}: {error.sentence.rstrip('.')}")
     if faults:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from interlock.cli.output import Sheet
-    from interlock.wire.jobs import QueueView
+    from interlock.remote.reach import Reach
+    from interlock.wire.jobs import QueueHold, QueueView
 
 Name = Annotated[
     str, typer.Argument(metavar="QUEUE", help="Name of the queue.", autocompletion=completion.ids)
@@ -39,20 +40,14 @@ def queue() -> None:
 )
 def list_queues(store: Place = None, as_json: Json = False) -> None:
     """List queues that are paused or have unfinished jobs."""
-    from interlock.cli import output
-    from interlock.cli.connection import run_connected
-    from interlock.remote.reach import Reach
+    from interlock.cli.nouns import ListPage, Noun, list_records
 
-    async def work(reach: Reach) -> tuple[list[QueueView], datetime]:
-        return await reach.here.queues.list(), await reach.now()
+    async def search(reach: Reach) -> ListPage[QueueView]:
+        return ListPage(await reach.here.queues.list())
 
-    queues, now = run_connected(store, work)
-    if as_json:
-        output.print_struct(queues)
-        return
-    output.print_sheets([list_sheet(queues, now)])
-    if not queues:
-        typer.echo("No queue is paused or has unfinished jobs.", err=True)
+    noun: Noun[QueueView] = Noun(name="queue", list_sheet=list_sheet)
+    none = "No queue is paused or has unfinished jobs."
+    list_records(noun, store, search, as_json=as_json, none=none)
 
 
 @app.command("pause", epilog=examples("queue pause mail --reason 'the mail server is away'"))
@@ -68,29 +63,25 @@ def resume(name: Name, reason: Reason = "", store: Place = None, as_json: Json =
 
 
 def _hold(verb: str, store: str | None, name: str, reason: str, *, as_json: bool) -> None:
-    from interlock.cli.connection import actor, run_connected
-    from interlock.cli.output import print_struct
-    from interlock.remote.reach import Reach
+    from interlock.cli import nouns
+    from interlock.cli.connection import actor
     from interlock.systems.orchestrator.queues import QueueState
-    from interlock.text import harmless
-    from interlock.wire.jobs import QueueHold
 
     async def work(reach: Reach) -> QueueHold:
         hold: QueueHold = await getattr(reach.here.queues, verb)(name, reason=reason, actor=actor())
         return hold
 
-    hold = run_connected(store, work)
-    if as_json:
-        print_struct(hold)
-    elif hold.state == QueueState.PAUSED:
-        typer.echo(f"The queue {harmless(name)} is paused: its jobs wait, and running jobs continue.")
-    else:
-        typer.echo(f"The queue {harmless(name)} is active: its jobs are started.")
+    def lines(hold: QueueHold, _: datetime) -> tuple[str]:
+        if hold.state == QueueState.PAUSED:
+            return (f"The queue {name} is paused: its jobs wait, and running jobs continue.",)
+        return (f"The queue {name} is active: its jobs are started.",)
+
+    nouns.act(store, work, lines, as_json=as_json)
 
 
-def list_sheet(queues: Iterable[QueueView], now: datetime) -> Sheet:
+def list_sheet(queues: Iterable[QueueView], now: datetime, *, terminal: bool) -> Sheet:
     """Return one row for each queue."""
-    from interlock.cli.output import Sheet, on_terminal, shown
+    from interlock.cli.output import Sheet, shown
 
     def count(number: int, *, capped: bool) -> str:
         return f"{number}+" if capped and number else str(number)
@@ -100,7 +91,7 @@ def list_sheet(queues: Iterable[QueueView], now: datetime) -> Sheet:
             each.name,
             count(each.pending, capped=each.capped),
             count(each.running, capped=each.capped),
-            shown(each.oldest_created_at, now, terminal=on_terminal()),
+            shown(each.oldest_created_at, now, terminal=terminal),
             each.state,
         )
         for each in queues

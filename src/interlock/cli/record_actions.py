@@ -13,6 +13,7 @@ import typer
 from interlock.cli import output, project
 from interlock.cli.connection import actor, connected
 from interlock.cli.job_submit import typed_arguments
+from interlock.cli.journal import entries_sheet
 from interlock.cli.machine_names import load_kinds
 from interlock.cli.output import Sheet, print_line, print_struct, shown
 from interlock.client_resources import RecordsClient
@@ -180,19 +181,9 @@ class RecordCommands:
         if self._as_json:
             print_struct(entries)
             return
-        rows = [
-            (
-                shown(entry.at, now, terminal=self._terminal),
-                str(entry.version),
-                ", ".join(step.event for step in entry.note.steps) or entry.note.refusal or "created",
-                entry.note.steps[-1].target if entry.note.steps else "",
-                harmless(entry.note.actor),
-                harmless(entry.note.reason),
-            )
-            for entry in entries
-        ]
-        columns = ("when", "version", "event", "to", "by", "reason")
-        output.print_sheets([Sheet("entry", f"{kind} {record_id}", columns, rows)])
+        title = f"{kind} {record_id}"
+        sheet = entries_sheet(title, entries, now, terminal=self._terminal, versions=True)
+        output.print_sheets([sheet])
 
     def explain(self, kind: str, record_id: str) -> None:
         """Print the reason a record waits."""

@@ -384,4 +384,4 @@ def decide(
         change: Callable[..., Awaitable[RunView]] = getattr(port.here.runs, verb)
         return await change(await whole_run_id(port, text), request_id=request_id, actor=actor(), **details)
 
-    nouns.act(store, work, run_views.outcome_line, as_json=as_json)
+    nouns.act(store, work, lambda view, _: [run_views.outcome_line(view)], as_json=as_json)

@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 import typer
 
-from interlock.cli import output, project
+from interlock.cli import nouns, output, project
 from interlock.cli.connection import actor, run_connected
 from interlock.cli.job_submit import SubmitOptions, specs_for
+from interlock.cli.journal import entries_sheet
+from interlock.cli.nouns import ListPage, Noun, list_records
 from interlock.cli.output import Sheet, ago, iso, print_struct, shown
 from interlock.errors import InvalidSchedule
 from interlock.lifecycles.schedule import ACTIVE, ENDED, PAUSED
@@ -20,7 +22,7 @@ from interlock.store.records import Entry
 from interlock.text import counted, harmless
 from interlock.wire.calendar import zone_named
 from interlock.wire.schedules import Backfilled, FireView, ScheduleView
-from interlock.worker.schedules import Declared, read_schedule
+from interlock.worker.schedules import DeclaredSchedule, read_schedule
 from interlock.worker.tasks import load_tasks
 
 PAGE = 1_000
@@ -47,41 +49,37 @@ def create(
     (job,) = specs_for(chosen, here, ())
     spec = read_schedule({**when, "job": job})
 
-    async def work(port: Reach) -> tuple[ScheduleView, datetime]:
+    async def work(port: Reach) -> ScheduleView:
         act = port.here.schedules.put if update else port.here.schedules.create
-        return await act(name, spec, actor=actor(), request_id=request_id), await port.now()
+        return await act(name, spec, actor=actor(), request_id=request_id)
 
-    view, now = run_connected(store, work)
-    if as_json:
-        print_struct(view)
-    else:
-        typer.echo(sentence(view, now))
+    nouns.act(store, work, lines, as_json=as_json)
 
 
 def apply(store: str | None, module: str | None, *, as_json: bool) -> None:
     """Register the declared schedules."""
     here = project.load(store)
     module = module or here.worker.module
-    declared: dict[str, Declared] = {**(load_tasks(module).schedules if module else {}), **here.schedules}
+    declared: dict[str, DeclaredSchedule] = {
+        **(load_tasks(module).schedules if module else {}),
+        **here.schedules,
+    }
     if not declared:
         raise InvalidSchedule(
             "No schedule is declared" + (f" in {module}." if module else "."),
             todo=f"Declare one with @schedule, or as [schedules.NAME] in {project.FILE}.",
         )
 
-    async def work(port: Reach) -> tuple[list[ScheduleView], datetime]:
-        views = [
+    async def work(port: Reach) -> list[ScheduleView]:
+        return [
             await port.here.schedules.put(name, each.spec, source=each.source, actor=actor())
             for name, each in declared.items()
         ]
-        return views, await port.now()
 
-    views, now = run_connected(store, work)
-    if as_json:
-        print_struct(views)
-    else:
-        for view in views:
-            typer.echo(sentence(view, now))
+    def all_lines(views: list[ScheduleView], now: datetime) -> list[str]:
+        return [sentence(view, now) for view in views]
+
+    nouns.act(store, work, all_lines, as_json=as_json)
 
 
 def list_schedules(store: str | None, state: str, *, everything: bool, as_json: bool) -> None:
@@ -91,78 +89,17 @@ def list_schedules(store: str | None, state: str, *, everything: bool, as_json: 
         raise typer.BadParameter(f"{state!r} is none of {', '.join(known)}", param_hint="--state")
     states = (state,) if state else known if everything else known[:2]
 
-    async def work(port: Reach) -> tuple[list[ScheduleView], datetime]:
+    async def search(reach: Reach) -> ListPage[ScheduleView]:
         found: list[ScheduleView] = []
         cursor = ""
         while True:
-            page, cursor = await port.here.schedules.find(states=states, limit=PAGE, cursor=cursor)
+            page, cursor = await reach.here.schedules.find(states=states, limit=PAGE, cursor=cursor)
             found += page
             if not cursor:
-                return found, await port.now()
+                return ListPage(sorted(found, key=lambda view: view.name))
 
-    views, now = run_connected(store, work)
-    views.sort(key=lambda view: view.name)
-    if as_json:
-        print_struct(views)
-        return
-    terminal = output.on_terminal()
-    rows = [
-        (
-            view.name,
-            view.state,
-            view.text,
-            shown(view.next_at, now, terminal=terminal),
-            view.spec.job.task,
-            view.recent[0].state if view.recent else "",
-        )
-        for view in views
-    ]
-    columns = ("name", "state", "fires", "next", "task", "last job")
-    output.print_sheets([Sheet("schedule", "Schedules", columns, rows, spare=("task",))])
-    if not views:
-        typer.echo("There is no schedule" + (f" that is {state}." if state else "."), err=True)
-
-
-def show(store: str | None, name: str, *, as_json: bool) -> None:
-    """Print one schedule with its last jobs."""
-
-    async def work(port: Reach) -> tuple[ScheduleView, datetime]:
-        return await port.here.schedules.get(name), await port.now()
-
-    view, now = run_connected(store, work)
-    if as_json:
-        print_struct(view)
-        return
-    terminal = output.on_terminal()
-    typer.echo(sentence(view, now))
-    spec = view.spec
-    facts = [
-        ("state", view.state),
-        ("task", spec.job.task),
-        ("input", msgspec.json.encode(spec.job.input).decode()),
-        ("queue", spec.job.queue),
-        ("fires", spec.cron or spec.every or " ".join(spec.at)),
-        ("zone", spec.tz),
-        ("jitter", spec.jitter),
-        ("catch up", f"all, up to {spec.catch_up_limit}" if spec.catch_up == "all" else spec.catch_up),
-        ("overlap", spec.overlap),
-        ("next", shown(view.next_at, now, terminal=terminal)),
-        ("last", shown(view.last_at, now, terminal=terminal)),
-        ("submitted", str(view.submitted)),
-        ("skipped", str(view.skipped)),
-        ("waiting", str(len(view.waiting) or "")),
-        ("declared in", view.source),
-        ("changed by", view.by),
-        ("reason", view.reason),
-    ]
-    rows = [(noun, harmless(value)) for noun, value in facts if value]
-    jobs = [(iso(fire.scheduled_for), fire.job_id, fire.state or "pruned", fire.how) for fire in view.recent]
-    output.print_sheets(
-        [
-            Sheet("fact", "", ("name", "value"), rows),
-            Sheet("job", "Last jobs", ("scheduled for", "id", "state", "how"), jobs),
-        ]
-    )
+    none = "There is no schedule" + (f" that is {state}." if state else ".")
+    list_records(NOUN, store, search, as_json=as_json, none=none)
 
 
 def history(store: str | None, name: str, *, as_json: bool) -> None:
@@ -176,17 +113,8 @@ def history(store: str | None, name: str, *, as_json: bool) -> None:
         print_struct(entries)
         return
     terminal = output.on_terminal()
-    rows = [
-        (
-            shown(entry.at, now, terminal=terminal),
-            ", ".join(step.event for step in entry.note.steps) or "created",
-            entry.note.steps[-1].target if entry.note.steps else str(ACTIVE),
-            harmless(entry.note.actor),
-            harmless(entry.note.reason),
-        )
-        for entry in entries
-    ]
-    output.print_sheets([Sheet("entry", name, ("when", "event", "to", "by", "reason"), rows)])
+    sheet = entries_sheet(name, entries, now, terminal=terminal, versions=False, initial=str(ACTIVE))
+    output.print_sheets([sheet])
 
 
 def show_next(store: str | None, name: str, count: int, *, as_json: bool) -> None:
@@ -213,15 +141,11 @@ def show_next(store: str | None, name: str, count: int, *, as_json: bool) -> Non
 def change(store: str | None, verb: str, name: str, reason: str, *, as_json: bool) -> None:
     """Pause, resume or delete a schedule."""
 
-    async def work(port: Reach) -> tuple[ScheduleView, datetime]:
+    async def work(port: Reach) -> ScheduleView:
         view: ScheduleView = await getattr(port.here.schedules, verb)(name, reason=reason, actor=actor())
-        return view, await port.now()
+        return view
 
-    view, now = run_connected(store, work)
-    if as_json:
-        print_struct(view)
-    else:
-        typer.echo(sentence(view, now))
+    nouns.act(store, work, lines, as_json=as_json)
 
 
 def run(store: str | None, name: str, reason: str, request_id: str | None, *, as_json: bool) -> None:
@@ -279,6 +203,58 @@ def backfill(
         typer.echo(f"{counted(done.present, 'fire time')} had a job already.", err=True)
 
 
+def list_sheet(views: Sequence[ScheduleView], now: datetime, *, terminal: bool) -> Sheet:
+    """Return one row for each schedule."""
+    rows = [
+        (
+            view.name,
+            view.state,
+            view.text,
+            shown(view.next_at, now, terminal=terminal),
+            view.spec.job.task,
+            view.recent[0].state if view.recent else "",
+        )
+        for view in views
+    ]
+    columns = ("name", "state", "fires", "next", "task", "last job")
+    return Sheet("schedule", "Schedules", columns, rows, spare=("task",))
+
+
+def sheets(view: ScheduleView, now: datetime, *, terminal: bool) -> list[Sheet]:
+    """Return one schedule with its last jobs."""
+    spec = view.spec
+    facts = [
+        ("state", view.state),
+        ("task", spec.job.task),
+        ("input", msgspec.json.encode(spec.job.input).decode()),
+        ("queue", spec.job.queue),
+        ("fires", spec.cron or spec.every or " ".join(spec.at)),
+        ("zone", spec.tz),
+        ("jitter", spec.jitter),
+        ("catch up", f"all, up to {spec.catch_up_limit}" if spec.catch_up == "all" else spec.catch_up),
+        ("overlap", spec.overlap),
+        ("next", shown(view.next_at, now, terminal=terminal)),
+        ("last", shown(view.last_at, now, terminal=terminal)),
+        ("submitted", str(view.submitted)),
+        ("skipped", str(view.skipped)),
+        ("waiting", str(len(view.waiting) or "")),
+        ("declared in", view.source),
+        ("changed by", view.by),
+        ("reason", view.reason),
+    ]
+    rows = [(noun, value) for noun, value in facts if value]
+    jobs = [(iso(fire.scheduled_for), fire.job_id, fire.state or "pruned", fire.how) for fire in view.recent]
+    return [
+        Sheet("fact", "", ("name", "value"), rows),
+        Sheet("job", "Last jobs", ("scheduled for", "id", "state", "how"), jobs),
+    ]
+
+
+def lines(view: ScheduleView, now: datetime) -> list[str]:
+    """Return the schedule in a sentence."""
+    return [sentence(view, now)]
+
+
 def sentence(view: ScheduleView, now: datetime) -> str:
     """Return a schedule in a sentence: "nightly-report: every weekday at 02:00 in Berlin; next in 5 h"."""
     if view.state == PAUSED:
@@ -288,3 +264,12 @@ def sentence(view: ScheduleView, now: datetime) -> str:
     else:
         then = f"next {ago(view.next_at, now)}"
     return harmless(f"{view.name}: {view.text}; {then}")
+
+
+NOUN: Noun[ScheduleView] = Noun(
+    name="schedule",
+    get=lambda reach, name: reach.here.schedules.get(name),
+    list_sheet=list_sheet,
+    lines=lines,
+    sheets=sheets,
+)

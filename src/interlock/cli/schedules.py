@@ -5,13 +5,16 @@ Only the declarations are here: each command imports what it needs when it runs,
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from interlock.cli import completion
 from interlock.cli.forms import RecordsCommand
-from interlock.cli.options import DryRun, Json, Place, epilog, examples, parse_seconds
+from interlock.cli.options import DryRun, Json, Place, add_views, epilog, examples, parse_seconds
+
+if TYPE_CHECKING:
+    from interlock.cli.nouns import Noun
 
 WHEN = """\b
 WHEN is one of
@@ -31,6 +34,12 @@ RequestId = Annotated[
 app: typer.Typer = typer.Typer(
     help="Submit jobs at certain times.", no_args_is_help=True, rich_markup_mode=None
 )
+
+
+def _noun() -> Noun[Any]:
+    from interlock.cli.schedule_actions import NOUN
+
+    return NOUN
 
 
 @app.callback()
@@ -175,16 +184,14 @@ def list_schedules(
     schedule_actions.list_schedules(store, state, everything=everything, as_json=as_json)
 
 
-@app.command(
-    "show",
-    cls=RecordsCommand,
-    epilog=examples("schedule show nightly-report", "schedule show nightly-report --json"),
+add_views(
+    app,
+    "schedule",
+    _noun,
+    "nightly-report",
+    argument=Name,
+    show="Show a schedule, its next fire and its last jobs.",
 )
-def show(name: Name, store: Place = None, as_json: Json = False) -> None:
-    """Show a schedule, its next fire and its last jobs."""
-    from interlock.cli import schedule_actions
-
-    schedule_actions.show(store, name, as_json=as_json)
 
 
 @app.command("history", cls=RecordsCommand, epilog=examples("schedule history nightly-report"))

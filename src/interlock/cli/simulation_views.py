@@ -17,7 +17,7 @@ from interlock.cli.output import Sheet, iso, print_struct, shown
 from interlock.errors import InvalidSimulation, UnknownSimulation
 from interlock.remote.reach import Reach
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.simulations.state_files import Imported
+from interlock.systems.simulations.state_files import ImportResult
 from interlock.systems.simulations.views import news_of
 from interlock.text import counted
 from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationNews, SimulationView
@@ -84,7 +84,7 @@ def metrics(store: str | None, text: str, names: tuple[str, ...], last: int | No
 def import_runs(store: str | None, folder: Path, task: str, *, as_json: bool) -> int:
     """Import runs from state files; return 1 if any could not be read."""
 
-    async def work(port: EmbeddedOrchestrator) -> Imported:
+    async def work(port: EmbeddedOrchestrator) -> ImportResult:
         return await port.here.simulations.import_directory(folder, actor=actor(), task=task)
 
     imported = run_in_store(store, work)
@@ -192,7 +192,7 @@ def act(
         change: Callable[..., Awaitable[SimulationView]] = getattr(reach.here.simulations, verb)
         return await change(run_id, reason=reason, actor=actor(), request_id=request_id, **more)
 
-    nouns.act(store, work, lambda view: f"{view.run_id}\t{status_text(view)}", as_json=as_json)
+    nouns.act(store, work, lambda view, _: [f"{view.run_id}\t{status_text(view)}"], as_json=as_json)
 
 
 def _row(view: SimulationView, now: datetime, *, terminal: bool) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ Each command imports what it needs when it runs, so that `--help` is quick.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -14,11 +13,16 @@ import typer
 
 from interlock.cli import completion
 from interlock.cli.forms import RecordsCommand
-from interlock.cli.options import Json, Place, Reason, epilog, examples
+from interlock.cli.options import Json, Place, Reason, add_views, epilog, examples
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from interlock.cli.nouns import Noun
+    from interlock.cli.output import Sheet
     from interlock.remote.interfaces import TokensApi
-    from interlock.wire.access import Issued
+    from interlock.remote.reach import Reach
+    from interlock.wire.access import Issued, TokenView
 
 T = TypeVar("T")
 
@@ -29,6 +33,10 @@ ROLE is one of:
   operator   also cancels jobs
   admin      everything except for the protocol of runners
   runner     only the protocol of runners: claims jobs and reports on them"""
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name or id of the token.", autocompletion=completion.ids)
+]
 
 
 class RoleName(StrEnum):
@@ -42,6 +50,17 @@ class RoleName(StrEnum):
 
 
 app: typer.Typer = typer.Typer(help="Manage access tokens.", no_args_is_help=True, rich_markup_mode=None)
+
+
+def _noun() -> Noun[TokenView]:
+    from interlock.cli.nouns import Noun
+
+    return Noun(
+        name="token",
+        get=lambda reach, name: reach.here.tokens.get(name),
+        list_sheet=_list_sheet,
+        sheets=_sheets,
+    )
 
 
 @app.command(
@@ -92,63 +111,23 @@ def list_tokens(
     as_json: Json = False,
 ) -> None:
     """List tokens with their scope, expiry and last use."""
-    from interlock.cli import output
-    from interlock.cli.output import print_struct
+    from interlock.cli.nouns import ListPage, list_records
 
-    views = _with_tokens(store, lambda tokens: tokens.list(ended=everything))
-    if as_json:
-        print_struct(views)
-        return
-    rows = [
-        (
-            view.name,
-            str(view.role),
-            view.state,
-            ", ".join(view.queues) or "all",
-            _moment(view.expires_at, "never"),
-            _moment(view.used_at, "never"),
-            view.used_from,
-            view.id,
-        )
-        for view in views
-    ]
-    columns = ("name", "role", "state", "queues", "expires", "last used", "from", "id")
-    output.print_sheets([output.Sheet("token", "Tokens", columns, rows)])
-    if not views:
-        typer.echo("There is no token." if everything else "There is no active token; see --all.", err=True)
+    async def search(reach: Reach) -> ListPage[TokenView]:
+        return ListPage(await reach.here.tokens.list(ended=everything))
+
+    none = "There is no token." if everything else "There is no active token; see --all."
+    list_records(_noun(), store, search, as_json=as_json, none=none)
 
 
-@app.command("show", cls=RecordsCommand, epilog=examples("token show ci", "token show ci --json"))
-def show(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name or id of the token.", autocompletion=completion.ids)
-    ],
-    store: Place = None,
-    as_json: Json = False,
-) -> None:
-    """Show a token: role, queues, expiry, rotation and last use."""
-    from interlock.cli import output
-    from interlock.cli.output import print_struct
-
-    view = _with_tokens(store, lambda tokens: tokens.get(name))
-    if as_json:
-        print_struct(view)
-        return
-    rows = [
-        ("name", view.name),
-        ("id", view.id),
-        ("role", str(view.role)),
-        ("state", view.state),
-        ("queues", ", ".join(view.queues) or "all"),
-        ("created", _moment(view.created_at, "")),
-        ("expires", _moment(view.expires_at, "never")),
-        ("rotated", _moment(view.rotated_at, "never")),
-        ("old secret until", _moment(view.old_until, "")),
-        ("last used", _moment(view.used_at, "never")),
-        ("from", view.used_from),
-    ]
-    filled = [row for row in rows if row[1]]
-    output.print_sheets([output.Sheet("token", f"Token {view.name}", ("what", "value"), filled)])
+add_views(
+    app,
+    "token",
+    _noun,
+    "ci",
+    argument=Name,
+    show="Show a token: role, queues, expiry, rotation and last use.",
+)
 
 
 @app.command(
@@ -156,9 +135,7 @@ def show(
     epilog=examples("token rotate ci", "token rotate ci --overlap 1h", "token rotate ci --overlap 0"),
 )
 def rotate(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name or id of the token.", autocompletion=completion.ids)
-    ],
+    name: Name,
     overlap: Annotated[
         str,
         typer.Option(
@@ -182,9 +159,7 @@ def rotate(
 
 @app.command("revoke", epilog=examples("token revoke ci", "token revoke ci --reason 'it was in a log'"))
 def revoke(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name or id of the token.", autocompletion=completion.ids)
-    ],
+    name: Name,
     reason: Reason = "",
     store: Place = None,
     as_json: Json = False,
@@ -193,14 +168,13 @@ def revoke(
 
     Servers that cache it accept it for a few more seconds.
     """
+    from interlock.cli import nouns
     from interlock.cli.connection import actor
-    from interlock.cli.output import print_struct
 
-    view = _with_tokens(store, lambda tokens: tokens.revoke(name, actor=actor(), reason=reason))
-    if as_json:
-        print_struct(view)
-    else:
-        typer.echo(f"{view.name} ({view.role}) is {view.state}.")
+    async def work(reach: Reach) -> TokenView:
+        return await reach.here.tokens.revoke(name, actor=actor(), reason=reason)
+
+    nouns.act(store, work, lambda view, _: [f"{view.name} ({view.role}) is {view.state}."], as_json=as_json)
 
 
 def _print_issued(issued: Issued, *, as_json: bool) -> None:
@@ -222,6 +196,45 @@ def _with_tokens(store: str | None, work: Callable[[TokensApi], Awaitable[T]]) -
     from interlock.cli.connection import run_connected
 
     return run_connected(store, lambda reach: work(reach.here.tokens))
+
+
+def _list_sheet(views: Sequence[TokenView], *_: object, **__: bool) -> Sheet:
+    from interlock.cli.output import Sheet
+
+    rows = [
+        (
+            view.name,
+            str(view.role),
+            view.state,
+            ", ".join(view.queues) or "all",
+            _moment(view.expires_at, "never"),
+            _moment(view.used_at, "never"),
+            view.used_from,
+            view.id,
+        )
+        for view in views
+    ]
+    columns = ("name", "role", "state", "queues", "expires", "last used", "from", "id")
+    return Sheet("token", "Tokens", columns, rows)
+
+
+def _sheets(view: TokenView, *_: object, **__: bool) -> list[Sheet]:
+    from interlock.cli.output import Sheet
+
+    rows = [
+        ("name", view.name),
+        ("id", view.id),
+        ("role", str(view.role)),
+        ("state", view.state),
+        ("queues", ", ".join(view.queues) or "all"),
+        ("created", _moment(view.created_at, "")),
+        ("expires", _moment(view.expires_at, "never")),
+        ("rotated", _moment(view.rotated_at, "never")),
+        ("old secret until", _moment(view.old_until, "")),
+        ("last used", _moment(view.used_at, "never")),
+        ("from", view.used_from),
+    ]
+    return [Sheet("token", f"Token {view.name}", ("what", "value"), [row for row in rows if row[1]])]
 
 
 def _moment(at: datetime | None, never: str) -> str:

@@ -95,7 +95,7 @@ def sheets_of(seen: SystemSnapshot, *, terminal: bool) -> list[Sheet]:
     jobs = job_views.list_sheet(seen.jobs, seen.at, terminal=terminal)
     return [
         Sheet("finding", "", ("level", "problem", "to do"), findings),
-        queues.list_sheet(seen.queues, seen.at),
+        queues.list_sheet(seen.queues, seen.at, terminal=terminal),
         workers,
         jobs,
     ]

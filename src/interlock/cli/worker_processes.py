@@ -35,7 +35,7 @@ from interlock.worker.entry import run_worker
 from interlock.worker.host import Shutdown, handling_signals
 from interlock.worker.middleware import load_middleware
 from interlock.worker.pool import Pool, PoolSettings, started_with
-from interlock.worker.port import DeathBook, OrchestratorPort
+from interlock.worker.port import DeadWorkerPort, OrchestratorPort
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry, load_tasks
 from interlock.worker.telemetry import Log, make_log
@@ -281,7 +281,7 @@ class Deaths:
         port = self._connect()
         try:
             await port.connect()
-            if isinstance(port, DeathBook):
+            if isinstance(port, DeadWorkerPort):
                 await port.died(name, incarnation, reason)
         finally:
             await port.disconnect()

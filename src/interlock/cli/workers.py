@@ -201,7 +201,7 @@ add_views(
     "worker",
     _noun,
     "web-1",
-    Worker,
+    argument=Worker,
     show="Show a worker: host, queues, tasks and load.",
     history="Show every transition of a worker.",
 )

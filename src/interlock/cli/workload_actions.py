@@ -24,7 +24,7 @@ from interlock.cli.job_views import whole_id
 from interlock.cli.output import Sheet, ago, on_terminal, print_sheets, print_struct, shown
 from interlock.cli.watch import CANCELED, COMPLETED, FAILED, POLL_S, JobFollower, has_ended
 from interlock.cli.workload_screen import (
-    Silent,
+    NoDisplay,
     WorkloadLines,
     WorkloadScreen,
     last_second_sheet,
@@ -96,8 +96,8 @@ class WorkloadDisplay(Watcher):
         self._as_json = as_json
         self._out = out
         title = f"{spec.name} on {counted(len(spec.agents), 'agent')}"
-        self.screen: Silent | WorkloadScreen | WorkloadLines = (
-            Silent() if as_json else WorkloadScreen(title) if on_terminal() else WorkloadLines()
+        self.screen: NoDisplay | WorkloadScreen | WorkloadLines = (
+            NoDisplay() if as_json else WorkloadScreen(title) if on_terminal() else WorkloadLines()
         )
 
     def show(self, live: WorkloadProgress) -> None:
@@ -345,7 +345,7 @@ def watch(store: str | None, text: str, *, as_json: bool) -> int:
     async def work(reach: Reach) -> int:
         found = await _driver(reach, text)
         title = f"{found.description or found.id} on {counted(len(spec_of(found).agents), 'agent')}"
-        screen = Silent() if as_json else WorkloadScreen(title) if on_terminal() else WorkloadLines()
+        screen = NoDisplay() if as_json else WorkloadScreen(title) if on_terminal() else WorkloadLines()
         screen.begin()
         try:
             async for live in _lives(reach, found):

@@ -10,15 +10,13 @@ from rich.live import Live as RichLive
 from rich.table import Table
 from rich.text import Text
 
-from interlock.cli.output import Sheet, print_row
+from interlock.cli.output import COLOURS, Sheet, print_row
 from interlock.cli.tables import console_here, style_of
+from interlock.machine.table import Tone
 from interlock.systems.fleet.clocks import in_ms, took
-from interlock.systems.fleet.outcome import (
-    AgentProgress,
-    WorkloadProgress,
-)
+from interlock.systems.fleet.outcome import AgentProgress, WorkloadProgress
 from interlock.text import counted
-from interlock.wire.workloads import AgentResult, Verdict, WorkloadResult
+from interlock.wire.workloads import FAILED_ENDINGS, AgentResult, Verdict, WorkloadResult
 
 AGENT_COLUMNS = ("agent", "outcome", "done", "errors", "p99 ms", "clock ms", "began ms")
 """Columns that fit on a terminal of 80 characters; the report has more."""
@@ -124,12 +122,12 @@ class WorkloadScreen:
         """Return the picture of the current progress."""
         until = f" of {live.duration_s:g} s" if live.duration_s else ""
         head = Text.assemble((self._title, "bold"), f"  {live.elapsed_s:.0f} s{until}")
-        sparks = Text(sparkline(self._rates), style="cyan")
+        sparks = Text(sparkline(self._rates), style=COLOURS[Tone.ACTIVE])
         return Group(head, Text(live.sentence), sparks, _table(live.members, live.silent))
 
 
 class WorkloadLines:
-    """WorkloadLines for a pipe: seconds, op/s, p50 and p99 in ms, errors, running agents.
+    """Lines for a pipe: seconds, op/s, p50 and p99 in ms, errors, running agents.
 
     Then the operations that wait to begin, and the silent agents (`-`: none).
     """
@@ -151,7 +149,7 @@ class WorkloadLines:
         print_row(("second", *figures))
 
 
-class Silent(WorkloadLines):
+class NoDisplay(WorkloadLines):
     """No display: a program needs only the result."""
 
     def show(self, live: WorkloadProgress) -> None:
@@ -173,17 +171,17 @@ def _ms(ms: float | None) -> str:
 
 def _table(members: Sequence[AgentProgress], silent: Mapping[str, float]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
-    shown = _worth_a_look(members, silent)
+    shown, bad = _worth_a_look(members, silent), COLOURS[Tone.BAD]
     for each in shown:
         state = each.state.upper() or "…"
         table.add_row(
             Text(each.agent, style="bold"),
-            Text(state, style="red" if state in ("LOST", "ERROR", "REFUSED") else style_of(state)),
+            Text(state, style=bad if each.state in FAILED_ENDINGS else style_of(state)),
             Text(f"{each.rate:,.0f} op/s", justify="right"),
             Text(f"{each.operations:,}", justify="right"),
-            Text(counted(each.errors, "error") if each.errors else "", style="red"),
-            Text(f"silent for {silent[each.agent]:.0f} s" if each.agent in silent else "", style="red"),
-            Text("impossible numbers" if each.corrupt else "", style="red"),
+            Text(counted(each.errors, "error") if each.errors else "", style=bad),
+            Text(f"silent for {silent[each.agent]:.0f} s" if each.agent in silent else "", style=bad),
+            Text("impossible numbers" if each.corrupt else "", style=bad),
         )
     if len(shown) < len(members):
         table.add_row(Text(f"and {len(members) - len(shown)} more", style="dim"))

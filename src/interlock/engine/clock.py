@@ -3,7 +3,7 @@
 Deciders need the store's time, and a round trip for each decision would double its cost. This clock asks
 periodically, and in between adds the local monotonic time. It may be late, by a round trip at most, but is
 never ahead: a ready record must not seem to be in the future. That is safe, because time limits are checked
-again by the store itself. Where the store tells its time anyway, as with each claim, the clock compares: if
+again by the store itself. Where the store reports its time anyway, as with each claim, the clock compares: if
 the store's clock was set ahead, a lease that is counted from the old time might have ended already.
 
 Why: decisions 0115 and 0135.
@@ -32,7 +32,7 @@ class Clock(Protocol):
         ...
 
     def observe(self, store_time: datetime) -> None:
-        """Take note of a time that the store has told."""
+        """Compare with a time that the store has reported."""
         ...
 
 

@@ -358,7 +358,7 @@ class WaitsApi(Protocol):
     async def reject(
         self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None
     ) -> ApprovalView:
-        """Reject; the handler is told so."""
+        """Reject an approval; the handler receives the answer."""
 
 
 class BatchesApi(Protocol):

@@ -37,7 +37,7 @@ LEAST_PAUSE_S = 0.05
 """Time for which events are collected before each poll."""
 
 
-class HttpWaiting:
+class HttpWaiters:
     """Wait for jobs to end, for all waiters of a process."""
 
     def __init__(self, jobs: JobsApi, journal: JournalApi) -> None:
@@ -104,7 +104,7 @@ class HttpServices:
         self.runs: HttpRuns = HttpRuns(client)
         self.simulations: HttpSimulations = HttpSimulations(client)
         self.records: HttpRecords = HttpRecords(client)
-        self.waiting: HttpWaiting = HttpWaiting(self.jobs, self.store)
+        self.waiting: HttpWaiters = HttpWaiters(self.jobs, self.store)
 
 
 class RemoteOrchestrator:

@@ -56,6 +56,6 @@ class HttpWaits:
     async def reject(
         self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None
     ) -> ApprovalView:
-        """Reject; the handler is told so."""
+        """Reject an approval; the handler receives the answer."""
         sent = api.ReplyRequest(comment=comment, request_id=request_id)
         return await self._client.call(api.REJECT_APPROVAL, sent, approval_id=approval_id)

@@ -46,7 +46,7 @@ would hold the usual 64 KiB each.
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
-class Gathered:
+class BufferedTransport:
     """A transport that joins all writes of one iteration of the event loop.
 
     The head of a response and its body are written separately, and each would be a system call and a packet.
@@ -130,7 +130,7 @@ class BoundedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Register the connection, and start the timer of the head."""
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
-        self.transport = Gathered(transport, self._loop)
+        self.transport = BufferedTransport(transport, self._loop)
         self._flow = FlowControl(transport)
         self._server = get_local_addr(transport)
         self.client = get_remote_addr(transport)

@@ -16,16 +16,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeAlias
+from itertools import islice
+from typing import Generic, TypeAlias, TypeVar
 
 from interlock.errors import InterlockError
 from interlock.store.contract import Store
 from interlock.systems.orchestrator.grants import claim_key_of, claim_reused
 from interlock.systems.orchestrator.orchestrator import Claimed
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 MOST = 500
 """Maximum number of jobs claimed, or messages processed, in one batch."""
@@ -34,8 +38,6 @@ ClaimAll: TypeAlias = Callable[[Sequence[ClaimRequest]], Awaitable[list[Claimed]
 SendMessages: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 Wanted: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...] | None]
 """The queues, labels and tasks of a runner."""
-_WaitingMessages: TypeAlias = tuple[Sequence[Message], "asyncio.Future[list[Answer]]"]
-_WaitingClaim: TypeAlias = tuple[ClaimRequest, "asyncio.Future[list[Grant]]"]
 
 
 def wanted_by(request: ClaimRequest) -> Wanted:
@@ -53,115 +55,95 @@ async def _let_arrive() -> None:
     await asyncio.sleep(0)
 
 
-class Coalescer:
-    """Batches the claims of one server."""
+class Coalescer(Generic[T, R]):
+    """Batches the requests of one server: those with one key that arrive while a batch is under way."""
 
-    def __init__(self, claim_all: ClaimAll) -> None:
-        self._claim_all = claim_all
-        self._claims: dict[Wanted, deque[_WaitingClaim]] = {}
+    def __init__(
+        self,
+        answer_all: Callable[[Sequence[T]], Awaitable[Sequence[R | InterlockError]]],
+        *,
+        name: str,
+        size: Callable[[T], int],
+        key: Callable[[T], Hashable] = lambda _: None,
+        skips_cancelled: bool = False,
+    ) -> None:
+        """`skips_cancelled`: the request of a client that has disconnected is not answered."""
+        self._answer_all = answer_all
+        self._name = name
+        self._size = size
+        self._key = key
+        self._skips_cancelled = skips_cancelled
+        self._queued: dict[Hashable, deque[tuple[T, asyncio.Future[R]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Claim jobs for one runner."""
-        answer: asyncio.Future[list[Grant]] = asyncio.get_running_loop().create_future()
-        key = wanted_by(request)
-        if key in self._claims:
-            self._claims[key].append((request, answer))
+    async def answer(self, request: T) -> R:
+        """Return the answer to one request."""
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        key = self._key(request)
+        if key in self._queued:
+            self._queued[key].append((request, answer))
         else:
-            self._claims[key] = deque([(request, answer)])
-            task = asyncio.create_task(self._serve(key), name="claims")
+            self._queued[key] = deque([(request, answer)])
+            task = asyncio.create_task(self._serve(key), name=self._name)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return await answer
 
-    async def _serve(self, key: Wanted) -> None:
-        """Serve batches until no claim of this kind is left."""
+    async def _serve(self, key: Hashable) -> None:
+        """Serve batches until no request with this key is left."""
         try:
-            while batch := self._next(self._claims[key]):
+            while batch := self._next(self._queued[key]):
                 await self._serve_some(batch)
                 if len(batch) > 1:
                     await _let_arrive()
         finally:
-            for _, answer in self._claims.pop(key):
+            for _, answer in self._queued.pop(key):
                 answer.cancel()
 
-    def _next(self, waiting: deque[_WaitingClaim]) -> list[_WaitingClaim]:
-        batch: list[_WaitingClaim] = []
+    def _next(self, queued: deque[tuple[T, asyncio.Future[R]]]) -> list[tuple[T, asyncio.Future[R]]]:
+        batch: list[tuple[T, asyncio.Future[R]]] = []
         number = 0
-        while waiting and (not batch or number + waiting[0][0].limit <= MOST):
-            request, answer = waiting.popleft()
-            if not answer.done():  # the client may have disconnected
+        while queued and (not batch or number + self._size(queued[0][0]) <= MOST):
+            request, answer = queued.popleft()
+            if not (self._skips_cancelled and answer.done()):
                 batch.append((request, answer))
-                number += request.limit
+                number += self._size(request)
         return batch
 
-    async def _serve_some(self, batch: Sequence[_WaitingClaim]) -> None:
+    async def _serve_some(self, batch: Sequence[tuple[T, asyncio.Future[R]]]) -> None:
+        answers: Sequence[R | Exception]
         try:
-            given = await self._claim_all([request for request, _ in batch])
-        except Exception as error:  # noqa: BLE001 - passed to the caller
-            for _, answer in batch:
-                if not answer.done():
-                    answer.set_exception(error)
-        else:
-            for (_, answer), claimed in zip(batch, given, strict=True):
-                if answer.done():
-                    continue
-                if isinstance(claimed, InterlockError):
-                    answer.set_exception(claimed)
-                else:
-                    answer.set_result(claimed)
+            answers = await self._answer_all([request for request, _ in batch])
+        except Exception as error:  # noqa: BLE001 - passed to the callers
+            answers = [error] * len(batch)
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
 
 
-class MessageCoalescer:
-    """Batches the messages to one server."""
+def claims_together(claim_all: ClaimAll) -> Coalescer[ClaimRequest, list[Grant]]:
+    """Batch claims for the same queues, labels and tasks."""
+    return Coalescer(
+        claim_all,
+        name="claims",
+        size=lambda request: request.limit,
+        key=wanted_by,
+        skips_cancelled=True,
+    )
 
-    def __init__(self, send: SendMessages) -> None:
-        self._send = send
-        self._queued: deque[_WaitingMessages] = deque()
-        self._serving: asyncio.Task[None] | None = None
 
-    async def report(self, messages: Sequence[Message]) -> list[Answer]:
-        """Process the messages of one runner; return the answers in their order."""
-        answers: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
-        self._queued.append((messages, answers))
-        if self._serving is None:
-            self._serving = asyncio.create_task(self._serve(), name="messages")
-        return await answers
+def messages_together(send: SendMessages) -> Coalescer[Sequence[Message], list[Answer]]:
+    """Batch messages of runners; those of a disconnected client are still valid."""
 
-    async def _serve(self) -> None:
-        try:
-            while batch := self._next():
-                await self._serve_some(batch)
-                if len(batch) > 1:
-                    await _let_arrive()
-        finally:
-            self._serving = None
-            for _, answers in self._queued:
-                answers.cancel()
-            self._queued.clear()
+    async def send_all(parts: Sequence[Sequence[Message]]) -> list[list[Answer]]:
+        answers = iter(await send([message for part in parts for message in part]))
+        return [list(islice(answers, len(part))) for part in parts]
 
-    def _next(self) -> list[_WaitingMessages]:
-        """Return the next batch, including messages of disconnected clients: they are still valid."""
-        batch: list[_WaitingMessages] = []
-        number = 0
-        while self._queued and (not batch or number + len(self._queued[0][0]) <= MOST):
-            batch.append(self._queued.popleft())
-            number += len(batch[-1][0])
-        return batch
-
-    async def _serve_some(self, batch: Sequence[_WaitingMessages]) -> None:
-        try:
-            replies = await self._send([message for messages, _ in batch for message in messages])
-        except Exception as error:  # noqa: BLE001 - passed to the sender
-            for _, answers in batch:
-                if not answers.done():
-                    answers.set_exception(error)
-            return
-        start = 0
-        for messages, answers in batch:
-            if not answers.done():
-                answers.set_result(replies[start : start + len(messages)])
-            start += len(messages)
+    return Coalescer(send_all, name="messages", size=len)
 
 
 LOOK_EVERY_S = 1.0
@@ -261,7 +243,7 @@ class LongPoll:
         self._lines: dict[Wanted, RunnerLine] = {}
         self._visits: dict[Name, Poll] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._gathering: Coalescer | None = None
+        self._claims: Coalescer[ClaimRequest, list[Grant]] | None = None
         self._notifying = False
         self._loop = asyncio.get_running_loop()
         self._leave = store.subscribe(self._news)
@@ -284,9 +266,9 @@ class LongPoll:
 
     def together(self, claim_all: ClaimAll) -> Claim:
         """Return a claim function that batches concurrent claims."""
-        if self._gathering is None:
-            self._gathering = Coalescer(claim_all)
-        return self._gathering.claim
+        if self._claims is None:
+            self._claims = claims_together(claim_all)
+        return self._claims.answer
 
     async def claim(
         self,

@@ -166,7 +166,7 @@ _UNKNOWN: Standing = {}
 
 
 class _Run:
-    """Neighbouring entries that say the same of records that stood alike: they are counted once."""
+    """Neighbouring entries of equal steps and equal records: they are counted once."""
 
     __slots__ = ("after", "at", "before", "kind", "left", "note", "number", "version")
 

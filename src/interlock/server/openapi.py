@@ -17,7 +17,7 @@ from msgspec import _json_schema
 from starlette.responses import Response
 
 from interlock.api.jobs import MAX_BULK
-from interlock.api.operation import BYTES, PARAMETER, SHAPE, Confined
+from interlock.api.operation import BYTES, PARAMETER, SHAPE, QueueConfinement
 from interlock.api.problems import (
     MEDIA_TYPE,
     Problem,
@@ -322,7 +322,7 @@ def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
             summary="The OpenAPI document.",
             handler=_openapi(listed),
             role=Role.VIEWER,
-            confined=Confined.NOTHING,
+            confined=QueueConfinement.NOTHING,
             output=dict,
         ),
         Route(
@@ -331,7 +331,7 @@ def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
             summary="The same as a page, with every error.",
             handler=_docs(listed),
             role=Role.VIEWER,
-            confined=Confined.NOTHING,
+            confined=QueueConfinement.NOTHING,
             media="text/html",
         ),
     ]

@@ -19,7 +19,7 @@ from interlock.server.authentication import ClaimCheck, Door, Endings, door_for
 from interlock.server.event_streams import Broadcast, JournalReader, Readers, WorkerWakeups
 from interlock.server.limits import Buckets, ConnectionTable
 from interlock.server.logs import Log
-from interlock.server.long_poll import LongPoll, MessageCoalescer
+from interlock.server.long_poll import Coalescer, LongPoll, messages_together
 from interlock.server.metrics import CountedCommits, RecordGauges, ServerMetrics
 from interlock.server.queues import QueueBoard
 from interlock.server.routes import Route
@@ -38,6 +38,7 @@ from interlock.systems.runs.workflows.git import Repositories
 from interlock.systems.runtime import DELIVERY, SWEEP, Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.systems.supervisor.workers import OrdersChanged
+from interlock.wire.runner import Answer, Message
 
 TOKENS_EVERY_S = 30.0
 ACCESS_EVERY_S = BELIEVED_S
@@ -79,7 +80,9 @@ class Parts:
         self.queue_board: QueueBoard = QueueBoard(self)
         self.following: JournalReader = JournalReader(runtime.store)
         self.waiting_room: LongPoll = LongPoll(runtime.store)
-        self.messages: MessageCoalescer = MessageCoalescer(runtime.orchestrator.report)
+        self.messages: Coalescer[Sequence[Message], list[Answer]] = messages_together(
+            runtime.orchestrator.report
+        )
         edges = runtime.settings.runs
         self.triggers: Triggers = Triggers(
             IdempotentSubmitter(runtime.runs), edges.triggers, runtime.engine.clock

@@ -217,7 +217,7 @@ def sqlstate_of(error: BaseException) -> str:
 
 
 def _translated(error: Exception) -> Exception:
-    """Return what users are told; what the driver says of anything else is theirs to deal with."""
+    """Return our error for a code that we know; any other error of the driver is left to users."""
     code = sqlstate_of(error)
     if code in _NOT_BEGUN:
         return not_begun()

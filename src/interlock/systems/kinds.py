@@ -60,13 +60,13 @@ def kind(
     return DeclaredKind(
         machine,
         data,
-        indexed=Indexed(labels=tuple(labels), queue=queue, parent=parent),
+        indexed=IndexedFields(labels=tuple(labels), queue=queue, parent=parent),
         roles=_roles(machine, create, read, send or {}),
         durations=_seconds(machine, durations or {}),
     )
 
 
-class Indexed(msgspec.Struct, frozen=True, kw_only=True):
+class IndexedFields(msgspec.Struct, frozen=True, kw_only=True):
     """The indexed fields of the data."""
 
     labels: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
         machine: Machine[Any, D],
         data: type[D],
         *,
-        indexed: Indexed,
+        indexed: IndexedFields,
         roles: Roles,
         durations: Mapping[str, float],
     ) -> None:

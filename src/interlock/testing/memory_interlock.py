@@ -38,7 +38,7 @@ from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.worker.environment import WorkerHost
 from interlock.worker.host import Begins, Join, Shutdown
 from interlock.worker.middleware import Chain
-from interlock.worker.port import Informed, OrchestratorPort, Parental, Signalling
+from interlock.worker.port import ChildJobPort, OrchestratorPort, PredecessorPort, SignalPort
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import DEFAULT, Registry
@@ -190,24 +190,24 @@ class _Connection:
     async def submit_children(
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
     ) -> tuple[str, ...]:
-        return await self._parental().submit_children(token, runner_id, name, specs)
+        return await self._child_job_port().submit_children(token, runner_id, name, specs)
 
     async def predecessors(self, token: str, runner_id: str, cursor: str) -> PredecessorPage:
         self._wire.check()
-        assert isinstance(self._port, Informed)
+        assert isinstance(self._port, PredecessorPort)
         return await self._port.predecessors(token, runner_id, cursor)
 
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
-        return await self._parental().children(token, runner_id, cursor)
+        return await self._child_job_port().children(token, runner_id, cursor)
 
     async def await_signal(self, request: WaitRequest) -> WaitAnswer:
         self._wire.check()
-        assert isinstance(self._port, Signalling)
+        assert isinstance(self._port, SignalPort)
         return await self._port.await_signal(request)
 
-    def _parental(self) -> Parental:
+    def _child_job_port(self) -> ChildJobPort:
         self._wire.check()
-        assert isinstance(self._port, Parental)
+        assert isinstance(self._port, ChildJobPort)
         return self._port
 
     async def recover(self) -> int:

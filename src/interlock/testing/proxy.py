@@ -3,7 +3,7 @@
 It does not know the protocol. A message is recognised by a marker in it (the intent of a commit), and then
 either it is dropped, or it is forwarded and the answer is dropped; both ends are closed. The proxy can also
 become a black hole, which reads everything and sends nothing, and a connection can be left half open: its far
-end is closed, and the near end is not told.
+end is closed, and the near end gets no notification.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class KitLease(msgspec.Struct):
     state: str = "live"
     """live, ended (by the runner), or revoked."""
     stale_at: float | None = None
-    """Time at which the runner was first told that the lease has ended."""
+    """Time of the first answer to the runner that the lease has ended."""
     ended_at: float | None = None
     """Time at which the end was acknowledged; None while that answer is lost."""
     cancel: bool = False

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from interlock.agent.load import PacedLoad
-from interlock.agent.port import Kind, Offered
+from interlock.agent.port import Kind, KindLocation
 from interlock.agent.protocol import Order
 from interlock.agent.validation import RequestedWorkload, look_at
 from interlock.lifecycles.durations import DEFAULTS
@@ -58,7 +58,7 @@ async def try_workload(
         concurrency=concurrency,
         max_operations=max_operations,
     )
-    checked = look_at(request, {kind.kind: Offered("", kind)}, DEFAULTS, time.time_ns())
+    checked = look_at(request, {kind.kind: KindLocation("", kind)}, DEFAULTS, time.time_ns())
     load = PacedLoad(
         Order(
             home="",

@@ -36,6 +36,10 @@ class Happened(StrEnum):
     """Heartbeat of the controller, without news."""
 
 
+FAILED_ENDINGS: tuple[Happened, ...] = (Happened.REFUSED, Happened.ERROR, Happened.LOST)
+"""Endings that are shown in the tone of a failure. They are no states of the table, which ends in IDLE."""
+
+
 class WorkloadFact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """An event of the workload on one agent. A repeated one has no effect."""
 

@@ -24,7 +24,7 @@ from interlock.wire.runner import Grant
 from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.worker.codec import Work, decoder_of, spec_of
 from interlock.worker.middleware import Chain
-from interlock.worker.port import Informed, OrchestratorPort, Parental, Signalling
+from interlock.worker.port import ChildJobPort, OrchestratorPort, PredecessorPort, SignalPort
 from interlock.worker.waits import SignalWaiter, no_signals
 
 if TYPE_CHECKING:
@@ -336,20 +336,22 @@ class ChildJobs:
 
     async def _submit(self, token: str, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
         """Submit with retries: submissions under a name are idempotent."""
-        return await _tried(lambda: self._parental().submit_children(token, self._runner_id, name, specs))
+        return await _tried(
+            lambda: self._child_job_port().submit_children(token, self._runner_id, name, specs)
+        )
 
     async def _children(self, token: str) -> tuple[ChildView, ...]:
         found: list[ChildView] = []
         cursor = ""
         while True:
-            page = await _tried(partial(self._parental().children, token, self._runner_id, cursor))
+            page = await _tried(partial(self._child_job_port().children, token, self._runner_id, cursor))
             found += page.children
             if not (cursor := page.cursor):
                 return tuple(found)
 
     async def _predecessors(self, token: str) -> tuple[ChildView, ...]:
         port = self._port()
-        if not isinstance(port, Informed):
+        if not isinstance(port, PredecessorPort):
             raise childless()
         found: list[ChildView] = []
         cursor = ""
@@ -362,17 +364,17 @@ class ChildJobs:
     async def _waited(self, request: WaitRequest) -> WaitAnswer:
         """Wait with retries: a wait has a number, so it is idempotent."""
         request = msgspec.structs.replace(request, runner_id=self._runner_id)
-        return await _tried(lambda: self._signalling().await_signal(request))
+        return await _tried(lambda: self._signal_port().await_signal(request))
 
-    def _signalling(self) -> Signalling:
+    def _signal_port(self) -> SignalPort:
         port = self._port()
-        if not isinstance(port, Signalling):
+        if not isinstance(port, SignalPort):
             raise no_signals()
         return port
 
-    def _parental(self) -> Parental:
+    def _child_job_port(self) -> ChildJobPort:
         port = self._port()
-        if not isinstance(port, Parental):
+        if not isinstance(port, ChildJobPort):
             raise childless()
         return port
 

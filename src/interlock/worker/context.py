@@ -1,10 +1,10 @@
 """The context of a handler: progress, log, checkpoint, cancellation, and unsent messages.
 
 A handler may run in the worker's event loop or in a thread, and may start more threads: every method here
-can be called from any of them, and none waits except those that say so. `Unsent` and `Lines` keep messages
-of a handler until the worker sends them: the latest progress and checkpoint, and a bounded number of log
-lines with their position in the whole log, so that a gap is visible. The context itself sends nothing, so an
-unavailable store never blocks a handler.
+can be called from any of them, and none waits except those that say so. `UnsentMessages` and `Lines` keep
+messages of a handler until the worker sends them: the latest progress and checkpoint, and a bounded number of
+log lines with their position in the whole log, so that a gap is visible. The context itself sends nothing, so
+an unavailable store never blocks a handler.
 
 The worker's half is below the line: `take`, `put_back`, `stop` and `active`.
 """
@@ -45,7 +45,7 @@ MAX_LOG_BYTES = 256 * 1024
 MAX_LINE_BYTES = 8 * 1024
 
 
-class Unsent(msgspec.Struct, frozen=True, kw_only=True):
+class UnsentMessages(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a handler since they were last taken."""
 
     progress: Progress | None = None
@@ -62,7 +62,7 @@ class Unsent(msgspec.Struct, frozen=True, kw_only=True):
         return self != NOTHING
 
 
-NOTHING = Unsent()
+NOTHING = UnsentMessages()
 
 
 class Lines:
@@ -467,7 +467,7 @@ class Context(Parent):
         """Use this middleware for children that are submitted from now on."""
         self._middleware = lambda: chain
 
-    def take(self) -> Unsent:
+    def take(self) -> UnsentMessages:
         """Return the unsent messages, and remove them."""
         with self._lock:
             self._woken = False
@@ -477,7 +477,7 @@ class Context(Parent):
             uploading, self._uploading = self._uploading, False
         if not log and progress is None and checkpoint is None and not heartbeat and not uploading:
             return NOTHING
-        return Unsent(
+        return UnsentMessages(
             progress=progress,
             checkpoint=checkpoint,
             log=log,
@@ -486,7 +486,7 @@ class Context(Parent):
             uploading=uploading,
         )
 
-    def put_back(self, unsent: Unsent) -> None:
+    def put_back(self, unsent: UnsentMessages) -> None:
         """Restore messages after a failed send, before newer ones."""
         with self._lock:
             self._woken = False

@@ -46,7 +46,7 @@ from interlock.wire.runner import (
     Succeeded,
 )
 from interlock.worker.cohorts import Cohort, CohortMember, FinishedCohort
-from interlock.worker.context import Unsent
+from interlock.worker.context import UnsentMessages
 from interlock.worker.host import MACHINE, Join, LoopTick, Threads
 from interlock.worker.outcomes import MAX_DETAILS_BYTES, NOTHING
 from interlock.worker.port import OrchestratorPort
@@ -74,7 +74,7 @@ class _Beat:
 
     __slots__ = ("grants", "leased", "unsent")
 
-    def __init__(self, leased: Leased, unsent: Unsent | None) -> None:
+    def __init__(self, leased: Leased, unsent: UnsentMessages | None) -> None:
         self.leased = leased
         self.unsent = unsent
         self.grants = [leased.grant] if isinstance(leased, RunningTask) else leased.held()

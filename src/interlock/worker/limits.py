@@ -27,7 +27,7 @@ class DeclaredLimit(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
-class Limiting(Protocol):
+class LimitPort(Protocol):
     """A port behind which limits are kept."""
 
     async def declare_limit(self, name: str, spec: LimitSpec, source: str) -> None:
@@ -51,7 +51,7 @@ async def declare_limits(port: object, limits: Mapping[str, DeclaredLimit], log:
     """Register limits; one that is refused is logged, and the others are registered all the same."""
     if not limits:
         return
-    if not isinstance(port, Limiting):
+    if not isinstance(port, LimitPort):
         log.warning("limits_not_registered", names=sorted(limits))
         return
     for name, declared in limits.items():

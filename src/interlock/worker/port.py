@@ -60,7 +60,7 @@ class OrchestratorPort(Protocol):
 
 
 @runtime_checkable
-class Patient(Protocol):
+class LongPollPort(Protocol):
     """A port whose claims wait for jobs at the other side (long poll)."""
 
     @property
@@ -92,7 +92,7 @@ class ArtifactPort(Protocol):
 
 
 @runtime_checkable
-class Simulating(Protocol):
+class SimulationPort(Protocol):
     """A port that stores simulations."""
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationMessage) -> SimulationOrders:
@@ -101,7 +101,7 @@ class Simulating(Protocol):
 
 
 @runtime_checkable
-class FleetBook(Protocol):
+class FleetPort(Protocol):
     """A port that stores events of fleet agents."""
 
     async def report_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
@@ -110,7 +110,7 @@ class FleetBook(Protocol):
 
 
 @runtime_checkable
-class DeathBook(Protocol):
+class DeadWorkerPort(Protocol):
     """A port that receives reports about dead worker processes."""
 
     async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
@@ -123,7 +123,7 @@ class DeathBook(Protocol):
 
 
 @runtime_checkable
-class CacheKeeper(Protocol):
+class CachePort(Protocol):
     """A port that stores caches for later jobs."""
 
     async def keep_cache(
@@ -140,7 +140,7 @@ class CacheKeeper(Protocol):
 
 
 @runtime_checkable
-class Informed(Protocol):
+class PredecessorPort(Protocol):
     """A port through which handlers read the jobs that theirs comes after."""
 
     async def predecessors(self, token: str, runner_id: str, cursor: str) -> PredecessorPage:
@@ -149,7 +149,7 @@ class Informed(Protocol):
 
 
 @runtime_checkable
-class Parental(Protocol):
+class ChildJobPort(Protocol):
     """A port through which handlers submit children of their jobs."""
 
     async def submit_children(
@@ -164,7 +164,7 @@ class Parental(Protocol):
 
 
 @runtime_checkable
-class Signalling(Protocol):
+class SignalPort(Protocol):
     """A port through which handlers wait for signals and approvals."""
 
     async def await_signal(self, request: WaitRequest) -> WaitAnswer:

@@ -54,7 +54,7 @@ from interlock.worker.environment import HERE, NO_METERS, Meters, WorkerEnv, Wor
 from interlock.worker.host import Shutdown, StoreTime, set_within, soon, unless
 from interlock.worker.leases import MAX_BATCH
 from interlock.worker.limits import declare_limits
-from interlock.worker.port import OrchestratorPort, Patient
+from interlock.worker.port import LongPollPort, OrchestratorPort
 from interlock.worker.schedules import declare
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
@@ -79,7 +79,7 @@ class Connection:
         self._woken = woken
         self._monotonic = monotonic
         self._port: OrchestratorPort | None = None
-        self._patient: Patient | None = None
+        self._long_poll: LongPollPort | None = None
         """The port, if it is patient; to compare it with a protocol for each claim costs 20 µs."""
         self._unsubscribe: Callable[[], None] = lambda: None
         self.recovered_at: float = float("-inf")
@@ -111,30 +111,28 @@ class Connection:
             await _let_go(port, LET_GO_S)
             raise
         self._port = port
-        self._patient = port if isinstance(port, Patient) else None
+        self._long_poll = port if isinstance(port, LongPollPort) else None
         self._unsubscribe = port.subscribe(self._woken)
         return True
 
     def granted_after(self, asked_at: float) -> float:
-        """Return from when on leases of the last claim may be trusted; `asked_at` is the time of the
-        claim.
-        """
-        patient = self._patient
-        return asked_at if patient is None else max(asked_at, patient.granted_after)
+        """Return the time from which leases of the last claim, made at `asked_at`, may be trusted."""
+        port = self._long_poll
+        return asked_at if port is None else max(asked_at, port.granted_after)
 
     def hasten(self) -> None:
         """Stop waiting for jobs at the server."""
-        if self._patient is not None:
-            self._patient.hasten()
+        if self._long_poll is not None:
+            self._long_poll.hasten()
 
     def relax(self) -> None:
         """Wait for jobs again."""
-        if self._patient is not None:
-            self._patient.relax()
+        if self._long_poll is not None:
+            self._long_poll.relax()
 
     async def release(self, within_s: float = LET_GO_S) -> None:
         """Close the port, if there is one."""
-        port, self._port, self._patient = self._port, None, None
+        port, self._port, self._long_poll = self._port, None, None
         if port is not None:
             self._unsubscribe()
             await _let_go(port, within_s)

@@ -39,7 +39,7 @@ from interlock.wire.runner import (
     Release,
     Succeeded,
 )
-from interlock.worker.context import NOTHING, Context, Unsent
+from interlock.worker.context import NOTHING, Context, UnsentMessages
 from interlock.worker.machines import Machines
 from interlock.worker.middleware import NO_MIDDLEWARE, Chain, waiting_on
 from interlock.worker.outcomes import Outcome, Snoozed, Yielded
@@ -231,7 +231,7 @@ class RunningTask:
         """Return the acknowledgement."""
         return Ack(token=self.grant.token, runner_id=self.runner_id, sequence=self.next_number())
 
-    def heartbeat(self, unsent: Unsent | None) -> Heartbeat:
+    def heartbeat(self, unsent: UnsentMessages | None) -> Heartbeat:
         """Return a heartbeat with unsent messages."""
         token, number = self.grant.token, self.next_number()
         if unsent is None:
@@ -247,7 +247,7 @@ class RunningTask:
             uploading=unsent.uploading,
         )
 
-    def complete(self, outcome: Succeeded | Failed, unsent: Unsent | None) -> Complete:
+    def complete(self, outcome: Succeeded | Failed, unsent: UnsentMessages | None) -> Complete:
         """Return the completion."""
         return Complete(
             token=self.grant.token,
@@ -259,7 +259,7 @@ class RunningTask:
             log_offset=None if unsent is None else unsent.log_offset,
         )
 
-    def cancel_ack(self, unsent: Unsent | None, *, confirmed_dead: bool = True) -> CancelAck:
+    def cancel_ack(self, unsent: UnsentMessages | None, *, confirmed_dead: bool = True) -> CancelAck:
         """Return the acknowledgement of a cancellation."""
         return CancelAck(
             token=self.grant.token,
@@ -273,7 +273,7 @@ class RunningTask:
     def release(
         self,
         reason: str,
-        unsent: Unsent | None = None,
+        unsent: UnsentMessages | None = None,
         *,
         await_children: bool = False,
         await_signal: str = "",
@@ -296,7 +296,7 @@ class RunningTask:
         )
 
 
-def _saved(unsent: Unsent | None) -> msgspec.Raw | msgspec.UnsetType:
+def _saved(unsent: UnsentMessages | None) -> msgspec.Raw | msgspec.UnsetType:
     """Return the checkpoint for the wire, where null is a value that a handler may have saved."""
     return msgspec.UNSET if unsent is None or unsent.checkpoint is None else unsent.checkpoint
 
@@ -311,7 +311,7 @@ class PayloadHandoff:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def take_for_heartbeat(self, running: RunningTask) -> Unsent | None:
+    def take_for_heartbeat(self, running: RunningTask) -> UnsentMessages | None:
         """Return the payload for a heartbeat; None if there is none. The caller has to call `bring_home`."""
         context = running.context
         if context is None:
@@ -325,7 +325,7 @@ class PayloadHandoff:
             running.in_flight = True
             return unsent
 
-    def bring_home(self, running: RunningTask, unsent: Unsent | None, *, delivered: bool) -> None:
+    def bring_home(self, running: RunningTask, unsent: UnsentMessages | None, *, delivered: bool) -> None:
         """Record whether the heartbeat was delivered; restore its payload if not."""
         if unsent is None:
             return
@@ -334,7 +334,7 @@ class PayloadHandoff:
                 running.context.put_back(unsent)
             running.in_flight = False
 
-    def take_for_report(self, running: RunningTask) -> tuple[bool, Unsent | None]:
+    def take_for_report(self, running: RunningTask) -> tuple[bool, UnsentMessages | None]:
         """Return whether the report may be sent now, and its payload."""
         context = running.context
         if context is None or context.quiet:  # then no heartbeat has a payload either
@@ -363,7 +363,7 @@ def outcome_event(
     return ProcessingFailed(at=at, cost=cost, error=error)
 
 
-def report_of(running: RunningTask, outcome: Outcome, unsent: Unsent | None) -> list[Message]:
+def report_of(running: RunningTask, outcome: Outcome, unsent: UnsentMessages | None) -> list[Message]:
     """Return the messages that end an attempt, in order.
 
     The couplings decide which message its lease gets. A requested cancellation is acknowledged instead of

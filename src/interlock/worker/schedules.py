@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # a client that submits needs no log
 CODE, PROJECT = "code", "interlock.toml"
 
 
-class Declared(msgspec.Struct, frozen=True):
+class DeclaredSchedule(msgspec.Struct, frozen=True):
     """A schedule as it was declared, and where."""
 
     spec: ScheduleSpec
@@ -37,7 +37,7 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
-class Scheduling(Protocol):
+class SchedulePort(Protocol):
     """A port that stores schedules."""
 
     async def declare_schedule(self, name: str, spec: ScheduleSpec, source: str) -> None:
@@ -127,11 +127,11 @@ def checked_name(name: str) -> str:
     )
 
 
-async def declare(port: object, schedules: Mapping[str, Declared], log: Log) -> None:
+async def declare(port: object, schedules: Mapping[str, DeclaredSchedule], log: Log) -> None:
     """Register schedules; a refused one is logged, and the others are registered nevertheless."""
     if not schedules:
         return
-    if not isinstance(port, Scheduling):
+    if not isinstance(port, SchedulePort):
         log.warning("schedules_not_registered", names=sorted(schedules))
         return
     for name, declared in schedules.items():

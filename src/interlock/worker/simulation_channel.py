@@ -21,7 +21,7 @@ from interlock.backoff import Backoff
 from interlock.errors import JobError, StoreUnavailable
 from interlock.wire.simulations import AnySimulationMessage, Beat, SimulationOrders
 from interlock.worker.host import MACHINE, Join, Threads
-from interlock.worker.port import OrchestratorPort, Simulating
+from interlock.worker.port import OrchestratorPort, SimulationPort
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 BEAT_S = 5.0
@@ -158,7 +158,7 @@ class Simulators:
                 await port.connect()
                 self._port = port
         port = self._port
-        if not isinstance(port, Simulating):
+        if not isinstance(port, SimulationPort):
             raise JobError("This orchestrator does not support simulations.", todo="Use one that does.")
         return await port.simulate(token, self._runner_id, message)
 

@@ -271,7 +271,7 @@ def _bounded(noun: str, raw: msgspec.Raw) -> msgspec.Raw:
 StepsOf = Callable[[SimulationContext], Any]
 
 
-class Ended(msgspec.Struct, frozen=True):
+class SimulationResult(msgspec.Struct, frozen=True):
     """The result of the job that executed a simulation."""
 
     run_id: str
@@ -279,7 +279,7 @@ class Ended(msgspec.Struct, frozen=True):
     step: int
 
 
-def drive(context: Context, steps_of: StepsOf, **options: Any) -> Ended:
+def drive(context: Context, steps_of: StepsOf, **options: Any) -> SimulationResult:
     """Execute a simulation with sync steps."""
     channel = context.speech()
     sim = _begun(context, channel.send(Begin()).result(), options)
@@ -308,7 +308,7 @@ def drive(context: Context, steps_of: StepsOf, **options: Any) -> Ended:
     return _ended(sim, channel.send(last).result())
 
 
-async def drive_async(context: Context, steps_of: StepsOf, **options: Any) -> Ended:
+async def drive_async(context: Context, steps_of: StepsOf, **options: Any) -> SimulationResult:
     """Execute a simulation with async steps; its result is the last yielded value."""
     channel = context.speech()
     orders = await asyncio.wrap_future(channel.send(Begin()))
@@ -344,10 +344,10 @@ def _begun(context: Context, orders: SimulationOrders, options: dict[str, Any]) 
     return sim
 
 
-def _ended(sim: SimulationContext, orders: SimulationOrders) -> Ended:
+def _ended(sim: SimulationContext, orders: SimulationOrders) -> SimulationResult:
     if not orders.go_on:
         raise not_executed(sim.run_id, orders.reason)
-    return Ended(sim.run_id, orders.status, sim.step)
+    return SimulationResult(sim.run_id, orders.status, sim.step)
 
 
 P = ParamSpec("P")

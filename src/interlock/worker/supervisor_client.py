@@ -27,7 +27,7 @@ from interlock.errors import InterlockError, StoreUnavailable, UnknownWorker
 from interlock.processes import groups
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 from interlock.worker.host import MACHINE, Join, Threads, done_within, set_within
-from interlock.worker.port import DeathBook, OrchestratorPort
+from interlock.worker.port import DeadWorkerPort, OrchestratorPort
 from interlock.worker.telemetry import Log
 
 _FIRST_PAUSE_S = 0.2
@@ -42,7 +42,7 @@ SYSTEM, BEGAN = "system", "began"
 
 
 @runtime_checkable
-class Supervised(Protocol):
+class SupervisorPort(Protocol):
     """A port to a supervisor."""
 
     async def register(self, spec: WorkerSpec) -> str:
@@ -180,7 +180,7 @@ class SupervisorClient:
     async def _speak(self) -> None:
         """Use one connection, until it fails."""
         port = self._connect()
-        if not isinstance(port, Supervised):
+        if not isinstance(port, SupervisorPort):
             await asyncio.Event().wait()  # the port has no supervisor
             return
         self._port = port
@@ -189,7 +189,7 @@ class SupervisorClient:
         while True:
             await self._round(port)
 
-    async def _round(self, port: Supervised) -> None:
+    async def _round(self, port: SupervisorPort) -> None:
         """Send one heartbeat, and handle orders until the next one."""
         assert self._news is not None
         if not self.worker_id:
@@ -220,7 +220,7 @@ class SupervisorClient:
 
     async def _report_dead_namesakes(self, port: object) -> None:
         """Report earlier processes of this name that have died here, so that their leases end at once."""
-        if not isinstance(port, DeathBook):
+        if not isinstance(port, DeadWorkerPort):
             return
         try:
             for other in await port.namesakes(self.worker_id):
@@ -233,7 +233,7 @@ class SupervisorClient:
         except InterlockError as error:  # an older server; the leases expire by themselves
             self._log.warning("dead_workers_not_reported", code=error.code, error=str(error))
 
-    async def _register(self, port: Supervised) -> str:
+    async def _register(self, port: SupervisorPort) -> str:
         """Register with the tasks; without them if an older server refuses them."""
         try:
             return await port.register(self._spec)
@@ -259,13 +259,13 @@ class SupervisorClient:
     async def _say_goodbye(self) -> None:
         """Send the final counts if the supervisor answers at once."""
         port: object = self._port
-        if isinstance(port, Supervised) and self.worker_id:
+        if isinstance(port, SupervisorPort) and self.worker_id:
             leaving = asyncio.ensure_future(self._leave(port))
             if not await done_within(leaving, _LAST_WORD_S):
                 leaving.cancel()
         await self._let_go()
 
-    async def _leave(self, port: Supervised) -> None:
+    async def _leave(self, port: SupervisorPort) -> None:
         with contextlib.suppress(Exception):
             await port.beat(self.worker_id, self._beat())
             await port.leave(self.worker_id, self._reason)

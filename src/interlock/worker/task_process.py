@@ -41,7 +41,7 @@ from interlock.wire.runner import Failed, Grant, Progress, Succeeded, size_of
 from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.worker import tasks
 from interlock.worker.captured_output import OFF, records_captured
-from interlock.worker.context import Context, HandlerServices, Unsent
+from interlock.worker.context import Context, HandlerServices, UnsentMessages
 from interlock.worker.middleware import Chain, find_in, layer_of
 from interlock.worker.outcomes import Interrupted, Snoozed, Yielded, outcome_of, success_of
 from interlock.worker.tracing import continuing
@@ -415,7 +415,7 @@ class Channel:
             messages: tuple[HandlerReport | HandlerEnd, ...] = (self._report_of(context.take()), *over)
             self._socket.sendall(b"".join(map(line_of, messages)))
 
-    def _report_of(self, unsent: Unsent) -> HandlerReport:
+    def _report_of(self, unsent: UnsentMessages) -> HandlerReport:
         missed = unsent.log_offset - self._logged if unsent.log else 0
         self._logged += missed + sum(map(size_of, unsent.log))
         return HandlerReport(

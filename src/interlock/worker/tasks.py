@@ -43,7 +43,7 @@ from interlock.worker.imports import cannot_load, import_named
 from interlock.worker.limits import DeclaredLimit, limit_of_task
 from interlock.worker.middleware import NO_MIDDLEWARE, Chain, Layer, layer_of
 from interlock.worker.postponement import Duration, is_duration, seconds_of
-from interlock.worker.schedules import Declared, ScheduleOptions, checked_name, schedule_spec
+from interlock.worker.schedules import DeclaredSchedule, ScheduleOptions, checked_name, schedule_spec
 from interlock.worker.signatures import ContextByName, ContextFirst, J, JobOptions, Returns, UniqueBy
 
 P = ParamSpec("P")
@@ -202,7 +202,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task[..., Any]] = {}
-        self.schedules: dict[str, Declared] = {}
+        self.schedules: dict[str, DeclaredSchedule] = {}
         """Schedules by name, which a worker with these tasks registers."""
         self.chain: Chain = NO_MIDDLEWARE
         """Middleware around the handlers of these tasks, in its order."""
@@ -347,7 +347,7 @@ class Registry:
                 todo='Give one of them another name: @schedule("...", name="...").',
                 facts={"schedule": name},
             )
-        self.schedules[name] = Declared(spec)
+        self.schedules[name] = DeclaredSchedule(spec)
 
 
 DEFAULT = Registry()

@@ -19,7 +19,7 @@ from interlock.errors import JobError, NoBlobs, ServerRefused, StoreUnavailable
 from interlock.wire.artifacts import ArtifactView, CacheView, checked_name
 from interlock.wire.workloads import WorkloadFact
 from interlock.worker.archives import PACKED, pack
-from interlock.worker.port import ArtifactPort, CacheKeeper, FleetBook, OrchestratorPort
+from interlock.worker.port import ArtifactPort, CachePort, FleetPort, OrchestratorPort
 
 PIECE = 262_144
 TRIES = 3
@@ -58,7 +58,7 @@ class Uploads:
 
     async def _report(self, token: str, facts: Sequence[WorkloadFact]) -> None:
         port = self._port()
-        if isinstance(port, FleetBook):
+        if isinstance(port, FleetPort):
             await port.report_workloads(token, self._runner_id, facts)
 
     async def _keep(self, token: str, name: str, path: Path) -> ArtifactView:
@@ -161,9 +161,9 @@ class CacheTransfers:
         async with _in_time():
             return await self._keeper().keep_cache(token, self._runner_id, key, pieces_of(path))
 
-    def _keeper(self) -> CacheKeeper:
+    def _keeper(self) -> CachePort:
         port = self._port()
-        if not isinstance(port, CacheKeeper):
+        if not isinstance(port, CachePort):
             raise NoBlobs("This orchestrator does not store caches.", todo="Use one that does.")
         return port
 

@@ -18,7 +18,7 @@ from interlock.agent.server import encoded
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet import histograms
 from interlock.systems.fleet.histograms import CorruptHistogram
-from interlock.systems.fleet.results import AgentReport, Merged
+from interlock.systems.fleet.results import AgentReport, MergedReports
 
 NS = 1_000_000_000
 Pack = Callable[[list[int]], bytes]
@@ -50,7 +50,7 @@ def report(agent: str, sequence: int, values: list[int], *, before: int = 0, **m
 
 
 def test_percentiles_are_those_of_all_operations_and_not_means_of_percentiles() -> None:
-    merged = Merged(["busy", "slow"])
+    merged = MergedReports(["busy", "slow"])
     merged.add(report("busy", 1, [1_000_000] * 990))
     merged.add(report("slow", 1, [1_000_000_000] * 10))
     found = histograms.latencies(merged.histogram)
@@ -63,7 +63,7 @@ def test_percentiles_are_those_of_all_operations_and_not_means_of_percentiles() 
 @given(st.lists(st.lists(st.integers(1_000, 10 * NS), max_size=60), min_size=1, max_size=6))
 @settings(deadline=None, max_examples=30)
 def test_merged_latencies_equal_those_of_one_histogram_of_all_operations(by_agent: list[list[int]]) -> None:
-    merged = Merged([str(number) for number in range(len(by_agent))])
+    merged = MergedReports([str(number) for number in range(len(by_agent))])
     for number, values in enumerate(by_agent):
         assert merged.add(report(str(number), 1, values)) == ""
     everything = histograms.empty()
@@ -88,7 +88,7 @@ def test_percentiles_are_read_as_the_library_reads_them(values: list[int]) -> No
 
 
 def test_a_late_report_for_a_settled_second_is_added_to_that_second() -> None:
-    merged = Merged(["a", "b"])
+    merged = MergedReports(["a", "b"])
     for second in (1, 2, 3):
         for agent in ("a", "b"):
             merged.add(report(agent, second, [second * 1_000_000] * 5, before=5 * second - 5))
@@ -101,7 +101,7 @@ def test_a_late_report_for_a_settled_second_is_added_to_that_second() -> None:
 
 
 def test_a_duplicate_report_is_counted_once_and_missing_reports_are_counted_as_missing() -> None:
-    merged = Merged(["a"])
+    merged = MergedReports(["a"])
     first = report("a", 1, [1_000] * 7)
     merged.add(first)
     merged.add(first)
@@ -112,7 +112,7 @@ def test_a_duplicate_report_is_counted_once_and_missing_reports_are_counted_as_m
 
 
 def test_a_second_is_settled_when_every_agent_that_is_not_lost_has_reported_it() -> None:
-    merged = Merged(["a", "b"])
+    merged = MergedReports(["a", "b"])
     merged.add(report("a", 1, [1_000] * 5))
     merged.add(report("a", 2, [1_000] * 6, before=5))
     assert merged.settled == 0
@@ -146,7 +146,7 @@ DAMAGES: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("damage", list(DAMAGES))
 def test_a_damaged_histogram_flags_its_agent_and_leaves_the_others_alone(damage: str) -> None:
-    merged = Merged(["sound", "broken"])
+    merged = MergedReports(["sound", "broken"])
     merged.add(report("sound", 1, [1_000_000] * 5))
     broken = report("broken", 1, [9] * 5, histogram=DAMAGES[damage]())
     assert merged.add(broken).startswith("report 1: ")
@@ -166,14 +166,14 @@ def test_a_histogram_on_the_wire_can_be_decoded_by_the_standard_hdrhistogram_dec
 
 @pytest.mark.parametrize("pack", [packed, bare])
 def test_histograms_with_the_header_and_of_older_agents_without_it_are_read(pack: Pack) -> None:
-    merged = Merged(["a"])
+    merged = MergedReports(["a"])
     assert merged.add(report("a", 1, [1_000_000] * 5, histogram=pack([1_000_000] * 5))) == ""
     assert merged.histogram.get_total_count() == 5
 
 
 def test_a_late_agent_is_counted_in_the_seconds_in_which_it_worked() -> None:
     """It counts its own time from its own start, which was 3.4 s after that of the others."""
-    merged = Merged(["on time", "late"])
+    merged = MergedReports(["on time", "late"])
     for number in (1, 2, 3):
         merged.add(report("on time", number, [1_000] * 20, before=20 * number - 20))
     for number in (1, 2, 3):
@@ -190,14 +190,14 @@ def test_a_late_agent_is_counted_in_the_seconds_in_which_it_worked() -> None:
 
 @pytest.mark.parametrize("field", ["elapsed_ns", "late_ns"])
 def test_a_time_that_cannot_be_flags_its_agent_and_makes_no_seconds(field: str) -> None:
-    merged = Merged(["a"])
+    merged = MergedReports(["a"])
     assert "cannot be" in merged.add(report("a", 1, [1_000], **{field: 2**63}))
     assert [each.second for each in merged.seconds()] in ([0], [1])
 
 
 def test_the_totals_after_excluding_agents_equal_those_of_the_remaining_agents_alone() -> None:
     chance = random.Random(1)
-    whole, others = Merged(["a", "b", "c", "d"]), Merged(["a", "c"])
+    whole, others = MergedReports(["a", "b", "c", "d"]), MergedReports(["a", "c"])
     for number in range(1, 6):
         for agent in ("a", "b", "c", "d"):
             values = [chance.randrange(1_000, 10 * NS) for _ in range(chance.randrange(30))]
@@ -218,7 +218,7 @@ def test_the_totals_after_excluding_agents_equal_those_of_the_remaining_agents_a
 
 def test_an_agent_that_has_ended_does_not_keep_its_last_second_on_the_screen() -> None:
     """Others go on when one has done all its operations, or began earlier."""
-    merged = Merged(["a", "b"])
+    merged = MergedReports(["a", "b"])
     merged.add(report("a", 1, [1_000] * 5, completed=True))
     for number in (1, 2, 3):
         merged.add(report("b", number, [1_000] * 7, before=7 * number - 7))
@@ -228,7 +228,7 @@ def test_an_agent_that_has_ended_does_not_keep_its_last_second_on_the_screen() -
 
 
 def test_a_silent_agent_does_not_keep_the_last_second_of_all_on_the_screen() -> None:
-    merged = Merged(["a", "b"])
+    merged = MergedReports(["a", "b"])
     for agent in ("a", "b"):
         merged.add(report(agent, 1, [1_000] * 5))
     for number in (2, 3):

@@ -18,7 +18,7 @@ from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset, choose_start
 from interlock.systems.fleet.histograms import by_nines, empty, latencies
 from interlock.systems.fleet.report import files_of, nice, page, scale_for
-from interlock.systems.fleet.results import Ending, Merged, ResultInputs, result_of
+from interlock.systems.fleet.results import AgentEnd, MergedReports, ResultInputs, result_of
 from interlock.systems.fleet.spec import (
     can_still_do,
     checked,
@@ -59,11 +59,11 @@ def test_a_stop_after_every_agent_has_completed_leaves_the_verdict_complete() ->
     assert verdict_of(covered(Policy.ALL, [DONE, STOPPED]), stopped=True) is Verdict.ABORTED
 
 
-def a_result() -> tuple[WorkloadResult, Merged]:
+def a_result() -> tuple[WorkloadResult, MergedReports]:
     """Two of three agents, five seconds."""
     offsets = {name: Offset(offset_ns=7 * NS, uncertainty_ns=1_000_000) for name in ("a:1", "b:1", "c:1")}
     start = choose_start(100 * NS, offsets, lead_s=0.0, skew_limit_s=1.0)
-    merged = Merged(offsets)
+    merged = MergedReports(offsets)
     for second in range(1, 6):
         for place, agent in enumerate(("a:1", "b:1")):
             merged.add(
@@ -76,9 +76,9 @@ def a_result() -> tuple[WorkloadResult, Merged]:
                 )
             )
     endings = {
-        "a:1": Ending(workload_id="w1", final=DONE),
-        "b:1": Ending(workload_id="w2", final=DONE),
-        "c:1": Ending(workload_id="w3", error="<the agent> & was lost"),
+        "a:1": AgentEnd(workload_id="w1", final=DONE),
+        "b:1": AgentEnd(workload_id="w2", final=DONE),
+        "c:1": AgentEnd(workload_id="w3", error="<the agent> & was lost"),
     }
     spec = WorkloadSpec(kind="sleep", name="<b>", agents=tuple(offsets), policy=Policy.MAJORITY)
     at = datetime(2026, 1, 1, tzinfo=UTC)
@@ -152,8 +152,8 @@ def test_the_curve_of_percentiles_agrees_with_the_percentiles_that_are_reported(
 
 def test_a_result_of_nothing_is_a_page_as_well() -> None:
     spec = WorkloadSpec(kind="sleep", agents=("a:1",))
-    known = ResultInputs(spec=spec, endings={"a:1": Ending(workload_id="w")}, offsets={}, stopped="enough")
-    shown = page(result_of(known, Merged(spec.agents)))
+    known = ResultInputs(spec=spec, endings={"a:1": AgentEnd(workload_id="w")}, offsets={}, stopped="enough")
+    shown = page(result_of(known, MergedReports(spec.agents)))
     assert "ABORTED" in shown
     assert "<svg" not in shown
 

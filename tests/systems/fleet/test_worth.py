@@ -18,7 +18,7 @@ from interlock.systems.fleet.outcome import (
     progress_of,
 )
 from interlock.systems.fleet.report import files_of, page
-from interlock.systems.fleet.results import Ending, Merged, ResultInputs, result_of
+from interlock.systems.fleet.results import AgentEnd, MergedReports, ResultInputs, result_of
 from interlock.systems.fleet.spec import (
     TASK,
 )
@@ -31,12 +31,12 @@ DONE, LOST = Status.COMPLETED, None
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def result(merged: Merged, finals: dict[str, Status | None], **spec: Any) -> WorkloadResult:
+def result(merged: MergedReports, finals: dict[str, Status | None], **spec: Any) -> WorkloadResult:
     """The result of agents that ended so."""
     offsets = {agent: Offset(offset_ns=0, uncertainty_ns=1_000) for agent in finals}
     known = ResultInputs(
         spec=WorkloadSpec(kind="sleep", agents=tuple(finals), **spec),
-        endings={agent: Ending(workload_id=agent, final=final) for agent, final in finals.items()},
+        endings={agent: AgentEnd(workload_id=agent, final=final) for agent, final in finals.items()},
         offsets=offsets,
         start=choose_start(0, offsets, lead_s=0.0, skew_limit_s=1.0),
     )
@@ -61,8 +61,8 @@ def late(agent: str, late_s: float, seconds: int = 3, rate: int = 20, **more: An
     ]
 
 
-def merged_of(*reports: list[Any]) -> Merged:
-    merged = Merged([each[0].agent for each in reports])
+def merged_of(*reports: list[Any]) -> MergedReports:
+    merged = MergedReports([each[0].agent for each in reports])
     for series in reports:
         for one in series:
             merged.add(one)
@@ -205,7 +205,7 @@ def test_each_threshold_is_evaluated_and_a_missed_one_is_in_the_report_and_the_e
     ]
     assert [each.name for each in found.missed] == ["p99_ms"]
     assert "p99_ms is 1" in page(found)
-    nothing = result(Merged(["a:1"]), {"a:1": LOST}, thresholds=limits)
+    nothing = result(MergedReports(["a:1"]), {"a:1": LOST}, thresholds=limits)
     assert not any(each.passed for each in nothing.thresholds)
     view = JobView(
         id="j_1", state=job.COMPLETED, version=1, task=TASK, queue="q", created_at=NOW, updated_at=NOW

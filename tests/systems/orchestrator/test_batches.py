@@ -19,7 +19,7 @@ from interlock.errors import InvalidJob
 from interlock.store.records import Batch, Change, Commit, Record, one_by_one, record_after
 from interlock.systems.orchestrator import grants, runner_messages
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.grants import Claiming, Offer, foresee, offer_of, offers_of
+from interlock.systems.orchestrator.grants import ClaimInput, Offer, foresee, offer_of, offers_of
 from interlock.systems.orchestrator.runner_messages import (
     INLINE_RESULT,
     Report,
@@ -86,10 +86,10 @@ def queued(spec: JobSpec, job_id: str, at: datetime = NOW) -> Record:
     return record_after(draft.change(mark="m", actor="a"), None, submitted_at)
 
 
-def claiming(*, runner: str = "r#1", acknowledge: bool = True) -> Claiming:
+def claiming(*, runner: str = "r#1", acknowledge: bool = True) -> ClaimInput:
     request = ClaimRequest(runner_id=runner, limit=500, acknowledge=acknowledge)
     secret = SECRETS[runner]
-    return Claiming(request, secret, digest_of(secret), 1, "m", DEFAULT_SETTINGS, LARGEST)
+    return ClaimInput(request, secret, digest_of(secret), 1, "m", DEFAULT_SETTINGS, LARGEST)
 
 
 def told(offers: Sequence[Offer]) -> dict[str, tuple[Commit, Grant]]:
@@ -101,7 +101,7 @@ def told(offers: Sequence[Offer]) -> dict[str, tuple[Commit, Grant]]:
     return found
 
 
-def alone(runner: Claiming, records: Sequence[Record]) -> list[Offer]:
+def alone(runner: ClaimInput, records: Sequence[Record]) -> list[Offer]:
     """What each job becomes that is given out alone."""
     return [offer for offer in (offer_of(runner, record, NOW) for record in records) if offer is not None]
 

@@ -28,7 +28,7 @@ from interlock.systems.orchestrator.body import (
     given_of,
 )
 from interlock.systems.orchestrator.cancellation import commit_of
-from interlock.systems.orchestrator.grants import Claiming, offer_of, offers_of
+from interlock.systems.orchestrator.grants import ClaimInput, offer_of, offers_of
 from interlock.systems.orchestrator.notifications import (
     RUN_JOBS,
     RUN_JOBS_TOGETHER,
@@ -160,7 +160,7 @@ def test_jobs_granted_and_completed_in_a_batch_equal_the_same_jobs_processed_one
 ) -> None:
     records = [created(each) for each in new if not each.spec.limits]
     request = ClaimRequest(runner_id="r#1", limit=100, acknowledge=acknowledge)
-    claim = Claiming(request, SECRET, digest_of(SECRET), 1, "m", DEFAULT_SETTINGS, 1 << 20)
+    claim = ClaimInput(request, SECRET, digest_of(SECRET), 1, "m", DEFAULT_SETTINGS, 1 << 20)
     offers = offers_of(claim, records, NOW)
     alone = [offer for record in records if (offer := offer_of(claim, record, NOW)) is not None]
     granted, news = changes_in(one_by_one([offer.work for offer in offers]))

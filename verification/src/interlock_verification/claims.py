@@ -30,7 +30,7 @@ from interlock.store.records import Record, StepLine
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
 from interlock.systems.orchestrator.failures import DEFAULT_LOSSES, FailureClass
 from interlock_verification.models.job_values import NOW, Value
-from interlock_verification.models.plan import JobPlan, Plan
+from interlock_verification.models.plan import JobPlan, ModelPlan
 
 F = TypeVar("F")
 
@@ -71,7 +71,7 @@ class Taken(NamedTuple):
     """The time; constant in a model."""
 
 
-def look_at(value: Value, plan: Plan, number: int) -> DecodedJob:
+def look_at(value: Value, plan: ModelPlan, number: int) -> DecodedJob:
     """Return the decoded value of a numbered job."""
     return DecodedJob(
         JobState(value.state), decode_body(value.body), value, plan.jobs[number], plan.releases, plan.fails

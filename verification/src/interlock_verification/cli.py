@@ -16,7 +16,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from interlock_verification.models.plan import Plan
+    from interlock_verification.models.plan import ModelPlan
     from interlock_verification.worlds.episode import Chapter
 
 
@@ -155,7 +155,7 @@ def _chapters(
     return list(chapters_of(QUICK_HOURS if hours is None else hours, worlds=worlds, faults=mixes))
 
 
-def _plans(environment: str | None, *, long: bool) -> Sequence[Plan]:
+def _plans(environment: str | None, *, long: bool) -> Sequence[ModelPlan]:
     from interlock_verification.environments import LONG, QUICK, plan_named
 
     if environment is not None:

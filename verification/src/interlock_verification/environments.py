@@ -30,7 +30,7 @@ from interlock.testing.model_checker import (
 )
 from interlock_verification import claims as seen
 from interlock_verification.models.job_world import JobWorld
-from interlock_verification.models.plan import JobPlan, Plan, RunPlan
+from interlock_verification.models.plan import JobPlan, ModelPlan, RunPlan
 from interlock_verification.models.run_world import RUN_SIGHTS, RunWorld
 
 LOST_AND_DONE = "a lost attempt is retried and the job completes"
@@ -46,8 +46,8 @@ EXPIRED = "a job expires before a worker starts it"
 SNOOZED = "a snoozed job completes"
 OTHERS_STOPPED = "one shard fails and the others are stopped"
 
-QUICK: tuple[Plan, ...] = (
-    Plan(
+QUICK: tuple[ModelPlan, ...] = (
+    ModelPlan(
         name="first-job",
         doc="One job is submitted, perhaps twice, and done by one worker, whose grant may get lost.",
         submits=True,
@@ -56,7 +56,7 @@ QUICK: tuple[Plan, ...] = (
         shows=(LOST_AND_DONE, LOST_TOO_OFTEN, NO_TRY_LEFT, seen.LATE, seen.TWICE, seen.REPEATED),
         states=832,
     ),
-    Plan(
+    ModelPlan(
         name="two-workers",
         doc="Two workers and a job with a retry: one of them dies, a message is repeated.",
         jobs=(JobPlan(retries=1),),
@@ -66,7 +66,7 @@ QUICK: tuple[Plan, ...] = (
         shows=(LOST_AND_DONE, LOST_TOO_OFTEN, TRIED_AND_DONE, NO_TRY_LEFT, seen.LATE, seen.TWICE),
         states=22_416,
     ),
-    Plan(
+    ModelPlan(
         name="cancel",
         doc="A user cancels at any moment; the worker learns of it, or dies, or finishes before.",
         cancels=1,
@@ -76,7 +76,7 @@ QUICK: tuple[Plan, ...] = (
         shows=(KEPT, FORCED, seen.ACKNOWLEDGED, seen.REPEATED),
         states=16_379,
     ),
-    Plan(
+    ModelPlan(
         name="shards",
         doc="Two shards side by side, a cancel, and a shard that fails.",
         jobs=(JobPlan(shards=2),),
@@ -85,7 +85,7 @@ QUICK: tuple[Plan, ...] = (
         shows=(OTHERS_STOPPED, KEPT, FORCED, seen.ACKNOWLEDGED),
         states=63_791,
     ),
-    Plan(
+    ModelPlan(
         name="timeouts",
         doc="Attempts and the job itself run out of time, in any order with the lease.",
         jobs=(JobPlan(retries=1, attempt_timeout=2, job_timeout=4),),
@@ -95,7 +95,7 @@ QUICK: tuple[Plan, ...] = (
         shows=(TIMED_OUT, OUT_OF_TIME, LOST_AND_DONE, FORCED),
         states=41_282,
     ),
-    Plan(
+    ModelPlan(
         name="given-back",
         doc="Workers that acknowledge with the claim are asked to shut down, and release their work.",
         workers=2,
@@ -105,7 +105,7 @@ QUICK: tuple[Plan, ...] = (
         shows=(GIVEN_BACK, LOST_AND_DONE, seen.LATE),
         states=10_875,
     ),
-    Plan(
+    ModelPlan(
         name="in-time",
         doc="A job has to be started in time; its handler snoozes, and a user cancels.",
         jobs=(JobPlan(start_within=2, job_timeout=4),),
@@ -116,7 +116,7 @@ QUICK: tuple[Plan, ...] = (
         shows=(EXPIRED, SNOOZED, LOST_AND_DONE, OUT_OF_TIME),
         states=5_531,
     ),
-    Plan(
+    ModelPlan(
         name="race",
         doc="Two orchestrators decide at once about one job of two workers; a user cancels.",
         workers=2,
@@ -198,8 +198,8 @@ QUICK: tuple[Plan, ...] = (
 )
 
 
-LONG: tuple[Plan, ...] = (
-    Plan(
+LONG: tuple[ModelPlan, ...] = (
+    ModelPlan(
         name="race-and-faults",
         doc="Two orchestrators, two workers: one of any dies, a message is repeated, a user cancels.",
         workers=2,
@@ -221,7 +221,7 @@ LONG: tuple[Plan, ...] = (
         ),
         states=940_889,
     ),
-    Plan(
+    ModelPlan(
         name="two-jobs",
         doc="Two jobs, two workers, two attempts each: one worker dies, a message is repeated.",
         jobs=(JobPlan(), JobPlan()),
@@ -231,7 +231,7 @@ LONG: tuple[Plan, ...] = (
         shows=(LOST_AND_DONE, LOST_TOO_OFTEN, NO_TRY_LEFT, seen.LATE, seen.TWICE),
         states=1_269_705,
     ),
-    Plan(
+    ModelPlan(
         name="shards-and-faults",
         doc="Two shards, two workers of which one dies, a cancel.",
         jobs=(JobPlan(shards=2),),
@@ -253,7 +253,7 @@ LONG: tuple[Plan, ...] = (
         shows=("an optional job fails and the run succeeds", "a run is canceled by force"),
         states=1_852_214,
     ),
-    Plan(
+    ModelPlan(
         name="timeouts-and-faults",
         doc="Attempts and the job run out of time; one of two workers dies, a message is repeated, a cancel.",
         jobs=(JobPlan(retries=1, attempt_timeout=2, job_timeout=4),),
@@ -268,8 +268,8 @@ LONG: tuple[Plan, ...] = (
 )
 
 
-REDUCED: tuple[Plan, ...] = (
-    Plan(
+REDUCED: tuple[ModelPlan, ...] = (
+    ModelPlan(
         name="mutant-job",
         doc="One job with a retry and a loss, one worker, one message twice.",
         jobs=(JobPlan(retries=1),),
@@ -277,7 +277,7 @@ REDUCED: tuple[Plan, ...] = (
         states=1_191,
         shows=(LOST_AND_DONE, LOST_TOO_OFTEN, TRIED_AND_DONE, NO_TRY_LEFT, seen.LATE, seen.TWICE),
     ),
-    Plan(
+    ModelPlan(
         name="mutant-cancel",
         doc="A cancel at any moment.",
         jobs=(JobPlan(losses=1),),
@@ -323,7 +323,7 @@ REDUCED: tuple[Plan, ...] = (
         states=884,
         shows=RUN_SIGHTS[7:],
     ),
-    Plan(
+    ModelPlan(
         name="mutant-timeouts",
         doc="Attempts and the job run out of time.",
         jobs=(JobPlan(retries=1, losses=0, attempt_timeout=2, job_timeout=4),),
@@ -331,7 +331,7 @@ REDUCED: tuple[Plan, ...] = (
         states=551,
         shows=(TIMED_OUT, OUT_OF_TIME),
     ),
-    Plan(
+    ModelPlan(
         name="mutant-shards",
         doc="Two shards; released work.",
         jobs=(JobPlan(shards=2, losses=0),),
@@ -343,7 +343,7 @@ REDUCED: tuple[Plan, ...] = (
         states=9_958,
         shows=(OTHERS_STOPPED,),
     ),
-    Plan(
+    ModelPlan(
         name="mutant-given-back",
         doc="Work is released.",
         jobs=(JobPlan(losses=0),),
@@ -353,7 +353,7 @@ REDUCED: tuple[Plan, ...] = (
         states=746,
         shows=(GIVEN_BACK,),
     ),
-    Plan(
+    ModelPlan(
         name="mutant-in-time",
         doc="A job has to be started in time, and its handler snoozes.",
         jobs=(JobPlan(start_within=1, losses=0),),
@@ -422,10 +422,10 @@ REDUCED: tuple[Plan, ...] = (
 )
 
 
-ENVIRONMENTS: Mapping[str, Plan] = MappingProxyType({plan.name: plan for plan in (*QUICK, *LONG)})
+ENVIRONMENTS: Mapping[str, ModelPlan] = MappingProxyType({plan.name: plan for plan in (*QUICK, *LONG)})
 
 
-def plan_named(name: str) -> Plan:
+def plan_named(name: str) -> ModelPlan:
     """Return the environment of this name; an unknown name raises an error with the known ones."""
     try:
         return ENVIRONMENTS[name]
@@ -433,12 +433,12 @@ def plan_named(name: str) -> Plan:
         raise UnknownName(name, tuple(ENVIRONMENTS), where="an environment") from None
 
 
-def model_of(plan: Plan) -> Model:
+def model_of(plan: ModelPlan) -> Model:
     """Return the model of a plan."""
     return RunWorld(plan) if isinstance(plan, RunPlan) else JobWorld(plan)
 
 
-class Explored(msgspec.Struct, frozen=True, kw_only=True):
+class ExplorationResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of exploring an environment."""
 
     environment: str
@@ -457,7 +457,7 @@ Watch: TypeAlias = Callable[[str, int, int], None]
 """Called periodically with the environment and its states and edges so far."""
 
 
-def explore(plan: Plan, *, most: int | None = None, watch: Watch | None = None) -> Explored:
+def explore(plan: ModelPlan, *, most: int | None = None, watch: Watch | None = None) -> ExplorationResult:
     """Explore one environment in this process."""
 
     def progress(states: int, edges: int, _: int) -> None:
@@ -470,10 +470,10 @@ def explore(plan: Plan, *, most: int | None = None, watch: Watch | None = None) 
     if watch is not None:
         watch(plan.name, report.states, report.edges)
     expected = plan.states if report.complete else None
-    return Explored(environment=plan.name, report=report, seconds=seconds, expected=expected)
+    return ExplorationResult(environment=plan.name, report=report, seconds=seconds, expected=expected)
 
 
-def replay(plan: Plan, choices: Sequence[int]) -> Violation:
+def replay(plan: ModelPlan, choices: Sequence[int]) -> Violation:
     """Replay these choices; return the story and the claims broken at its end."""
     model = model_of(plan)
     story = tuple(tuple(step) for step in retell(model, choices))
@@ -483,8 +483,8 @@ def replay(plan: Plan, choices: Sequence[int]) -> Violation:
 
 
 def explore_side_by_side(
-    plans: Sequence[Plan], *, lanes: int = 2, most: int | None = None, watch: Watch | None = None
-) -> Iterator[Explored]:
+    plans: Sequence[ModelPlan], *, lanes: int = 2, most: int | None = None, watch: Watch | None = None
+) -> Iterator[ExplorationResult]:
     """Explore each environment in its own process, with a limited number at a time."""
     waiting = sorted(plans, key=lambda plan: plan.states or 0, reverse=True)
     context = multiprocessing.get_context("spawn")
@@ -514,9 +514,9 @@ def explore_side_by_side(
             connection.close()
 
 
-def _receive(connection: Connection, child: BaseProcess) -> tuple[str, int, int] | Explored:
+def _receive(connection: Connection, child: BaseProcess) -> tuple[str, int, int] | ExplorationResult:
     try:
-        report: tuple[str, int, int] | Explored = connection.recv()
+        report: tuple[str, int, int] | ExplorationResult = connection.recv()
     except EOFError:
         child.join()
         code = child.exitcode or 0

@@ -24,7 +24,7 @@ from interlock.machine.table import Act, name_of
 from interlock.testing.lifecycles import LifecycleModel
 from interlock.testing.model_checker import check
 from interlock_verification.environments import REDUCED, model_of
-from interlock_verification.models.plan import Plan
+from interlock_verification.models.plan import ModelPlan
 from interlock_verification.single_machines import ALONE
 from interlock_verification.system_machines import SYSTEM_CLAIMS, SYSTEM_MACHINES
 
@@ -233,7 +233,7 @@ class MutantFate(msgspec.Struct, frozen=True, kw_only=True):
 def try_mutants(
     mutants: Sequence[Mutant],
     *,
-    plans: Sequence[Plan] = REDUCED,
+    plans: Sequence[ModelPlan] = REDUCED,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[MutantFate]:
     """Return the result of each mutant."""
@@ -245,7 +245,7 @@ def try_mutants(
     return fates
 
 
-def fate_of(mutant: Mutant, plans: Sequence[Plan] = REDUCED) -> MutantFate:
+def fate_of(mutant: Mutant, plans: Sequence[ModelPlan] = REDUCED) -> MutantFate:
     """Explore one small world after the other until the mutant is detected."""
     fields = {"mutant": mutant.name, "machine": mutant.machine}
     try:
@@ -268,7 +268,7 @@ def _noticed_alone(mutant: Mutant) -> str:
     return report.violations[0].claim if report.violations else ""
 
 
-def _noticed(plan: Plan) -> tuple[Caught, str] | None:
+def _noticed(plan: ModelPlan) -> tuple[Caught, str] | None:
     try:
         report = check(model_of(plan), most=_most(plan))
     except Exception as error:  # noqa: BLE001 - any failure kills the mutant
@@ -280,6 +280,6 @@ def _noticed(plan: Plan) -> tuple[Caught, str] | None:
     return None
 
 
-def _most(plan: Plan) -> int:
+def _most(plan: ModelPlan) -> int:
     """Return the maximum number of states: a mutant with many more has lost a limit."""
     return 10 * (plan.states or 10_000)

@@ -21,15 +21,15 @@ from interlock.cli.errors import colour_wanted
 from interlock.cli.output import Sheet, on_terminal, print_json, print_sheets
 from interlock.lifecycles import machine_named
 from interlock.testing.model_checker import Violation
-from interlock_verification.environments import Explored, Watch, explore, explore_side_by_side
-from interlock_verification.models.plan import Plan
+from interlock_verification.environments import ExplorationResult, Watch, explore, explore_side_by_side
+from interlock_verification.models.plan import ModelPlan
 from interlock_verification.mutation import Caught, MutantFate, all_mutants, harmless, try_mutants
 from interlock_verification.system_machines import SYSTEM_MACHINES
 
 TELL_EVERY_S = 60.0
 
 
-def explore_all(plans: Sequence[Plan], *, most: int | None, side_by_side: bool, as_json: bool) -> bool:
+def explore_all(plans: Sequence[ModelPlan], *, most: int | None, side_by_side: bool, as_json: bool) -> bool:
     """Explore these environments and print the findings; return whether all is well."""
     known = [plan.states for plan in plans]
     total = None if None in known or most else sum(count or 0 for count in known)
@@ -71,7 +71,7 @@ def mutate(machine: str | None, *, sample: int | None, seed: int, as_json: bool)
     return not unexplained
 
 
-def _print_explored(explored: Sequence[Explored]) -> None:
+def _print_explored(explored: Sequence[ExplorationResult]) -> None:
     rows = [
         (
             one.environment,
@@ -94,7 +94,7 @@ def _print_explored(explored: Sequence[Explored]) -> None:
         print_text(f"{states:,} states, at most {_megabytes()} MB in one process.")
 
 
-def _verdict(one: Explored) -> str:
+def _verdict(one: ExplorationResult) -> str:
     if one.report.violations:
         return "broken: " + "; ".join(violation.claim for violation in one.report.violations)
     if not one.ok:
@@ -139,7 +139,7 @@ def _score(fates: Sequence[MutantFate]) -> dict[str, object]:
     }
 
 
-def _entry(one: Explored) -> dict[str, object]:
+def _entry(one: ExplorationResult) -> dict[str, object]:
     return {"ok": one.ok, **msgspec.to_builtins(one)}
 
 

@@ -15,7 +15,7 @@ from interlock.cli.output import Sheet, on_terminal, print_json, print_sheets
 from interlock.text import counted
 from interlock_verification.report import bar, print_text
 from interlock_verification.worlds.campaign import Season, play_all, shrunk
-from interlock_verification.worlds.episode import Chapter, Played
+from interlock_verification.worlds.episode import Chapter, EpisodeResult
 from interlock_verification.worlds.faults import MIXES
 from interlock_verification.worlds.worlds import WORLDS, world_named
 
@@ -60,7 +60,7 @@ def play_season(chapters: Sequence[Chapter], *, processes: int, as_json: bool) -
     return season.ok
 
 
-def _smaller(played: Played) -> Played:
+def _smaller(played: EpisodeResult) -> EpisodeResult:
     """Return the shrunk episode; one with explicit faults is not shrunk."""
     return shrunk(played, within_s=0.0 if played.chapter.only is not None else SHRINK_S)
 
@@ -91,7 +91,7 @@ def _verdict(season: Season) -> str:
     )
 
 
-def story_of(played: Played) -> Iterator[str]:
+def story_of(played: EpisodeResult) -> Iterator[str]:
     """Yield the broken claim, the events that led to it, and the command that replays it."""
     broken, chapter = played.broken, played.chapter
     yield ""

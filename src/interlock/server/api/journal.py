@@ -159,7 +159,7 @@ async def follow_events(call: Call) -> Response:
     # A reader without a cursor begins at the broadcast's position, so no extra read is needed.
     wanted, cursor = _wanted_events(call, query), after or parts.broadcast.cursor
     stream = Stream(parts.broadcast, wanted, cursor, announced=query.begin)
-    return Admitted(
+    return AdmittedStream(
         EventStream(stream, parts.broadcast, parts.ending(call.principal)),
         parts.readers,
         call.principal.name,
@@ -167,7 +167,7 @@ async def follow_events(call: Call) -> Response:
     )
 
 
-class Admitted(Response):
+class AdmittedStream(Response):
     """A stream that counts towards the open streams of its principal."""
 
     def __init__(self, stream: EventStream, readers: Readers, name: str, most: int) -> None:

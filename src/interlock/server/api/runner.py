@@ -213,7 +213,7 @@ async def _answers(call: Call, messages: Sequence[Message]) -> Answers:
             todo="Send them in several requests.",
             facts={"messages": len(messages), "most": MAX_MESSAGES},
         )
-    answers = await call.parts.messages.report([_named(call.principal, message) for message in messages])
+    answers = await call.parts.messages.answer([_named(call.principal, message) for message in messages])
     return Answers(answers=tuple(answers), now=await call.parts.runtime.engine.clock.now())
 
 
@@ -223,7 +223,7 @@ def message_handler(kind: type[RunnerMessage]) -> Callable[[Call], Awaitable[Hea
     async def handle(call: Call) -> Heard | Answers:
         if isinstance(call.body, Messages):
             return await _answers(call, call.body.messages)
-        (answer,) = await call.parts.messages.report((_named(call.principal, call.body),))
+        (answer,) = await call.parts.messages.answer((_named(call.principal, call.body),))
         return answer if type(answer) is Heard else raise_for_answer(answer)
 
     handle.__doc__ = kind.__doc__

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from interlock.api import simulations as api
 from interlock.api.messages import HistoryPage
 from interlock.errors import BadRequest, StoreUnavailable
-from interlock.server.api.journal import Admitted
+from interlock.server.api.journal import AdmittedStream
 from interlock.server.api.visibility import is_shaped
 from interlock.server.event_streams import SILENCE_S, Broadcast, EventStream, gap_after
 from interlock.server.history import entry_view
@@ -232,7 +232,7 @@ async def follow_simulation(call: Call) -> Response:
         await parts.broadcast.read(after, 1)  # an invalid cursor is refused before the stream begins
     look = partial(_manager(call).get_state, run_id)
     stream = SimulationStream(parts.broadcast, run_id, after or parts.broadcast.cursor, look)
-    return Admitted(
+    return AdmittedStream(
         EventStream(stream, parts.broadcast, parts.ending(call.principal)),
         parts.readers,
         call.principal.name,

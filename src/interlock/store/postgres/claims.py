@@ -103,7 +103,7 @@ class Beginnings:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], _Beginning] = {}
+        self._known: dict[tuple[object, ...], _FirstClaims] = {}
 
     def of(self, claim: Claim) -> Place:
         """Return the place after which the next read starts."""
@@ -126,17 +126,17 @@ class Beginnings:
             known.place = rows[-1]["rank"], rows[-1]["id"]
         return True
 
-    def _of(self, claim: Claim) -> _Beginning:
+    def _of(self, claim: Claim) -> _FirstClaims:
         claimer = claim.kind, claim.queues, claim.labels, claim.handlers
         known = self._known.get(claimer)
         if known is None:
             if len(self._known) >= _CLAIMS:
                 self._known.clear()
-            known = self._known[claimer] = _Beginning()
+            known = self._known[claimer] = _FirstClaims()
         return known
 
 
-class _Beginning:
+class _FirstClaims:
     """The start of the claims of one claimer."""
 
     __slots__ = ("looked_at", "looks", "place", "taken")

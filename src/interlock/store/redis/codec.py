@@ -124,7 +124,7 @@ def pack_text(text: str) -> bytes:
         raise _no_text(error) from None
 
 
-class Showing:
+class Projections:
     """The projections of changes for other tools."""
 
     def __init__(self, catalogue: Catalogue, prefix: str) -> None:
@@ -170,11 +170,11 @@ def _replacing(fields: dict[str, bytes]) -> list[tuple[str, str]]:
     return [(f'"{name}":', value.decode()) for name, value in fields.items()]
 
 
-def pack_work(work: Sequence[Work], showing: Showing) -> list[tuple[Sequence[Work], bytes]]:
+def pack_work(work: Sequence[Work], projections: Projections) -> list[tuple[Sequence[Work], bytes]]:
     """Encode work for commit.lua, in calls that the server accepts: one, unless the data are very large."""
     try:
-        pieces = [piece for item in work for piece in _pieces(item, showing)]
-        return [(part, _pack([_work(item, showing) for item in part])) for part in _parts_of(pieces)]
+        pieces = [piece for item in work for piece in _pieces(item, projections)]
+        return [(part, _pack([_work(item, projections) for item in part])) for part in _parts_of(pieces)]
     except UnicodeEncodeError as error:
         raise _no_text(error) from None
 
@@ -203,17 +203,17 @@ def pack_query(query: Query, after: tuple[str, str]) -> bytes:
     )
 
 
-def _pieces(item: Work, showing: Showing) -> Sequence[Work]:
+def _pieces(item: Work, projections: Projections) -> Sequence[Work]:
     """Split work: a batch is one row of the journal, and projections are by record."""
     if isinstance(item, Commit):
         return (item,)
-    if showing.shows(item.change.kind):
+    if projections.shows(item.change.kind):
         return item.commits()
     if len(item.ids) <= _MOST_IN_A_BATCH and _weight(item) <= _MAX_CALL_BYTES:
         return (item,)
     size = len(item.ids) // 2 or 1
     halves = [_slice(item, 0, size), _slice(item, size, len(item.ids))] if len(item.ids) > 1 else []
-    return [piece for half in halves for piece in _pieces(half, showing)] or (item,)
+    return [piece for half in halves for piece in _pieces(half, projections)] or (item,)
 
 
 def _slice(batch: Batch, start: int, end: int) -> Batch:
@@ -245,7 +245,7 @@ def _weight(item: Work) -> int:
     return sum(len(each.body) + len(each.given or b"") + len(each.result or b"") for each in item.changes)
 
 
-def _work(item: Work, showing: Showing) -> tuple[object, ...]:
+def _work(item: Work, projections: Projections) -> tuple[object, ...]:
     not_after = microseconds(item.not_after) if item.not_after else None
     if isinstance(item, Batch):
         given, result = [_text(each) for each in item.given], [_text(each) for each in item.result]
@@ -253,7 +253,7 @@ def _work(item: Work, showing: Showing) -> tuple[object, ...]:
     return (
         _request(item.request) if item.request else None,
         not_after,
-        [_change(change, showing) for change in item.changes],
+        [_change(change, projections) for change in item.changes],
         [_refusal(refused) for refused in item.refusals],
     )
 
@@ -262,13 +262,13 @@ def _changes(batch: Batch, given: object, result: object) -> tuple[object, ...]:
     return *_shared_values(batch.change, batch.ids), _seen(batch.expected_at), given, result, False
 
 
-def _change(change: Change, showing: Showing) -> tuple[object, ...]:
+def _change(change: Change, projections: Projections) -> tuple[object, ...]:
     return (
         *_shared_values(change, (change.id,)),
         _time(change.expected_at),
         [_text(change.given)] if change.given else False,
         False if change.result is None else [_text(change.result)],
-        showing.of(change),
+        projections.of(change),
     )
 
 

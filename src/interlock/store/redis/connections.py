@@ -2,8 +2,8 @@
 
 No command is sent twice. The driver's client would repeat a command after a lost connection, so it is not
 used: a repeated commit would conflict with itself, and a repeated refusal would be journalled twice. The
-caller is told that the outcome is unknown, and finds out by reading. The one exception is NOSCRIPT, by which
-the server says that it did nothing.
+caller gets the error that the outcome is unknown, and finds out by reading. The one exception is NOSCRIPT:
+the server did nothing.
 
 A connection belongs to one call at a time. After any error, including a timeout, it is dropped: a late answer
 could be taken for that of the next call.

@@ -46,7 +46,7 @@ from interlock.store.redis import scripts
 from interlock.store.redis.codec import (
     BEGINNING,
     START,
-    Showing,
+    Projections,
     cursor_of,
     journal_place,
     pack,
@@ -198,7 +198,7 @@ class RedisStore:
         self._greeting = Handshake(tag, address.shown, catalogue)
         self._links = Connections(address, tag, timeout_s, self._greeting)
         self._wakes = RedisNotifier(self._links, f"{tag}:wake", timeout_s)
-        self._showing = Showing(catalogue, address.shown_under or tag)
+        self._projections = Projections(catalogue, address.shown_under or tag)
         self._floor_us = 0
 
     def __repr__(self) -> str:
@@ -372,7 +372,12 @@ class RedisStore:
         answer = await self._links.call(
             scripts.PRUNE,
             *(kind, older_than // _MICROSECOND, limit, self._floor_us, pack(list(dict.fromkeys(states)))),
-            *(_MAX_ENTRIES_PRUNED, max(limit, _MAX_REQUESTS_PRUNED), self._showing.places(kind), pack(False)),
+            *(
+                _MAX_ENTRIES_PRUNED,
+                max(limit, _MAX_REQUESTS_PRUNED),
+                self._projections.places(kind),
+                pack(False),
+            ),
         )
         return Pruned(*read_pruned(answer)[:4])
 
@@ -397,7 +402,7 @@ class RedisStore:
         answer = await self._links.call(
             scripts.PRUNE,
             *(kind, min((general, *ages.values()) if older_than is not None else ages.values(), default=0)),
-            *(limit, self._floor_us, pack([state]), _MAX_ENTRIES_PRUNED, 0, self._showing.places(kind)),
+            *(limit, self._floor_us, pack([state]), _MAX_ENTRIES_PRUNED, 0, self._projections.places(kind)),
             pack(walk),
         )
         records, entries, _, _, at, name = read_pruned(answer)
@@ -441,13 +446,13 @@ class RedisStore:
         except BaseException:
             # If this fails, the hold expires; the error of `decide` is more important.
             with suppress(StoreUnavailable):
-                await self._commit(pack_work((), self._showing), hold, self._links.deadline())
+                await self._commit(pack_work((), self._projections), hold, self._links.deadline())
             raise
         return await self._commit(packed, hold, until)
 
     def _packed(self, commits: Sequence[Work]) -> list[tuple[Sequence[Work], bytes]]:
         check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
-        return pack_work(commits, self._showing)
+        return pack_work(commits, self._projections)
 
     async def _commit(
         self, parts: Sequence[tuple[Sequence[Work], bytes]], hold: str, until: float

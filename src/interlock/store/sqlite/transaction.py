@@ -465,7 +465,7 @@ def _remove(ledger: Transaction, kind: str, gone: list[tuple[int, str, str]]) ->
     return removed.number
 
 
-class Removed(NamedTuple):
+class RemovedEntries(NamedTuple):
     """The number of removed entries, and the last of them."""
 
     number: int
@@ -474,7 +474,7 @@ class Removed(NamedTuple):
 
 def _remove_entries(
     connection: sqlite3.Connection, kind: str, names: Sequence[str], trails: Mapping[int, str]
-) -> Removed:
+) -> RemovedEntries:
     """Remove the entries of removed records: by name, and by number with their trails."""
     removed = last = 0
     numbers = list_text(list(trails))
@@ -495,4 +495,4 @@ def _remove_entries(
         removed += len(places)
     connection.executemany(_COUNT_DOWN, [(len(some), sequence) for sequence, some in gone.items()])
     connection.execute(_REMOVE_EMPTY, (rows,))
-    return Removed(removed, last)
+    return RemovedEntries(removed, last)

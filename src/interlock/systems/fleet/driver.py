@@ -23,7 +23,7 @@ from interlock.machine.cascade import Cascade, Wiring, order
 from interlock.systems.fleet.clocks import NS, CommonStart, began_ms, choose_start, took
 from interlock.systems.fleet.member import FleetMember, Lines, ReferenceClock
 from interlock.systems.fleet.outcome import WorkloadProgress, progress_of
-from interlock.systems.fleet.results import AgentReport, Merged, ResultInputs, result_of
+from interlock.systems.fleet.results import AgentReport, MergedReports, ResultInputs, result_of
 from interlock.systems.fleet.spec import can_still_do
 from interlock.systems.fleet.workloads import WorkloadRecorder, workload_id_of
 from interlock.text import counted
@@ -97,7 +97,7 @@ class Drive:
         reference: ReferenceClock | None = None,
     ) -> None:
         self.spec = spec
-        self.merged: Merged = Merged(spec.agents)
+        self.merged: MergedReports = MergedReports(spec.agents)
         self._driver = driver
         self._hands = hands
         self._reference = reference or ReferenceClock()

@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 from interlock.errors import AgentRefused, AgentUnavailable
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
-from interlock.systems.fleet.results import AgentReport, Ending
+from interlock.systems.fleet.results import AgentEnd, AgentReport
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.workloads import (
     Happened,
@@ -94,7 +94,7 @@ FINALS = {
 QUIET_S = 3.0
 """Silence after which a running agent is reported; it reports every second by default."""
 TELL_AGAIN_S = 0.5
-"""Interval in which an unreachable agent is told to stop again."""
+"""Interval in which an abort to an unreachable agent is repeated."""
 
 
 class FleetMember:
@@ -126,9 +126,9 @@ class FleetMember:
         return self.over.is_set() and self.final is not Status.COMPLETED
 
     @property
-    def ending(self) -> Ending:
+    def ending(self) -> AgentEnd:
         """Its end, as far as is known."""
-        return Ending(workload_id=self.workload_id, final=self.final, error=self.error)
+        return AgentEnd(workload_id=self.workload_id, final=self.final, error=self.error)
 
     async def prepare(self, spec: WorkloadSpec) -> None:
         """Check that it is reachable, free and able, and measure its clock; raise if not."""

@@ -15,7 +15,7 @@ from interlock.text import counted
 from interlock.wire.workloads import Happened, Latencies, WorkloadResult, WorkloadSpec
 
 if TYPE_CHECKING:
-    from interlock.systems.fleet.results import Merged
+    from interlock.systems.fleet.results import MergedReports
 
 
 LEVEL = "stats"
@@ -74,7 +74,7 @@ class WorkloadProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 def progress_of(
     spec: WorkloadSpec,
-    merged: Merged,
+    merged: MergedReports,
     states: Mapping[str, Happened | None],
     elapsed_s: float,
     silent: Mapping[str, float] = MappingProxyType({}),

@@ -115,7 +115,7 @@ class Second:
     latencies: Latencies = _NOTHING
 
 
-class Merged:
+class MergedReports:
     """The merged reports of all agents. Repeated sequence numbers are ignored."""
 
     def __init__(self, agents: Iterable[str]) -> None:
@@ -376,7 +376,7 @@ def _view(number: int, second: Second) -> SecondView:
     )
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
+class AgentEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The end of one agent."""
 
     workload_id: str
@@ -388,7 +388,7 @@ class ResultInputs(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of a result, besides the figures."""
 
     spec: WorkloadSpec
-    endings: Mapping[str, Ending]
+    endings: Mapping[str, AgentEnd]
     offsets: Mapping[str, Offset]
     start: CommonStart | None = None
     started_at: datetime | None = None
@@ -411,7 +411,7 @@ class ResultInputs(msgspec.Struct, frozen=True, kw_only=True):
         return [name for name, ending in self.endings.items() if ending.final is not Status.COMPLETED]
 
 
-def result_of(known: ResultInputs, merged: Merged) -> WorkloadResult:
+def result_of(known: ResultInputs, merged: MergedReports) -> WorkloadResult:
     """Return the result."""
     for _ in merged.leave_out(known.left_out):
         pass  # a driver has done it before, with pauses
@@ -478,7 +478,7 @@ def _agent(known: ResultInputs, part: AgentShare) -> AgentResult:
     )
 
 
-def _flaws(known: ResultInputs, merged: Merged) -> Iterator[str]:
+def _flaws(known: ResultInputs, merged: MergedReports) -> Iterator[str]:
     """Yield why the figures are not as requested although agents completed."""
     parts = [part for part in merged.parts.values() if not part.left_out]
     late = [part.late_ns for part in parts if part.started_at_ns]
@@ -491,7 +491,7 @@ def _flaws(known: ResultInputs, merged: Merged) -> Iterator[str]:
         yield f"numbers of {some(wrong)} cannot be true, and their latencies are not in the result"
 
 
-def _warnings(known: ResultInputs, merged: Merged, flaws: Sequence[str]) -> Iterator[str]:
+def _warnings(known: ResultInputs, merged: MergedReports, flaws: Sequence[str]) -> Iterator[str]:
     yield from known.warnings
     if known.coverage.completed < known.coverage.needed:  # otherwise they are in the sentence
         yield from (f"{flaw[0].upper()}{flaw[1:]}." for flaw in flaws)

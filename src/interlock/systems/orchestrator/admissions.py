@@ -1,8 +1,8 @@
-"""`Admissions`: hear which jobs have given their slots back and which have lined up, and admit the next ones.
+"""`Admissions`: receive which jobs have released their slots and which wait in line, and admit the next ones.
 
 Any number of processes may admit jobs: each decides on the records as they are and commits the gate with
 the jobs and tickets; of two that decide about the same gate, the version refuses one, which reads again.
-To hear twice that a job has given its slot back changes nothing.
+A repeated message about a released slot changes nothing.
 
 Why: decision 0407.
 """
@@ -91,7 +91,7 @@ class Admissions:
             self._alarm.cancel()
 
     async def keep(self, *, limit: int = MANY) -> int:
-        """Hear of slots that were given back and of jobs that lined up, and admit jobs; return how many."""
+        """Receive which slots are free and which jobs wait in line; admit jobs, and return how many."""
         messages = await take_all(self._engine.store, (LIMITS,), PATIENCE, limit=limit)
         gone: dict[str, set[str]] = {}
         for record in messages:

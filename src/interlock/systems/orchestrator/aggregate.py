@@ -38,9 +38,9 @@ from interlock.machine.couplings import AnyMachine
 from interlock.store.records import Record
 from interlock.systems.orchestrator.body import (
     AttemptBody,
-    Granting,
     JobBody,
     LeaseBody,
+    LeaseHolder,
     LimitPart,
     Place,
     attempt_name,
@@ -223,7 +223,7 @@ class JobAggregate(Aggregate):
         self.body: JobBody = body
         self.place: Place | Record = place
         self.settings: OrchestratorSettings = settings
-        self.granting: Granting | None = None
+        self.granting: LeaseHolder | None = None
         self.lost: tuple[AttemptBody, ...] = ()
         self.remarks: tuple[tuple[AttemptBody, str], ...] = ()
         """Log lines for attempts that cannot write them: timed out, or lost."""

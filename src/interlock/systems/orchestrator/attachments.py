@@ -109,7 +109,7 @@ class ArtifactHeartbeat(Heartbeat, frozen=True, kw_only=True, tag="artifact"):
     size: int
 
 
-class Saving(Heartbeat, frozen=True, kw_only=True, tag="cache"):
+class CacheHeartbeat(Heartbeat, frozen=True, kw_only=True, tag="cache"):
     """A heartbeat with a cache, which is stored as a blob. It is not a message of the wire either."""
 
     kept: Change
@@ -125,7 +125,7 @@ class Births(Heartbeat, frozen=True, kw_only=True, tag="children"):
     children: int
 
 
-class Asking(Heartbeat, frozen=True, kw_only=True, tag="wait"):
+class WaitHeartbeat(Heartbeat, frozen=True, kw_only=True, tag="wait"):
     """A heartbeat with a wait of the job; only the process that writes its record sends it."""
 
     address: str
@@ -142,22 +142,22 @@ class Brood(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of their tasks and inputs: the same name for others is an error, not a repeat."""
 
 
-class Placed(msgspec.Struct, frozen=True):
+class PlacedLine(msgspec.Struct, frozen=True):
     """A line for display, and its offset in the log of its attempt."""
 
     offset: int
     line: LogLine
 
 
-def lines_of(chunk: Chunk) -> Iterator[Placed]:
+def lines_of(chunk: Chunk) -> Iterator[PlacedLine]:
     """Yield the lines of a chunk; a gap before them, or a late arrival, is a line as well."""
     at = chunk.offset
     if chunk.lines and (chunk.missing or chunk.late):
         noun = "byte is" if chunk.missing == 1 else "bytes are"
         note = f"{chunk.missing:,} {noun} missing here" if chunk.missing else f"Late, for byte {at:,}:"
-        yield Placed(at - chunk.missing, LogLine(chunk.lines[0].at, "gap", note))
+        yield PlacedLine(at - chunk.missing, LogLine(chunk.lines[0].at, "gap", note))
     for line in chunk.lines:
-        yield Placed(at, line)
+        yield PlacedLine(at, line)
         at += size_of(line)
 
 

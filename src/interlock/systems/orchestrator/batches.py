@@ -1,7 +1,7 @@
 """Batches: many jobs with one progress, one cancel, and a callback when all have ended.
 
 The jobs of a batch are named by *parts*, records of up to 500 jobs each with one letter for the outcome of
-each job. A job names its part, and tells it of its end in the commit in which it ends. A part hears of many
+each job. A job names its part, and reports its end to it in the commit in which it ends. A part receives many
 ends at once. When its last job has ended it is settled, in one commit with the batch, which counts its
 settled parts: so 10,000 ends change the record of the batch twenty times.
 
@@ -296,7 +296,7 @@ def _check_alone(specs: Sequence[JobSpec], noun: str = "A job") -> None:
 
 
 AT_ONCE = 10
-"""Number of parts that hear of ends at the same time."""
+"""Number of parts that receive ends at the same time."""
 
 
 class _NewPart(NamedTuple):

@@ -185,7 +185,7 @@ def attempt_name(shard: int, index: int) -> str:
     return f"{shard}.{index}"
 
 
-class Folded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+class AttemptSummary(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A summary of old attempts."""
 
     attempts: int = 0
@@ -342,7 +342,7 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     checkpoints: dict[str, msgspec.Raw] = {}
     """The saved checkpoint of each shard."""
     failure: Failure | None = None
-    folded: Folded | None = None
+    folded: AttemptSummary | None = None
     cancel_reason: str = ""
     """The reason given with the first cancel request."""
     children: int = 0
@@ -363,7 +363,7 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     after: AfterPart | None = None
     """The jobs that it comes after; None for a job that comes after none."""
     then: tuple[str, ...] = ()
-    """Jobs that come after it and are told of its end."""
+    """Jobs that come after it and receive its end."""
     mail: dict[str, Mail] = {}
     """Its signals and waits, by address: `signal.paid`, `approval`, `approval.deploy`, `gate`."""
     input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -404,7 +404,7 @@ def fold(body: JobBody) -> None:
     ended = [a for a in body.attempts if a.state in attempt.ENDED and a.state is not attempt.SUCCEEDED]
     if len(ended) <= KEPT_ATTEMPTS:
         return
-    folded = body.folded = body.folded or Folded(failures={})
+    folded = body.folded = body.folded or AttemptSummary(failures={})
     for old in ended[: len(ended) - KEPT_ATTEMPTS]:
         body.attempts.remove(old)
         folded.attempts += 1
@@ -423,7 +423,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     parent: str | None = None
 
 
-class Granting(msgspec.Struct, frozen=True, gc=False):
+class LeaseHolder(msgspec.Struct, frozen=True, gc=False):
     """The runner of a lease that is being granted."""
 
     runner_id: str

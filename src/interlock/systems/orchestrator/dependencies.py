@@ -3,7 +3,7 @@
 A job that comes after others is held: it has no time from which it is ready, so a claim knows nothing of it.
 Each of its predecessors names it (`JobBody.then`), in the commit that creates it. The commit in which a
 predecessor ends carries a message to the jobs that it names, so a crash loses none. A job notes which ends it
-has heard of by striking them off a list of names: to hear of an end twice changes nothing.
+has received by striking them off a list of names: a repeated message changes nothing.
 
 A job can only come after jobs that exist, or that stand before it in the same request, so there is no cycle.
 

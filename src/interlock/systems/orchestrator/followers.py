@@ -1,8 +1,8 @@
-"""`Followers`: tell jobs of the ends that they wait for; release them, or stop those that wait in vain.
+"""`Followers`: report ends of jobs to the jobs that come after them; release those, or stop them.
 
 Any number of processes may do so. Each decides on the record of the job as it is, and of two that decide
-about the same job one conflicts and reads again. A job that has heard of an end does not wait for it any
-more, so hearing of it again changes nothing.
+about the same job one conflicts and reads again. A job that has received an end does not wait for it any
+more, so a repeated message changes nothing.
 
 Why: decision 0420.
 """
@@ -47,7 +47,7 @@ _ENCODER = msgspec.json.Encoder()
 _NULL = msgspec.Raw(b"null")
 
 
-class Collected(msgspec.Struct, frozen=True):
+class PredecessorResults(msgspec.Struct, frozen=True):
     """Results of jobs, for a job that comes after them."""
 
     ids: tuple[str, ...]
@@ -56,7 +56,7 @@ class Collected(msgspec.Struct, frozen=True):
     """Reason why they cannot be passed on; empty if they can."""
 
 
-class Followed(msgspec.Struct, frozen=True):
+class FollowerEffect(msgspec.Struct, frozen=True):
     """Effect of an end on a job that comes after."""
 
     wants: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Followed(msgspec.Struct, frozen=True):
     """Whether it needs a place in its tree now."""
 
 
-NOTHING = Followed()
+NOTHING = FollowerEffect()
 
 
 def judge(part: AfterPart, ends: Mapping[str, EndMessage]) -> tuple[Verdict, EndMessage] | None:
@@ -89,12 +89,12 @@ def judge(part: AfterPart, ends: Mapping[str, EndMessage]) -> tuple[Verdict, End
 
 def decide_follower(
     ends: Mapping[str, EndMessage],
-    collected: Mapping[str, Collected],
+    collected: Mapping[str, PredecessorResults],
     settings: OrchestratorSettings,
     record: Record | None,
     now: datetime,
     mark: str,
-) -> Decision[Followed]:
+) -> Decision[FollowerEffect]:
     """Release or stop a job that comes after jobs which have ended, or let it wait for the others."""
     if record is None or JobState(record.state) in job.ENDED or has_expired(record, now):
         return Decision(NOTHING)  # a job that has expired is ended by the sweep
@@ -115,7 +115,7 @@ def decide_follower(
         ids = part.rule.jobs if part.rule.need == "all" else (end.job_id,)
         results = collected.get(draft.id)
         if results is None or results.ids != ids:
-            return Decision(Followed(wants=ids))
+            return Decision(FollowerEffect(wants=ids))
         if fault := results.fault or _pass_on(draft, part.rule, results.values):
             return _stopped(record, draft, UPSTREAM, fault, mark)
     return _released(draft, part, end, mark)
@@ -144,13 +144,13 @@ def _too_large(size: int, most: int) -> str:
     )
 
 
-def _stopped(record: Record, draft: JobAggregate, code: str, why: str, mark: str) -> Decision[Followed]:
+def _stopped(record: Record, draft: JobAggregate, code: str, why: str, mark: str) -> Decision[FollowerEffect]:
     stopped = cancelled(record, draft.now, draft.settings, code, why)
     commit = commit_of(stopped, mark=mark, actor="orchestrator", reason=why)
     return Decision(NOTHING, commit)
 
 
-def _released(draft: JobAggregate, part: AfterPart, end: EndMessage, mark: str) -> Decision[Followed]:
+def _released(draft: JobAggregate, part: AfterPart, end: EndMessage, mark: str) -> Decision[FollowerEffect]:
     """Let a job wait for a worker, after its delay; in a tree, for its place first."""
     at = draft.now + timedelta(seconds=part.delay_s)
     if part.not_before is not None:
@@ -164,7 +164,7 @@ def _released(draft: JobAggregate, part: AfterPart, end: EndMessage, mark: str) 
         release(draft, delay_s=(at - draft.now).total_seconds())
     why = f"{end.job_id}, which it comes after, is {end.state}"
     change = draft.change(mark=mark, actor="orchestrator", reason=why, note=True)
-    followed = Followed(lined_up=draft.body.limits is not None, in_tree=bool(joining))
+    followed = FollowerEffect(lined_up=draft.body.limits is not None, in_tree=bool(joining))
     return Decision(followed, Commit(changes=(change, *messages_of(draft, mark), *joining)))
 
 
@@ -189,7 +189,7 @@ class Followers:
         self._settings = settings
 
     async def keep(self, *, limit: int = MANY) -> int:
-        """Tell jobs of the ends that they wait for; return the number of ends."""
+        """Report ends to the jobs that wait for them; return the number of ends."""
         taken = await take_all(self._engine.store, (ENDS,), PATIENCE, limit=limit)
         if not taken:
             return 0
@@ -212,7 +212,7 @@ class Followers:
         return len(taken)
 
     async def _move_followers(self, followers: Mapping[str, Mapping[str, EndMessage]]) -> None:
-        collected: dict[str, Collected] = {}
+        collected: dict[str, PredecessorResults] = {}
         waiting = dict(followers)
         for _ in range(ROUNDS):
             items = [
@@ -234,13 +234,13 @@ class Followers:
             waiting = {name: followers[name] for name in wanting}
         raise contended([Key(JOB.name, name) for name in waiting], None, ROUNDS)
 
-    def _notify(self, moved: Collection[Followed]) -> None:
+    def _notify(self, moved: Collection[FollowerEffect]) -> None:
         if any(each.lined_up for each in moved):
             self._engine.bus.publish(LimitsNotified())
         if any(each.in_tree for each in moved):
             self._engine.bus.publish(TreesNotified())
 
-    async def _collect(self, ids: tuple[str, ...]) -> Collected:
+    async def _collect(self, ids: tuple[str, ...]) -> PredecessorResults:
         """Return the results of ended jobs, which do not change any more."""
         values: list[msgspec.Raw] = []
         size, most = 0, self._settings.max_input_bytes
@@ -248,13 +248,13 @@ class Followers:
             some = ids[start : start + PAGE]
             for job_id, (record, kept) in zip(some, await self._with_results(some), strict=True):
                 if record is None:
-                    return Collected(ids, fault=f"the result of {job_id} is gone, which was pruned")
+                    return PredecessorResults(ids, fault=f"the result of {job_id} is gone, which was pruned")
                 result = result_of(record, decode_body(record.body), kept)
                 values.append(result if isinstance(result, msgspec.Raw) else _NULL)
                 size += len(values[-1])
             if size > most:
-                return Collected(ids, fault=_too_large(size, most))
-        return Collected(ids, tuple(values))
+                return PredecessorResults(ids, fault=_too_large(size, most))
+        return PredecessorResults(ids, tuple(values))
 
     async def _with_results(
         self, ids: Sequence[str]

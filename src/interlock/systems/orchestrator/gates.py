@@ -3,11 +3,11 @@
 A job under a limit is not ready before it is admitted, so a claim knows nothing of limits and pays nothing
 for them. The *gate* of a key names the jobs that hold its slots; a *ticket* names jobs that wait for one, in
 their order. A job is admitted in one commit with its ticket and with the gates of all its limits, each
-compared by version: of two processes that would give the last slot away, one is told so and looks again.
+compared by version: of two processes that would give the last slot away, one conflicts and reads again.
 
-Nothing is counted. Whether a job holds a slot stands in its own record (`LimitPart.since`), which changes
-with its leases: the commit that ends its last lease gives the slot back and tells the gate, and a gate that
-is full looks at the records of its holders from time to time.
+There is no counter. The record of a job has whether it holds a slot (`LimitPart.since`), and changes
+with its leases: the commit that ends its last lease releases the slot and notifies the gate, and a gate that
+is full reads the records of its holders from time to time.
 
 Why: decisions 0407 and 0409.
 """
@@ -193,10 +193,10 @@ def new_ticket(
     return ticket.change(mark=mark, actor="orchestrator")
 
 
-# What jobs tell their gates
+# Messages of jobs to their gates
 
 LIMITS = "limit.left"
-"""The topic under which gates hear of jobs that have given their slots back."""
+"""The topic of messages to gates about jobs that have released their slots."""
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -401,7 +401,7 @@ class _Gate:
             self.body.behind = (*self.body.behind, key)
 
     def change(self, now: datetime, mark: str, *, waiting: bool) -> Change | None:
-        """Return the gate as it shall become; None where it stays as it is."""
+        """Return the change of the gate; None if it stays as it is."""
         target = FULL if waiting or self.body.behind else HELD if self.body.inside else FREE
         record = self.record
         if record is None and target is FREE:
@@ -458,7 +458,7 @@ class _Decision:
 
     def made(self) -> Admission:
         for gate in self._gates.values():
-            if gate is not self._own:  # keys that wait are noted anew below
+            if gate is not self._own:  # keys that wait are noted again below
                 gate.body.behind = tuple(key for key in gate.body.behind if key != self._look.key)
         self._let_go()
         tickets = self._serve()

@@ -35,9 +35,9 @@ from interlock.store.records import (
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import (
     AttemptBody,
-    Granting,
     JobBody,
     JobGiven,
+    LeaseHolder,
     decode_body,
     given_of,
 )
@@ -73,7 +73,7 @@ _CommonGrant: TypeAlias = tuple[Change, Grant, JobChanged | None]
 """The change and the grant of all jobs of one shape, and what it means to their run."""
 
 
-class Claiming(msgspec.Struct, frozen=True):
+class ClaimInput(msgspec.Struct, frozen=True):
     """The input of the decision about a claim."""
 
     request: ClaimRequest
@@ -135,7 +135,7 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
         return (*each, *self.messages)
 
 
-def offers_of(claiming: Claiming, records: Sequence[Record], now: datetime) -> list[Offer]:
+def offers_of(claiming: ClaimInput, records: Sequence[Record], now: datetime) -> list[Offer]:
     """Return one waiting attempt of each of these jobs for this runner, if there is one."""
     if len(records) == 1 and claiming.foreseen is None:
         offer = offer_of(claiming, records[0], now)
@@ -153,7 +153,7 @@ def offers_of(claiming: Claiming, records: Sequence[Record], now: datetime) -> l
     return offers
 
 
-def _alike(claiming: Claiming, records: Sequence[Record]) -> list[tuple[Record, list[list[Record]]]]:
+def _alike(claiming: ClaimInput, records: Sequence[Record]) -> list[tuple[Record, list[list[Record]]]]:
     """Return the jobs of one shape by their run, with a job that represents them.
 
     What was foreseen is about jobs of one run.
@@ -169,7 +169,7 @@ def _alike(claiming: Claiming, records: Sequence[Record]) -> list[tuple[Record, 
     return list(alike.values())
 
 
-def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
+def offer_of(claiming: ClaimInput, record: Record, now: datetime) -> Offer | None:
     """Return the longest waiting attempt of this job for this runner; None if none waits."""
     draft = JobAggregate.of(record, now, claiming.settings)
     if has_expired(record, now):
@@ -191,7 +191,7 @@ def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
 
 
 def _offer_together(
-    claiming: Claiming, common: _CommonGrant, records: Sequence[Record], now: datetime
+    claiming: ClaimInput, common: _CommonGrant, records: Sequence[Record], now: datetime
 ) -> Offer:
     """Return the common offer for jobs of one shape and run."""
     change, grant, begun = common
@@ -203,7 +203,7 @@ def _offer_together(
     return Offer(of_run(change, first.parent), tuple(records), grants, messages=messages)
 
 
-def _common_grant(claiming: Claiming, like: Record, now: datetime) -> _CommonGrant | None:
+def _common_grant(claiming: ClaimInput, like: Record, now: datetime) -> _CommonGrant | None:
     """Return the decision about all jobs of one shape; None if it depends on the job."""
     if claiming.foreseen is not None and _is_foreseen(claiming, like, now):
         return claiming.foreseen.change, claiming.foreseen.grant, None
@@ -222,12 +222,12 @@ def _common_grant(claiming: Claiming, like: Record, now: datetime) -> _CommonGra
     return common, _grant_in(claiming, draft, one, JobGiven()), begun
 
 
-def _is_foreseen(claiming: Claiming, like: Record, now: datetime) -> bool:
+def _is_foreseen(claiming: ClaimInput, like: Record, now: datetime) -> bool:
     known = claiming.foreseen
     return known is not None and known.now == now and shape_of(known.like) == shape_of(like)
 
 
-def foresee(claiming: Claiming, like: Record, now: datetime) -> ForeseenGrant | None:
+def foresee(claiming: ClaimInput, like: Record, now: datetime) -> ForeseenGrant | None:
     """Return the decision about a claim of which all jobs are like this one; None if it cannot be foreseen.
 
     It is made by the same rules, in advance, so the decision about the jobs themselves is the same.
@@ -259,7 +259,7 @@ class LastClaims:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], _LastClaim] = {}
 
-    def like(self, claimings: Sequence[Claiming]) -> Record | None:
+    def like(self, claimings: Sequence[ClaimInput]) -> Record | None:
         """Return a job that those of this claim will probably be like; None if that is not known."""
         request = claimings[0].request
         if len(claimings) > 1 or request.claim_id:
@@ -267,7 +267,7 @@ class LastClaims:
         last = self._known.get(_terms_of(request))
         return last.like if last is not None and last.goes_on and last.times >= _ENOUGH_TIMES else None
 
-    def learn(self, claimings: Sequence[Claiming], bundles: Sequence[ClaimCommit], granted: int) -> None:
+    def learn(self, claimings: Sequence[ClaimInput], bundles: Sequence[ClaimCommit], granted: int) -> None:
         """Remember what was granted, if all of it was granted by one decision."""
         request = claimings[0].request
         terms = _terms_of(request)
@@ -297,7 +297,7 @@ def _terms_of(request: ClaimRequest) -> tuple[object, ...]:
     return request.queues, request.labels, request.tasks, request.acknowledge
 
 
-def token_in(record: Record, claiming: Claiming) -> Token | None:
+def token_in(record: Record, claiming: ClaimInput) -> Token | None:
     """Return the token of a job that was granted in this claim and whose lease still lives."""
     for one in decode_body(record.body).attempts:
         if one.lease is not None and one.lease.state in lease.LIVE and one.lease.digest == claiming.digest:
@@ -317,10 +317,10 @@ def _for_job(grant: Grant, record: Record, secret: str) -> Grant:
     return replace(grant, token=token, job_id=record.id, **own)
 
 
-def _granted(claiming: Claiming, draft: JobAggregate, one: AttemptBody) -> Change:
+def _granted(claiming: ClaimInput, draft: JobAggregate, one: AttemptBody) -> Change:
     """Grant this attempt to this runner."""
     request, now = claiming.request, draft.now
-    draft.granting = Granting(request.runner_id, claiming.digest)
+    draft.granting = LeaseHolder(request.runner_id, claiming.digest)
     if one.state is attempt.CREATED:
         draft.send_attempt(one, attempt.publish)
     draft.send_attempt(one, attempt.grant)
@@ -330,7 +330,7 @@ def _granted(claiming: Claiming, draft: JobAggregate, one: AttemptBody) -> Chang
     return draft.change(mark=claiming.mark, actor=request.runner_id)
 
 
-def _grant_in(claiming: Claiming, draft: JobAggregate, one: AttemptBody, given: JobGiven) -> Grant:
+def _grant_in(claiming: ClaimInput, draft: JobAggregate, one: AttemptBody, given: JobGiven) -> Grant:
     fence = fence_of(claiming.epoch, draft.version + 1)
     token = Token(draft.id, one.shard, one.index, claiming.secret, claiming.digest)
     return grant_of(draft, one, str(token), fence, given)
@@ -431,7 +431,7 @@ class ClaimCommit(msgspec.Struct, frozen=True):
 
 
 def commits_for(
-    claimings: Sequence[Claiming], shares: Sequence[tuple[int, Offer]], chance: bytes
+    claimings: Sequence[ClaimInput], shares: Sequence[tuple[int, Offer]], chance: bytes
 ) -> list[ClaimCommit]:
     """Return one commit for each named claim, with its record; and one for each other offer."""
     named: dict[int, list[Offer]] = {}
@@ -462,7 +462,7 @@ def outcomes_by_offer(
             start += number if shared is None else 0
 
 
-def _recorded(claiming: Claiming, offers: Sequence[Offer], salt: bytes) -> Request:
+def _recorded(claiming: ClaimInput, offers: Sequence[Offer], salt: bytes) -> Request:
     given = tuple(
         GrantedLease(grant.job_id, grant.shard, grant.attempt, grant.fence)
         for offer in offers

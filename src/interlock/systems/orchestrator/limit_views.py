@@ -134,8 +134,7 @@ class LimitViews:
         return replace(view, line=tuple(line))
 
     async def _holders(self, body: GateBody) -> tuple[tuple[Holder, ...], int]:
-        """Return jobs that hold slots; and the slots of those that have given them back, which the gate has
-        not heard of yet."""
+        """Return jobs that hold slots, and the number of released ones that the gate does not know yet."""
         some = dict(list(body.inside.items())[:SHOWN_HOLDERS])
         records = await self._store.load([Key(JOB.name, job_id) for job_id in some])
         held = [_holder(record, some[record.id]) for record in records if record is not None]

@@ -1,8 +1,4 @@
-"""`Limits`: declare limits, show who holds and who waits, and admit jobs when slots are free.
-
-Any number of processes may admit jobs: each decides on the records as they are and commits the gate with
-the jobs and tickets; of two that decide about the same gate, the version refuses one, which reads again.
-To hear twice that a job has given its slot back changes nothing.
+"""`Limits`: declare limits, and show which jobs hold slots and which wait. `admissions` admits jobs.
 
 Why: decision 0408.
 """

@@ -1,6 +1,6 @@
 """Messages of a job: to its run, when it begins and ends; to its simulation, when it is lost.
 
-A job that has failed and has no try left tells an alert task, if settings name one (`alert_for`).
+A job that has failed and has no try left sends a message to an alert task, if settings name one.
 
 A message is part of the commit that causes it, and is named after the job and its state: so none is lost or
 duplicated. The reconciler of runs processes many at once. A message to a simulation names the execution and

@@ -43,7 +43,7 @@ from interlock.systems.orchestrator.dependencies import ENDS, DependenciesNotifi
 from interlock.systems.orchestrator.gates import LIMITS
 from interlock.systems.orchestrator.grants import (
     ClaimCommit,
-    Claiming,
+    ClaimInput,
     ForeseenGrant,
     LastClaims,
     Offer,
@@ -70,8 +70,8 @@ from interlock.systems.orchestrator.notifications import (
 )
 from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.orchestrator.runner_messages import (
-    HeardTogether,
     Report,
+    SharedDecision,
     decide_completions,
     decide_message,
     result_in,
@@ -192,7 +192,7 @@ class Orchestrator:
         chance, mark, most = self._seeds(), self.engine.mark(), self.engine.store.capabilities.max_body_bytes
         own = [secret_of(seed_of(each, chance)) for each in requests]
         claimings = [
-            Claiming(each, secret, digest_of(secret), epoch, mark, self.settings, most)
+            ClaimInput(each, secret, digest_of(secret), epoch, mark, self.settings, most)
             for each, secret in zip(requests, own, strict=True)
         ]
         limit = sum(request.limit for request in requests)
@@ -245,7 +245,7 @@ class Orchestrator:
             for place, (request, mine) in enumerate(zip(requests, grants, strict=True))
         ]
 
-    async def _foreseen(self, claimings: Sequence[Claiming], last: LastClaims) -> ForeseenGrant | None:
+    async def _foreseen(self, claimings: Sequence[ClaimInput], last: LastClaims) -> ForeseenGrant | None:
         """Return the decision of a claim whose jobs are like those of the last ones."""
         like = last.like(claimings)
         return None if like is None else foresee(claimings[0], like, await self.engine.clock.now())
@@ -264,7 +264,7 @@ class Orchestrator:
         return ready.grants
 
     def _shares(
-        self, claimings: Sequence[Claiming], records: Sequence[Record], now: datetime
+        self, claimings: Sequence[ClaimInput], records: Sequence[Record], now: datetime
     ) -> list[tuple[int, Offer]]:
         """Share jobs among several runners: the first gets all it wants, then the next."""
         shares: list[tuple[int, Offer]] = []
@@ -277,7 +277,7 @@ class Orchestrator:
         return shares
 
     def _given(
-        self, claimings: Sequence[Claiming], bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]
+        self, claimings: Sequence[ClaimInput], bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]
     ) -> list[tuple[int, Grant]]:
         given = []
         if self._news:
@@ -328,7 +328,7 @@ class Orchestrator:
                 raise result
 
     async def _find_out(
-        self, claimings: Sequence[Claiming], bundles: Sequence[ClaimCommit], *, foreseen: bool
+        self, claimings: Sequence[ClaimInput], bundles: Sequence[ClaimCommit], *, foreseen: bool
     ) -> list[tuple[int, Grant]]:
         """Return the grants of a claim whose answer was lost, found by their secret."""
         if foreseen and not bundles and self._last_claims is not None:
@@ -349,7 +349,7 @@ class Orchestrator:
                 ours.append((place, grant))
         return ours
 
-    async def _find_foreseen(self, claiming: Claiming) -> list[Grant]:
+    async def _find_foreseen(self, claiming: ClaimInput) -> list[Grant]:
         """Return the grants of a foreseen claim whose answer was lost: the journal names the jobs."""
         store, request = self.engine.store, claiming.request
         versions: dict[str, int] = {}
@@ -455,7 +455,7 @@ class Orchestrator:
         now, mark = await self.engine.clock.now(), self.engine.mark()
         decisions: list[tuple[Answer, list[_Success]]] = []
         work: list[Work] = []
-        known: dict[Shape, HeardTogether | None] = {}
+        known: dict[Shape, SharedDecision | None] = {}
         for report, some in grouped.items():
             first = some[0].held
             token = read_token(first.token)

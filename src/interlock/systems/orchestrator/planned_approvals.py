@@ -1,7 +1,7 @@
 """Approvals that the plan of a run demands before a job starts. Pure.
 
 The job is held as one that waits for its needs is. It waits under an address of its own, so that approvals
-which its handler asks for are others. A rejection and a timeout cancel it, and the run hears of that as of
+which its handler asks for are others. A rejection and a timeout cancel it, and the run is notified as of
 every end of a job.
 
 Why: decision 0423.

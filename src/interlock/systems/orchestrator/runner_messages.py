@@ -28,9 +28,9 @@ from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import (
     ArtifactBody,
     ArtifactHeartbeat,
-    Asking,
     Births,
-    Saving,
+    CacheHeartbeat,
+    WaitHeartbeat,
     artifact_change,
     chunk_changes,
     placed,
@@ -73,7 +73,17 @@ _STALE_CODES = {lease.EXPIRED: StaleCode.LEASE_EXPIRED, lease.REVOKED: StaleCode
 _ENCODER = msgspec.json.Encoder()
 _MESSAGE_NAMES = {
     kind: str(kind.__struct_config__.tag)
-    for kind in (Ack, Heartbeat, Complete, CancelAck, Release, ArtifactHeartbeat, Saving, Births, Asking)
+    for kind in (
+        Ack,
+        Heartbeat,
+        Complete,
+        CancelAck,
+        Release,
+        ArtifactHeartbeat,
+        CacheHeartbeat,
+        Births,
+        WaitHeartbeat,
+    )
 }
 _INSTANT = timedelta(microseconds=1)
 INLINE_RESULT = 16_384
@@ -149,7 +159,7 @@ def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None
             _note_heartbeat(draft, one, one.lease, message)
             one.artifacts += isinstance(message, ArtifactHeartbeat)
             draft.body.children += message.children if isinstance(message, Births) else 0
-            if isinstance(message, Asking):
+            if isinstance(message, WaitHeartbeat):
                 draft.body.mail = {**draft.body.mail, message.address: message.mail}
         case Release(checkpoint=checkpoint):
             one.reported = digest_of_report(message)
@@ -210,7 +220,7 @@ def _repeated(draft: JobAggregate, one: AttemptBody, message: Message) -> Answer
         return None
     if held.state is lease.ACTIVE:
         kind = type(message)
-        again = kind is Ack or (kind is Heartbeat and _was_heard(held, message.sequence))
+        again = kind is Ack or (kind is Heartbeat and _was_received(held, message.sequence))
     else:
         again = held.state in lease.DEAD and _reported(draft, one) == digest_of_report(message)
     return _accepted(draft, one) if again else None
@@ -225,7 +235,7 @@ def _reported(draft: JobAggregate, one: AttemptBody) -> str:
     return digest_of_report(Complete(token="", runner_id="", outcome=outcome, cost=one.cost))
 
 
-def _was_heard(held: LeaseBody, number: int) -> bool:
+def _was_received(held: LeaseBody, number: int) -> bool:
     return 0 < number <= held.sequence and number not in held.missing
 
 
@@ -247,7 +257,7 @@ def _commit(
         changes.append(result_change(draft.id, one.name, result, mark=mark, actor=message.runner_id))
     if isinstance(message, ArtifactHeartbeat):
         changes.append(_artifact_change(draft.id, one, message, mark))
-    if isinstance(message, Saving):
+    if isinstance(message, CacheHeartbeat):
         changes.append(message.kept)
     # At the expiry of a timer it counts as expired: the commit has to be earlier.
     return Commit(changes=tuple(changes), not_after=until - _INSTANT if until else None)
@@ -391,7 +401,7 @@ def digest_of_report(message: Message) -> str:
 
 
 def _content_of_release(release: Release) -> tuple[object, ...]:
-    """Return what a release says; of one that says no more than earlier versions could, as they did."""
+    """Return the content of a release, for its digest: without new fields, as earlier versions had it."""
     saved = release.checkpoint if isinstance(release.checkpoint, msgspec.Raw) else None
     parts: tuple[object, ...] = (release.reason, saved)
     if release.await_children or release.cost is not None:
@@ -421,7 +431,7 @@ def _unfit(draft: JobAggregate, one: AttemptBody, message: Message) -> NotHeard 
                 todo="Name folders rather than files; each becomes one artifact.",
                 facts={"limit": MOST_ARTIFACTS},
             )
-        case Saving() if draft.body.secrets_withheld and not _has_own_caches(draft):
+        case CacheHeartbeat() if draft.body.secrets_withheld and not _has_own_caches(draft):
             return NotHeard(
                 code="cache_refused", error="A job without access to secrets cannot save caches for others."
             )
@@ -479,7 +489,7 @@ class Report(NamedTuple):
     cost: float | None
 
 
-class HeardTogether(msgspec.Struct, frozen=True):
+class SharedDecision(msgspec.Struct, frozen=True):
     """The decision about such a report: the answer to each, and the change of each without its result."""
 
     answer: Answer
@@ -528,7 +538,7 @@ def result_in(message: Complete, token: str, settings: OrchestratorSettings) -> 
 
 def decide_completions(
     report: Report, token: Token, like: Record, now: datetime, mark: str, settings: OrchestratorSettings
-) -> HeardTogether | None:
+) -> SharedDecision | None:
     """Return the decision for all jobs that were granted like this one; None if it depends on the job.
 
     If that is one of any run, it holds for those of all runs.
@@ -555,7 +565,7 @@ def decide_completions(
     ):
         return None
     to_run = message_in(messages[0].body, JobChanged) if messages else None
-    return HeardTogether(decision.answer, common, commit.not_after, to_run)
+    return SharedDecision(decision.answer, common, commit.not_after, to_run)
 
 
 def _cleaned(message: Message) -> Message:

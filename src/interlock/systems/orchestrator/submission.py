@@ -176,7 +176,7 @@ class NewJobs(msgspec.Struct, frozen=True):
     ) -> Commit:
         """Return these jobs in one commit, with a ticket if they line up for the slots of their limits.
 
-        `then` is what they tell of their ends.
+        `then` names the jobs that receive their ends.
         """
         draft = new_job(self.spec, "", now, settings)
         draft.body.then = then

@@ -320,7 +320,7 @@ def _fixed(draft: JobAggregate, spec: JobSpec) -> str:
 
 
 def debounce(draft: JobAggregate, spec: JobSpec) -> None:
-    """Let a job that waits begin its delay anew."""
+    """Restart the delay of a job that waits."""
     ready_at = draft.now + timedelta(seconds=delay_of(spec, draft.now))
     for one in draft.body.attempts:
         if one.state in attempt.UNLEASED and one.ready_in(draft.created_at) is not None:
@@ -341,7 +341,7 @@ async def apply_keyed(
     decide: DecideKeyed[A],
     settings: OrchestratorSettings,
 ) -> Applied[A] | Repeated:
-    """Make what `decide` says true, with the unique keys of these jobs and the jobs that have them."""
+    """Commit what `decide` returns, with the unique keys of these jobs and the jobs that have them."""
     parts = {id(spec): unique_part(spec) for spec in specs if spec.unique is not None}
     unique, wanted = list(dict.fromkeys(map(key_of, parts.values()))), list[str]()
     for _ in range(ROUNDS):
@@ -411,7 +411,7 @@ def _is_over(record: Record, jobs: Mapping[str, Record | None], now: datetime) -
 
 
 def freed(record: Record | None, now: datetime, mark: str) -> Decision[None]:
-    """Return a key that no job has any more; the version says that none has taken it since."""
+    """Return a key without a job as free; the version proves that no job has taken it since."""
     if record is None or record.state != HELD:
         return Decision(None)
     entity = KEYS.of(record, now, KeyBody(key=KEYS.body_of(record).key))

@@ -44,7 +44,7 @@ from interlock.machine import (
 from interlock.machine.cascade import EventRules
 from interlock.store.records import Commit, Key, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.attachments import Asking
+from interlock.systems.orchestrator.attachments import WaitHeartbeat
 from interlock.systems.orchestrator.body import Mail
 from interlock.systems.orchestrator.cancellation import commit_of
 from interlock.systems.orchestrator.mailboxes import (
@@ -222,7 +222,7 @@ def decide_ask(
         return Decision(MOVED)
     until = now + timedelta(seconds=request.timeout_s or settings.durations.approval_timeout_s)
     new = _mail_asked(mail, request, wait_id, now, until)
-    message = Asking(token=request.token, runner_id=request.runner_id, address=address, mail=new)
+    message = WaitHeartbeat(token=request.token, runner_id=request.runner_id, address=address, mail=new)
     decision = decide_message(record, token, message, now, mark, settings)
     if record is None or decision.commit is None or not isinstance(decision.answer, Heard):
         return Decision(decision.answer, decision.commit)
@@ -289,7 +289,7 @@ def _answer(wait_id: str, is_in: WaitState, wait: Wait) -> WaitAnswer:
 # A signal comes
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentSignal(msgspec.Struct, frozen=True):
     """A signal, and its sender."""
 
     job_id: str
@@ -302,7 +302,7 @@ def decide_signal(
     found: Sequence[Record | None],
     now: datetime,
     *,
-    sent: Sent,
+    sent: SentSignal,
     wait_id: str,
     mark: str,
     settings: OrchestratorSettings,

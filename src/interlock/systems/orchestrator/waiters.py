@@ -108,14 +108,14 @@ class JobWaiters:
             cursor = feed.cursor
 
     def _tells_of_end(self, entry: Entry) -> bool:
-        """Return whether a job that is waited for has ended; an entry without steps does not tell."""
+        """Return whether a job that is waited for has ended; an entry without steps is no answer."""
         if entry.kind != JOB.name or entry.id not in self._awaited:
             return False
         steps = entry.note.steps
         return not steps or any(step.machine == JOB.name and step.target in job.ENDED for step in steps)
 
     async def _look(self, job_ids: Iterable[str]) -> int:
-        """Load jobs and tell the waiters of those that have ended; return how many jobs there are."""
+        """Load jobs and wake the waiters of ended ones; return how many jobs there are."""
         keys, there = [Key(JOB.name, job_id) for job_id in job_ids], 0
         for start in range(0, len(keys), 500):
             for record in await self._engine.store.load(keys[start : start + 500]):

@@ -31,7 +31,7 @@ from interlock.systems.orchestrator.wait_records import (
     OVERDUE,
     WAITING,
     ApprovalReply,
-    Sent,
+    SentSignal,
     approval_view,
     body_of,
     signal_asked,
@@ -113,7 +113,7 @@ class Waits:
     ) -> SignalView:
         """Send a signal to a job: its handler gets it, now or when it waits. A repeat has no effect."""
         check_signal(name, data)
-        sent = Sent(job_id, address_of(name, question=False), data, actor)
+        sent = SentSignal(job_id, address_of(name, question=False), data, actor)
         request = self._engine.key_for(request_id, f"signal {job_id}", (name, data))
 
         def view(stored: tuple[str, int]) -> SignalView:
@@ -178,7 +178,7 @@ class Waits:
         roles: tuple[Role, ...] = (Role.ADMIN,),
         request_id: str | None = None,
     ) -> ApprovalView:
-        """Reject; the handler is told so."""
+        """Reject an approval; the handler receives the answer."""
         reply = ApprovalReply(approved=False, by=actor, roles=roles, comment=comment[:MAX_COMMENT])
         return await self._reply(approval_id, reply, request_id)
 

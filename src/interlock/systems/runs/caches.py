@@ -57,7 +57,7 @@ from interlock.machine import (
 from interlock.machine.cascade import EventRules
 from interlock.store.records import Change, Commit, Key, Query, Record
 from interlock.systems.blobs import Blobs, BlobSettings
-from interlock.systems.orchestrator.attachments import Saving
+from interlock.systems.orchestrator.attachments import CacheHeartbeat
 from interlock.systems.orchestrator.body import Provenance, decode_body
 from interlock.systems.orchestrator.tokens import Token, raise_for_answer, read_token
 from interlock.systems.runs.body import decode_run
@@ -258,7 +258,7 @@ class RunCaches:
         )
         change = new_cache(body, f"{work.token.shard}.{work.token.index}", self._unused_s)
         try:
-            await self._send_one(Saving(token=token, runner_id=runner_id, kept=change))
+            await self._send_one(CacheHeartbeat(token=token, runner_id=runner_id, kept=change))
         except InterlockError:
             # The attempt may have saved it before, without receiving the answer.
             (record,) = await self._engine.store.load([change.key])

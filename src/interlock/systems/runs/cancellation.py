@@ -80,7 +80,7 @@ def position_of(record: Record) -> ChangePosition:
 
 
 def is_later(one: ChangePosition, other: ChangePosition) -> bool | None:
-    """Return whether the first change is later, by their events; None if the events do not tell."""
+    """Return whether the first change is later, by their events; None if the events leave it open."""
     if one.timed and other.timed and one.at != other.at:
         return one.at > other.at
     if not are_of_one_ref(one, other):
@@ -190,7 +190,7 @@ class RunCancellation:
         return False
 
     async def _is_later(self, one: ChangePosition, other: ChangePosition) -> bool | None:
-        """Return whether the first change is later; None if neither events nor commits tell."""
+        """Return whether the first change is later; None if events and commits leave it open."""
         known = is_later(one, other)
         if known is not None or not are_of_one_ref(one, other):
             return known

@@ -109,7 +109,7 @@ class KnownJobs:
         return record is not None and record.state not in job.ENDED
 
 
-class Passed(NamedTuple):
+class PassedFires(NamedTuple):
     """Fire times that have come."""
 
     fires: tuple[datetime, ...]
@@ -234,7 +234,7 @@ def decide_due(
     return Commit(changes=(change, *new, *stopped))
 
 
-def passed_fires(calendar: Calendar, body: ScheduleBody, now: datetime) -> Passed | None:
+def passed_fires(calendar: Calendar, body: ScheduleBody, now: datetime) -> PassedFires | None:
     """Return the fires since the last ones, according to the catch-up policy."""
     if body.next_at is None:
         return None
@@ -246,7 +246,7 @@ def passed_fires(calendar: Calendar, body: ScheduleBody, now: datetime) -> Passe
     wanted = {"none": on_time, "latest": on_time or due[-1:], "all": due}[body.spec.catch_up]
     most = max(body.spec.catch_up_limit, len(on_time))
     wanted = wanted[-min(most, MAX_CATCH_UP) :]
-    return Passed(tuple(wanted), len(due) - len(wanted), due[-1], calendar.after(due[-1]))
+    return PassedFires(tuple(wanted), len(due) - len(wanted), due[-1], calendar.after(due[-1]))
 
 
 def choose(

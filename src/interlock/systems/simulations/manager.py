@@ -39,7 +39,7 @@ from interlock.systems.simulations.body import (
     query_of,
 )
 from interlock.systems.simulations.reconciler import CancelJob, SimulationReconciler, Written
-from interlock.systems.simulations.state_files import Imported, import_directory
+from interlock.systems.simulations.state_files import ImportResult, import_directory
 from interlock.systems.simulations.validation import check, job_change, unknown
 from interlock.wire.filter_language import LOOKED_AT
 from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationSpec, SimulationView
@@ -264,7 +264,7 @@ class SimulationManager(SimulationReconciler):
         more = any(each.more for each in pruned)
         return Pruned(records=pruned[-1].records, entries=entries, requests=requests, more=more)
 
-    async def import_directory(self, folder: Path, *, actor: str = "", task: str = "") -> Imported:
+    async def import_directory(self, folder: Path, *, actor: str = "", task: str = "") -> ImportResult:
         """Import runs: every `state.json` below a folder. Idempotent."""
         return await import_directory(self.engine, self.settings, folder, actor=actor, task=task)
 

@@ -70,7 +70,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return stands and self.current_step > 0 and not isinstance(self.saved, msgspec.Raw)
 
 
-class Imported(msgspec.Struct, frozen=True, kw_only=True):
+class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an import."""
 
     made: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 
 async def import_directory(
     engine: Engine, settings: OrchestratorSettings, folder: Path, *, actor: str = "", task: str = ""
-) -> Imported:
+) -> ImportResult:
     """Import every run below a folder, the oldest first. With a task they can be resumed."""
     snapshots, refused = await asyncio.to_thread(read_all, folder)
     made: list[Snapshot] = []
@@ -99,7 +99,7 @@ async def import_directory(
             made.append(snapshot)
         else:
             known.append(snapshot.run_id)
-    return Imported(
+    return ImportResult(
         made=tuple(each.run_id for each in made),
         known=tuple(known),
         without_state=tuple(each.run_id for each in made if each.begins_again),

@@ -406,7 +406,7 @@ class Workers:
     async def terminate(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
-        """Terminate a worker: its leases are revoked, and its process is told to exit now."""
+        """Terminate a worker: its leases are revoked, and its process is ordered to exit now."""
 
         def act(draft: WorkerAggregate) -> None:
             draft.must(worker.Terminate(at=draft.now))

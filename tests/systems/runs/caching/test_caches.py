@@ -13,7 +13,7 @@ from tests.systems.runs.site import Site, planned
 
 from interlock.errors import CacheRefused, InterlockError, InvalidArguments, LeaseExpired, NoBlobs
 from interlock.systems.blobs import BlobSettings, DirectoryBlobs
-from interlock.systems.orchestrator.attachments import Saving
+from interlock.systems.orchestrator.attachments import CacheHeartbeat
 from interlock.systems.runs.caches import CacheBody, new_cache
 from interlock.systems.settings import Settings
 from interlock.wire.runner import Grant, NotHeard
@@ -116,7 +116,7 @@ async def test_a_job_with_withheld_secrets_can_restore_a_cache_but_not_save_one(
         job_id=withheld.job_id,
         used_at=withheld.granted_at,
     )
-    forced = Saving(token=withheld.token, runner_id=RUNNER, kept=new_cache(body, "1.1", 60.0))
+    forced = CacheHeartbeat(token=withheld.token, runner_id=RUNNER, kept=new_cache(body, "1.1", 60.0))
     (answer,) = await site.port.here.orchestrator.report([forced])  # the commit itself refuses it as well
     assert isinstance(answer, NotHeard)
     assert answer.code == "cache_refused"

@@ -9,7 +9,7 @@ from tests.systems.runs.reports.reports import NOW, SHA, failed_run, now, report
 from tests.waiting import PATIENCE_S
 
 from interlock.systems.runs.reports.github import GithubReporter, refusal_of
-from interlock.systems.runs.reports.outbound_http import Answered
+from interlock.systems.runs.reports.outbound_http import HttpAnswer
 from interlock.systems.runs.reports.report import DeliveryFailed, RunStatus
 from interlock.systems.runs.settings import GithubReporting
 from interlock.systems.runs.webhook_security import Secret
@@ -154,7 +154,7 @@ async def test_a_github_that_does_not_answer_is_not_waited_for_for_long(receiver
 def test_the_primary_rate_limit_of_github_pauses_all_reports_until_its_reset_time() -> None:
     reset = str(int(NOW.timestamp()) + 90)
     headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": reset}
-    refusal = refusal_of(Answered(403, headers, b'{"message": "API rate limit exceeded"}'), NOW)
+    refusal = refusal_of(HttpAnswer(403, headers, b'{"message": "API rate limit exceeded"}'), NOW)
     assert (refusal.after_s, refusal.for_all) == (90.0, True)
 
 

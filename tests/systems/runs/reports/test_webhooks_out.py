@@ -12,7 +12,7 @@ from tests.systems.runs.reports.receiver import Receiver, Says
 from tests.systems.runs.reports.reports import NOW, failed_run, now, report, run_view
 from tests.waiting import PATIENCE_S
 
-from interlock.systems.runs.reports.outbound_http import MAX_ANSWER, Answered, Outgoing
+from interlock.systems.runs.reports.outbound_http import MAX_ANSWER, HttpAnswer, OutboundHttp
 from interlock.systems.runs.reports.report import DeliveryFailed, RunStatus
 from interlock.systems.runs.reports.webhook import WebhookReporter, refusal_of
 from interlock.systems.runs.settings import WebhookReporting
@@ -84,7 +84,7 @@ async def test_a_webhook_delivery_that_receives_410_gone_is_not_retried(receiver
 
 async def test_an_endless_answer_is_read_up_to_a_bound(receiver: Receiver) -> None:
     receiver.answers = [Says(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n" + b"x" * 200_000)]
-    outgoing = Outgoing(HERE)
+    outgoing = OutboundHttp(HERE)
     answer = await outgoing.request("POST", receiver.url, {}, b"{}")
     await outgoing.close()
     assert (answer.status, len(answer.body)) == (200, MAX_ANSWER)
@@ -182,7 +182,7 @@ async def test_a_name_that_leads_elsewhere_the_second_time_leads_nowhere(receive
         lookups.append(host)
         return ["127.0.0.2"] if len(lookups) == 1 else ["127.0.0.1"]
 
-    outgoing = Outgoing(["127.0.0.2/32"], timeout_s=PATIENCE_S, resolve=resolve)
+    outgoing = OutboundHttp(["127.0.0.2/32"], timeout_s=PATIENCE_S, resolve=resolve)
     with pytest.raises(DeliveryFailed):  # nobody listens at .2, and .1 is not asked instead
         await outgoing.request("POST", f"http://rebound.example:{receiver.port}/", {}, b"{}")
     assert lookups == ["rebound.example"]
@@ -198,7 +198,7 @@ async def test_a_webhook_request_to_a_pinned_address_sends_the_host_name_of_its_
     async def resolve(host: str, port: int) -> Sequence[str]:
         return ["10.0.0.1", "127.0.0.1"]
 
-    outgoing = Outgoing(HERE, resolve=resolve)
+    outgoing = OutboundHttp(HERE, resolve=resolve)
     await outgoing.request("POST", f"http://hooks.example:{receiver.port}/x", {}, b"{}")
     await outgoing.close()
     assert receiver.heard[0].headers["host"] == f"hooks.example:{receiver.port}"
@@ -208,7 +208,7 @@ async def test_a_webhook_request_to_a_pinned_address_sends_the_host_name_of_its_
     "url", ["ftp://a/", "http://", "http://user:pass@127.0.0.1/", "file:///etc/passwd", "x"]
 )
 async def test_other_addresses_are_refused(url: str) -> None:
-    outgoing = Outgoing(HERE)
+    outgoing = OutboundHttp(HERE)
     with pytest.raises(DeliveryFailed):
         await outgoing.request("POST", url, {}, b"{}")
     await outgoing.close()
@@ -216,7 +216,7 @@ async def test_other_addresses_are_refused(url: str) -> None:
 
 def test_the_retry_after_header_of_a_receiver_sets_the_retry_delay_up_to_one_day() -> None:
     def after_s(text: str) -> float | None:
-        return refusal_of(Answered(503, {"retry-after": text}, b""), NOW).after_s
+        return refusal_of(HttpAnswer(503, {"retry-after": text}, b""), NOW).after_s
 
     assert after_s("120") == 120.0
     assert after_s(format_datetime(NOW + timedelta(seconds=30), usegmt=True)) == 30.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interlock_verification.models.plan import Plan
+from interlock_verification.models.plan import ModelPlan
 
 CRASHES, DUPLICATES, LOSSES, RELEASES, CANCELS = 1, 1 << 3, 1 << 6, 1 << 9, 1 << 12
 """One unit of each; the remaining number has three bits."""
@@ -10,7 +10,7 @@ CRASHES, DUPLICATES, LOSSES, RELEASES, CANCELS = 1, 1 << 3, 1 << 6, 1 << 9, 1 <<
 _ASKED, _WANTED = 15, 18
 
 
-def first(plan: Plan) -> int:
+def first(plan: ModelPlan) -> int:
     """Return the initial budget of the plan."""
     return (
         plan.crashes * CRASHES

@@ -33,7 +33,7 @@ from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import LOG
 from interlock.systems.orchestrator.body import JobGiven, encode_given
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of, swept
-from interlock.systems.orchestrator.grants import Claiming, foresee, offers_of
+from interlock.systems.orchestrator.grants import ClaimInput, foresee, offers_of
 from interlock.systems.orchestrator.notifications import RUN_JOBS, JobChanged
 from interlock.systems.orchestrator.runner_messages import (
     Report,
@@ -74,15 +74,15 @@ from interlock_verification.claims import Taken, look_at
 from interlock_verification.models.job_values import (
     JOB_ID,
     NOW,
-    Note,
+    ModelMessage,
     Say,
     Value,
     attempt_bit,
     normal,
-    read_note,
+    read_message,
     runner_of,
 )
-from interlock_verification.models.plan import Plan
+from interlock_verification.models.plan import ModelPlan
 
 _MESSAGES: dict[Say, Callable[[str, str, int], Message]] = {
     Say.ACK: lambda token, runner, n: Ack(token=token, runner_id=runner, sequence=n),
@@ -98,7 +98,7 @@ _MESSAGES: dict[Say, Callable[[str, str, int], Message]] = {
 }
 
 
-def message_of(note: Note, token: Token, snooze: int | None = None) -> Message:
+def message_of(note: ModelMessage, token: Token, snooze: int | None = None) -> Message:
     """Return the message of a note; a job that is given back may have to wait."""
     message = _MESSAGES[note.say](str(token), runner_of(note.worker), note.number)
     if snooze is not None and isinstance(message, Release):
@@ -106,7 +106,7 @@ def message_of(note: Note, token: Token, snooze: int | None = None) -> Message:
     return message
 
 
-def reply_of(note: Note, answer: Answer) -> Say | None:
+def reply_of(note: ModelMessage, answer: Answer) -> Say | None:
     """Return the answer that matters to the worker."""
     if not isinstance(answer, Heard):
         return Say.OVER
@@ -128,7 +128,7 @@ ORDERED = ((RELEASE, ""), (STOP, "cancel"), (STOP, "fail_fast"), (STOP, "timeout
 """The possible orders of a run to a job, with their reasons."""
 
 
-class Entry:
+class DecidedEvent:
     """The result of one event for one value."""
 
     __slots__ = (
@@ -171,10 +171,10 @@ class Shelf(MemoryStore):
         self._records[record.key] = record
 
 
-class Deciding:
+class JobDecisions:
     """The values of the jobs of one plan, and the decisions about them."""
 
-    def __init__(self, plan: Plan, places: dict[str, int]) -> None:
+    def __init__(self, plan: ModelPlan, places: dict[str, int]) -> None:
         self.plan = plan
         self.places = places
         self.values: list[Value | None] = [None]
@@ -192,35 +192,35 @@ class Deciding:
         self._job_of = [0]
         self._catalogue = catalogue_of((JOB, MESSAGE, LOG))
         self._settings = plan.settings
-        self.entries: dict[tuple[int, int], Entry | None] = {}
+        self.entries: dict[tuple[int, int], DecidedEvent | None] = {}
         self.aged: dict[int, int] = {ABSENT: ABSENT}
         self.renamed: dict[tuple[int, tuple[int, ...]], int] = {}
         self._forgotten: dict[tuple[int, int], int] = {}
 
     # Decisions, memoised
 
-    def receive(self, value: int, code: int) -> Entry:
+    def receive(self, value: int, code: int) -> DecidedEvent:
         """Return the effect of a worker's message."""
         entry = self.entries.get((value, code)) or self._keep((value, code), self._receive(value, code))
         assert entry is not None
         return entry
 
-    def claim(self, value: int, worker: int) -> Entry | None:
+    def claim(self, value: int, worker: int) -> DecidedEvent | None:
         """Return the grant of this job for a worker's claim; None if there is none."""
         key = (value, -1 - worker)
         if key not in self.entries:
             self._keep(key, self._claim(value, worker))
         return self.entries[key]
 
-    def sweep(self, value: int) -> Entry:
+    def sweep(self, value: int) -> DecidedEvent:
         """Return the effect of its overdue timers."""
         return self.entries.get((value, -8)) or self._keep((value, -8), self._sweep(value))
 
-    def cancel(self, value: int) -> Entry:
+    def cancel(self, value: int) -> DecidedEvent:
         """Return the effect of a user's cancel."""
         return self.entries.get((value, -9)) or self._keep((value, -9), self._cancel(value))
 
-    def submit(self, number: int) -> Entry:
+    def submit(self, number: int) -> DecidedEvent:
         """Return the submitted job."""
         commit = commit_of(self._new(number), mark=MARK, actor="user")
         if self.plan.part(number) is not None:  # jobs of a run are created by its orders
@@ -230,7 +230,7 @@ class Deciding:
         batch = group.batch(names, NOW, self._settings, mark=MARK, actor="user")
         return self._alike(commit, batch.commits()[-1], ABSENT, number, cause="orchestrator")
 
-    def follow(self, value: int, number: int, order: JobOrder) -> Entry:
+    def follow(self, value: int, number: int, order: JobOrder) -> DecidedEvent:
         """Return the effect of a run's order on a job, creating the job first if necessary."""
         key = (value, -100 - 10 * ORDERED.index((order.what, order.why)) - number)
         return self.entries.get(key) or self._keep(key, self._follow(value, number, order))
@@ -278,8 +278,8 @@ class Deciding:
 
     # Decisions
 
-    def _receive(self, value: int, code: int) -> Entry:
-        note = read_note(code)
+    def _receive(self, value: int, code: int) -> DecidedEvent:
+        note = read_message(code)
         token = token_for(runner_of(note.worker).encode(), JOB_ID, note.shard, note.attempt)
         message = message_of(note, token, self.plan.snooze)
         record = self._record(value)
@@ -320,7 +320,7 @@ class Deciding:
             return None
         return one_by_one([decided.work([record], [record.updated_at], [result], NOW)])[-1]
 
-    def _claim(self, value: int, worker: int) -> Entry | None:
+    def _claim(self, value: int, worker: int) -> DecidedEvent | None:
         record = self._record(value)
         alone, together = (self._offered(worker, [record, *others]) for others in ((), _like(record)))
         if alone is None or together is None:
@@ -336,7 +336,7 @@ class Deciding:
             runner_id=runner_of(worker), acknowledge=self.plan.acknowledge, limit=len(records)
         )
         token = token_for(request.runner_id.encode(), JOB_ID, 1, 1)
-        claiming = Claiming(request, token.secret, token.digest, 1, MARK, self._settings, MAX_BODY)
+        claiming = ClaimInput(request, token.secret, token.digest, 1, MARK, self._settings, MAX_BODY)
         for offer in offers_of(claiming, records, NOW):
             if records[0] in offer.before and offer.grants:
                 foresight = None if offer.change.id else foresee(claiming, records[-1], NOW)
@@ -345,19 +345,19 @@ class Deciding:
                 return Commit(changes=(offer.changes[0], *offer.messages)), offer.grants[0]
         return None
 
-    def _sweep(self, value: int) -> Entry:
+    def _sweep(self, value: int) -> DecidedEvent:
         (commit,) = swept([self._record(value)], NOW, MARK, self._settings, MAX_BODY)
         return self._committed(value, commit, self._job_of[value], cause="clock")
 
-    def _cancel(self, value: int) -> Entry:
+    def _cancel(self, value: int) -> DecidedEvent:
         try:
             draft = cancelled(self._record(value), NOW, self._settings, "cancel")
         except TransitionRefused as refused:
-            return Entry(value, changed=False, answer=refused.sentence)
+            return DecidedEvent(value, changed=False, answer=refused.sentence)
         commit = commit_of(draft, mark=MARK, actor="user")
         return self._committed(value, commit, self._job_of[value], cause="user")
 
-    def _follow(self, value: int, number: int, order: JobOrder) -> Entry:
+    def _follow(self, value: int, number: int, order: JobOrder) -> DecidedEvent:
         draft = (
             JobAggregate.of(self._record(value), NOW, self._settings)
             if value != ABSENT
@@ -395,22 +395,22 @@ class Deciding:
 
     def _alike(
         self, alone: Commit | None, batched: Commit | None, value: int, number: int, **facts: Any
-    ) -> Entry:
+    ) -> DecidedEvent:
         """Return the entry of a batched decision, marked wrong if it differs from the single one."""
         entry = self._committed(value, batched, number, **facts)
         if alone != batched:
             entry.wrong |= bit(self.places[claims.BATCH_CLAIM])
         return entry
 
-    def _committed(self, value: int, commit: Commit | None, number: int, **facts: Any) -> Entry:
+    def _committed(self, value: int, commit: Commit | None, number: int, **facts: Any) -> DecidedEvent:
         """Return the entry of a commit, applied to a store with this record."""
         if commit is None or not commit.changes:
-            return Entry(value, changed=False)
+            return DecidedEvent(value, changed=False)
         before = self.values[value]
         shelf = self._shelf(None if before is None else before.record())
         (outcome,) = finished(shelf.commit([commit]))
         if not isinstance(outcome, Committed):
-            refused = Entry(value, changed=False, answer=f"The store answers {outcome}.")
+            refused = DecidedEvent(value, changed=False, answer=f"The store answers {outcome}.")
             refused.wrong = bit(self.places[claims.STORE_CLAIM])
             return refused
         change = commit.changes[0]
@@ -418,7 +418,7 @@ class Deciding:
         assert record is not None
         after = self._intern(number, normal(record))
         lines = change.note.steps if change.note is not None else ()
-        entry = Entry(after, changed=True, lines=lines)
+        entry = DecidedEvent(after, changed=True, lines=lines)
         entry.message = _message_in(commit)
         if commit.not_after is not None:
             entry.until = int((commit.not_after - NOW).total_seconds())

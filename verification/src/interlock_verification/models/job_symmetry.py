@@ -10,7 +10,7 @@ from interlock_verification.models.job_values import (
     Say,
     attempt_bit,
     read_hand,
-    read_note,
+    read_message,
 )
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _known(job: int, hands: tuple[int, ...], net: tuple[int, ...], orch: tuple[A
                 known |= attempt_bit(held.shard, held.attempt)
     codes = net if not any(orch) else (*net, *(one[0] for one in orch if one is not None and one[0] >= 0))
     for code in codes:
-        note = read_note(code)
+        note = read_message(code)
         if note.job == job and note.say not in (Say.SUBMIT, Say.CANCEL):
             known |= attempt_bit(note.shard, note.attempt)
     return known

@@ -42,7 +42,7 @@ COMMANDS = (Say.SUBMIT, Say.CANCEL)
 FIRST_COMMAND, FIRST_ANSWER = int(Say.SUBMIT), int(Say.GRANT)
 
 
-class Note(NamedTuple):
+class ModelMessage(NamedTuple):
     """One message: its kind, its worker, and its attempt."""
 
     say: Say
@@ -63,28 +63,30 @@ class Phase(IntEnum):
 
 
 class Hand(NamedTuple):
-    """The state of a worker: its attempt, the number of heartbeats, whether it was told to stop."""
+    """The state of a worker: its attempt, the number of heartbeats, whether it has to stop."""
 
     phase: Phase
     job: int
     shard: int
     attempt: int
     beats: int
-    told: int
+    stopping: int
 
 
 IDLE = 0
 
 
-def write_note(say: int, worker: int, job: int, shard: int = 0, attempt: int = 0, number: int = 0) -> int:
+def write_message(say: int, worker: int, job: int, shard: int = 0, attempt: int = 0, number: int = 0) -> int:
     """Encode a message as a number."""
     return ((((say << 2 | worker) << 2 | job) << 2 | shard) << 3 | attempt) << 3 | number
 
 
 @cache
-def read_note(code: int) -> Note:
+def read_message(code: int) -> ModelMessage:
     """Decode a message."""
-    return Note(Say(code >> 12), code >> 10 & 3, code >> 8 & 3, code >> 6 & 3, code >> 3 & 7, code & 7)
+    return ModelMessage(
+        Say(code >> 12), code >> 10 & 3, code >> 8 & 3, code >> 6 & 3, code >> 3 & 7, code & 7
+    )
 
 
 def write_hand(phase: int, job: int, shard: int, attempt: int, beats: int = 0, stopping: int = 0) -> int:

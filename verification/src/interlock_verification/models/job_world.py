@@ -21,7 +21,7 @@ from interlock.testing.model_checker import (
 )
 from interlock_verification import claims
 from interlock_verification.models import budget, job_symmetry
-from interlock_verification.models.job_decisions import ABSENT, Deciding, Entry
+from interlock_verification.models.job_decisions import ABSENT, DecidedEvent, JobDecisions
 from interlock_verification.models.job_values import (
     FIRST_ANSWER,
     FIRST_COMMAND,
@@ -30,11 +30,11 @@ from interlock_verification.models.job_values import (
     Say,
     attempt_bit,
     read_hand,
-    read_note,
+    read_message,
     write_hand,
-    write_note,
+    write_message,
 )
-from interlock_verification.models.plan import Plan
+from interlock_verification.models.plan import ModelPlan
 
 _SAID = {
     Say.ACK: "takes it",
@@ -52,7 +52,7 @@ _ANSWERS = {
 }
 
 
-def tell(done: Done, before: Any, after: Any) -> list[str]:
+def tell(done: StoryStep, before: Any, after: Any) -> list[str]:
     """Return the step as a sentence, followed by the rows of the tables."""
     lines = [_sentence(done)]
     if done.entry is not None:
@@ -73,7 +73,7 @@ def rows(lines: Sequence[StepLine]) -> list[str]:
     ]
 
 
-def _sentence(done: Done) -> str:
+def _sentence(done: StoryStep) -> str:
     job, worker = f"job {done.job + 1}", f"worker {done.who + 1}"
     what = done.what.removeprefix("decide ")
     by = "An orchestrator decides, and has yet to commit: " if done.what.startswith("decide ") else ""
@@ -94,8 +94,8 @@ def _sentence(done: Done) -> str:
     return by + sentence if by else sentence[0].upper() + sentence[1:]
 
 
-def _about(done: Done, what: str, job: str, worker: str) -> str:
-    note = read_note(done.code)
+def _about(done: StoryStep, what: str, job: str, worker: str) -> str:
+    note = read_message(done.code)
     about = f"{job} {note.shard}.{note.attempt}"
     if note.say is Say.CANCEL:
         again = "is a repeat, which the store remembers" if done.entry is None else "is carried out"
@@ -112,7 +112,7 @@ def _about(done: Done, what: str, job: str, worker: str) -> str:
     return f"an orchestrator receives the report of {worker} on {about}: it {label}."
 
 
-def _attempt(done: Done) -> str:
+def _attempt(done: StoryStep) -> str:
     return f"{done.entry.shard}.{done.entry.index}" if done.entry is not None else "something"
 
 
@@ -121,7 +121,7 @@ def _op(op: int) -> str:
         return "a sweep"
     if op < 0:
         return f"a claim of worker {-op}"
-    note = read_note(op)
+    note = read_message(op)
     if note.say is Say.CANCEL:
         return "a user's cancel"
     label = _SAID.get(note.say, "is answered")
@@ -135,20 +135,20 @@ FRESH, OUTRUN, LATE = 0, 1, 2
 CLAIMS, SWEEP = -1, -8
 
 
-class Done(NamedTuple):
+class StoryStep(NamedTuple):
     """A step, for the story."""
 
     what: str
     job: int
     who: int
-    entry: Entry | None
+    entry: DecidedEvent | None
     code: int = 0
 
 
-class Doing:
+class OrchestratorSteps:
     """The part of a world in which orchestrators act."""
 
-    def __init__(self, plan: Plan, deciding: Deciding) -> None:
+    def __init__(self, plan: ModelPlan, deciding: JobDecisions) -> None:
         self.plan = plan
         self.deciding = deciding
         self._first = [deciding.submit(number) for number in range(len(plan.jobs))]
@@ -179,7 +179,7 @@ class Doing:
         later = tuple([age(value) for value in jobs])
         waiting = tuple([None if one is None else self._aged(one) for one in orch]) if self._racing else orch
         if later != jobs or waiting != orch:
-            out.append((Done("tick", 0, 0, None), (later, hands, net, waiting, spare), 0))
+            out.append((StoryStep("tick", 0, 0, None), (later, hands, net, waiting, spare), 0))
 
     def _aged(self, one: tuple[int, ...]) -> tuple[int, ...]:
         op, job, after, until, reply, fate = one
@@ -194,11 +194,11 @@ class Doing:
     def _sweeps(self, state: State, out: list[Step]) -> None:
         for job, value in enumerate(state[0]):
             if self.deciding.due[value]:
-                self._decided(state, Done("sweep", job, 0, self.deciding.sweep(value)), SWEEP, 0, out)
+                self._decided(state, StoryStep("sweep", job, 0, self.deciding.sweep(value)), SWEEP, 0, out)
 
     def _delivered(self, state: State, code: int, out: list[Step], aided: int) -> None:
         """Deliver a message to an orchestrator."""
-        note = read_note(code)
+        note = read_message(code)
         value = state[0][note.job]
         if note.say is Say.SUBMIT:
             out.append(self._submitted(state, note.job, aided))
@@ -211,16 +211,16 @@ class Doing:
         else:
             entry = self.deciding.receive(value, code)
         reply = self._reply_code(entry, code)
-        self._decided(state, Done("hear", note.job, note.worker, entry, code), code, reply, out, aided)
+        self._decided(state, StoryStep("hear", note.job, note.worker, entry, code), code, reply, out, aided)
 
     def _repeated_request(self, state: State, job: int, code: int, aided: int) -> Step:
         """Deliver a repeat of a committed request."""
-        done = Done("again", job, 0, None, code)
+        done = StoryStep("again", job, 0, None, code)
         return done, self._again or state, aided | self._repeated
 
     def _submitted(self, state: State, job: int, aided: int) -> Step:
         jobs, hands, net, orch, spare = state
-        done = Done("submit", job, 0, self._first[job], 0)
+        done = StoryStep("submit", job, 0, self._first[job], 0)
         if jobs[job] != ABSENT:
             return done, self._again or state, aided | self._repeated
         if self._first[job].wrong:
@@ -228,16 +228,16 @@ class Doing:
         new = (*jobs[:job], self._first[job].after, *jobs[job + 1 :])
         return done, (new, hands, net, orch, spare), aided
 
-    def _reply_code(self, entry: Entry, code: int) -> int:
+    def _reply_code(self, entry: DecidedEvent, code: int) -> int:
         if entry.reply is None:
             return 0
-        note = read_note(code)
-        return write_note(entry.reply, note.worker, note.job, note.shard, note.attempt)
+        note = read_message(code)
+        return write_message(entry.reply, note.worker, note.job, note.shard, note.attempt)
 
     # Decide and commit
 
     def _decided(
-        self, state: State, done: Done, op: int, reply: int, out: list[Step], aided: int = 0
+        self, state: State, done: StoryStep, op: int, reply: int, out: list[Step], aided: int = 0
     ) -> None:
         """Commit a decision: at once with one orchestrator; with two, another commit may come first."""
         entry = done.entry
@@ -279,7 +279,7 @@ class Doing:
         ended = self.deciding.ended_leases[jobs[job]]
         flying = [reply] if reply else []
         for code in net:
-            note = read_note(code)
+            note = read_message(code)
             doomed = note.say < FIRST_COMMAND and note.job == job
             if doomed and ended & attempt_bit(note.shard, note.attempt):
                 entry = self.deciding.receive(jobs[job], code)
@@ -300,28 +300,28 @@ class Doing:
             free = (jobs, hands, net, (*orch[:place], None, *orch[place + 1 :]), spare)
             op, job, after, until, reply, fate = one
             if fate == FRESH:
-                done = Done("commit", job, place, None, op)
+                done = StoryStep("commit", job, place, None, op)
                 after_it = self.become(_noted(free, op), job, after, reply)
                 out.append((done, self._overtime if until < 0 else after_it, 0))
             else:
                 self._looked_again(free, one, out)
             if budget.has(spare, budget.CRASHES):
                 fallen = (*free[:4], spare - budget.CRASHES)
-                out.append((Done("orchestrator dies", job, place, None, op), fallen, AIDED))
+                out.append((StoryStep("orchestrator dies", job, place, None, op), fallen, AIDED))
 
     def _looked_again(self, state: State, one: tuple[int, ...], out: list[Step]) -> None:
         """Handle a refused commit: decide again about a message, drop a claim or a sweep."""
         op, job, _, _, _, fate = one
         mark = self._marks[claims.LOOKED_AGAIN if fate == OUTRUN else claims.TOO_LATE]
         if op < 0:
-            out.append((Done("refused", job, 0, None, op), state, mark))
+            out.append((StoryStep("refused", job, 0, None, op), state, mark))
             return
-        note, value = read_note(op), state[0][job]
+        note, value = read_message(op), state[0][job]
         if note.say is Say.CANCEL and state[4] & budget.cancel_committed(job):
             out.append(self._repeated_request(state, job, op, mark))
             return
         entry = self.deciding.cancel(value) if note.say is Say.CANCEL else self.deciding.receive(value, op)
-        done = Done("again", job, note.worker, entry, op)
+        done = StoryStep("again", job, note.worker, entry, op)
         self._decided(state, done, op, self._reply_code(entry, op), out, mark)
 
 
@@ -329,14 +329,14 @@ def _noted(state: State, op: int) -> State:
     """Return the state with the request recorded in its commit."""
     if op < 0 or op >> 12 != Say.CANCEL:
         return state
-    return *state[:4], state[4] | budget.cancel_committed(read_note(op).job)
+    return *state[:4], state[4] | budget.cancel_committed(read_message(op).job)
 
 
 def awaited(code: int, hands: tuple[int, ...]) -> bool:
     """Return whether a message still matters to its worker."""
     if code >> 12 < FIRST_ANSWER:
         return True
-    note, hand = read_note(code), read_hand(hands[read_note(code).worker])
+    note, hand = read_message(code), read_hand(hands[read_message(code).worker])
     if note.say is Say.GRANT:
         return hand.phase is Phase.IDLE
     mine = (hand.job, hand.shard, hand.attempt) == (note.job, note.shard, note.attempt)
@@ -344,10 +344,10 @@ def awaited(code: int, hands: tuple[int, ...]) -> bool:
         return mine and hand.phase is not Phase.IDLE
     if note.say is Say.BEGIN:
         return mine and hand.phase is Phase.ACKING
-    return mine and hand.phase is Phase.WORKING and not hand.told
+    return mine and hand.phase is Phase.WORKING and not hand.stopping
 
 
-class Working(Doing):
+class WorkerSteps(OrchestratorSteps):
     """The part of a world in which workers, users and faults act."""
 
     def steps(self, state: State) -> list[Step]:
@@ -375,7 +375,7 @@ class Working(Doing):
                 continue
             last = code
             rest = net[:place] + net[place + 1 :]
-            note = read_note(code)
+            note = read_message(code)
             if note.say >= FIRST_ANSWER:
                 out.append(self._answered(state, rest, code))
                 continue
@@ -398,26 +398,26 @@ class Working(Doing):
                 continue
             entry = self.deciding.claim(value, worker)
             if entry is not None:
-                reply = write_note(Say.GRANT, worker, job, entry.shard, entry.index)
-                self._decided(state, Done("claim", job, worker, entry), CLAIMS - worker, reply, out)
+                reply = write_message(Say.GRANT, worker, job, entry.shard, entry.index)
+                self._decided(state, StoryStep("claim", job, worker, entry), CLAIMS - worker, reply, out)
 
     def _answered(self, state: State, rest: tuple[int, ...], code: int) -> Step:
         """Deliver an answer to a worker."""
         jobs, hands, _, orch, spare = state
-        note = read_note(code)
+        note = read_message(code)
         hand, sent = read_hand(hands[note.worker]), 0
         token = (note.job, note.shard, note.attempt)
         if note.say is Say.GRANT:
             phase = Phase.WORKING if self.plan.acknowledge else Phase.ACKING
             new = write_hand(phase, *token)
-            sent = 0 if self.plan.acknowledge else write_note(Say.ACK, note.worker, *token)
+            sent = 0 if self.plan.acknowledge else write_message(Say.ACK, note.worker, *token)
         elif note.say is Say.OVER:
             new = IDLE
         else:
             new = write_hand(Phase.WORKING, *token, hand.beats, int(note.say is Say.TOLD))
         hands = (*hands[: note.worker], new, *hands[note.worker + 1 :])
         after = self._settle((jobs, hands, rest, orch, spare), note.job, sent)
-        return Done("answer", note.job, note.worker, None, code), after, 0
+        return StoryStep("answer", note.job, note.worker, None, code), after, 0
 
     def _works(self, state: State, worker: int, code: int, out: list[Step]) -> None:
         """Let a worker send a message about its attempt."""
@@ -433,7 +433,7 @@ class Working(Doing):
         self._say(state, worker, Say.SUCCESS, last, out, 0)
         if plan.fails:
             self._say(state, worker, Say.FAILURE, last, out, AIDED)
-        if hand.told:
+        if hand.stopping:
             self._say(state, worker, Say.STOPPED, last, out, 0)
 
     def _say(self, state: State, worker: int, say: Say, number: int, out: list[Step], aided: int) -> None:
@@ -442,11 +442,11 @@ class Working(Doing):
         token = (hand.job, hand.shard, hand.attempt)
         going_on = say is Say.BEAT
         phase = Phase.WORKING if going_on else Phase.REPORTING
-        new = write_hand(phase, *token, number if going_on else 0, hand.told if going_on else 0)
+        new = write_hand(phase, *token, number if going_on else 0, hand.stopping if going_on else 0)
         hands = (*hands[:worker], new, *hands[worker + 1 :])
-        code = write_note(say, worker, *token, number)
+        code = write_message(say, worker, *token, number)
         after = self._settle((jobs, hands, net, orch, spare), hand.job, code)
-        out.append((Done("say", hand.job, worker, None, code), after, aided))
+        out.append((StoryStep("say", hand.job, worker, None, code), after, aided))
 
     # Users and faults
 
@@ -456,8 +456,8 @@ class Working(Doing):
             for job, value in enumerate(jobs):
                 if value != ABSENT and self.deciding.unsettled[value] and not spare & budget.wanted(job):
                     left = spare - budget.CANCELS | budget.wanted(job)
-                    flying = tuple(sorted((*net, write_note(Say.CANCEL, 0, job))))
-                    out.append((Done("cancel", job, 0, None), (jobs, hands, flying, orch, left), AIDED))
+                    flying = tuple(sorted((*net, write_message(Say.CANCEL, 0, job))))
+                    out.append((StoryStep("cancel", job, 0, None), (jobs, hands, flying, orch, left), AIDED))
         if budget.has(spare, budget.CRASHES):
             out.extend(self._crashes(state))
         if budget.has(spare, budget.LOSSES):
@@ -465,7 +465,7 @@ class Working(Doing):
                 if code >> 12 == Say.GRANT:
                     left = net[:place] + net[place + 1 :]
                     lost = (jobs, hands, left, orch, spare - budget.LOSSES)
-                    out.append((Done("lose", read_note(code).job, 0, None, code), lost, AIDED))
+                    out.append((StoryStep("lose", read_message(code).job, 0, None, code), lost, AIDED))
 
     def _crashes(self, state: State) -> Iterator[Step]:
         """Yield crashes: a worker is restarted under its name, and messages to it are lost."""
@@ -475,14 +475,14 @@ class Working(Doing):
                 idle = (*hands[:worker], IDLE, *hands[worker + 1 :])
                 left = tuple([code for code in net if awaited(code, idle)])
                 after = (jobs, idle, left, orch, spare - budget.CRASHES)
-                yield Done("crash", 0, worker, None), after, AIDED
+                yield StoryStep("crash", 0, worker, None), after, AIDED
 
 
 CANCEL_SETTLES = "every cancel settles"
 RECLAIMED = "every expired lease is reclaimed"
 
 
-def claims_of(plan: Plan) -> list[ModelClaim]:
+def claims_of(plan: ModelPlan) -> list[ModelClaim]:
     """Return all claims about the jobs of a plan."""
     held = [*claims.VALUE_CLAIMS, *claims.STEP_CLAIMS, claims.STORE_CLAIM, claims.BATCH_CLAIM]
     held += [claims.GIVEN_ONCE, claims.ASKED_FOR, claims.DONE_ONCE, claims.IN_TIME]
@@ -495,14 +495,14 @@ def claims_of(plan: Plan) -> list[ModelClaim]:
     ]
 
 
-class JobWorld(Working):
+class JobWorld(WorkerSteps):
     """The model of a plan."""
 
-    def __init__(self, plan: Plan, places: dict[str, int] | None = None) -> None:
+    def __init__(self, plan: ModelPlan, places: dict[str, int] | None = None) -> None:
         self.name = plan.name
         self.claims: Sequence[ModelClaim] = claims_of(plan)
         self.places = places or {claim.claim: place for place, claim in enumerate(self.claims)}
-        super().__init__(plan, Deciding(plan, self.places))
+        super().__init__(plan, JobDecisions(plan, self.places))
         self._given_once = bit(self.places[claims.GIVEN_ONCE])
         self._asked_for = bit(self.places[claims.ASKED_FOR])
         self._settled = bit(self.places[claims.SETTLES])
@@ -520,7 +520,7 @@ class JobWorld(Working):
         """Return the initial state: idle workers, and jobs that exist or are about to be submitted."""
         plan, numbers = self.plan, range(len(self.plan.jobs))
         jobs = tuple(ABSENT if plan.submits else self._first[number].after for number in numbers)
-        net = tuple(write_note(Say.SUBMIT, 0, number) for number in numbers) if plan.submits else ()
+        net = tuple(write_message(Say.SUBMIT, 0, number) for number in numbers) if plan.submits else ()
         return jobs, (IDLE,) * plan.workers, net, (None,) * plan.orchestrators, budget.first(plan)
 
     def first(self, number: int) -> int:
@@ -558,11 +558,11 @@ class JobWorld(Working):
         held = [(read_hand(hand), worker) for worker, hand in enumerate(hands) if hand]
         holders = [((hand.job, hand.shard, hand.attempt), worker) for hand, worker in held]
         for code in net:
-            note = read_note(code)
+            note = read_message(code)
             if note.say is Say.GRANT:
                 holders.append(((note.job, note.shard, note.attempt), note.worker))
         return any(given.setdefault(token, worker) != worker for token, worker in holders)
 
-    def tell(self, done: Done, before: State, after: State) -> list[str]:
+    def tell(self, done: StoryStep, before: State, after: State) -> list[str]:
         """Return a step in words."""
         return tell(done, before, after)

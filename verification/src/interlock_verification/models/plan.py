@@ -28,7 +28,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     """By when a worker must have started it; without one it waits for ever."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class ModelPlan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A small world. Faults left at their default do not occur."""
 
     name: str
@@ -108,7 +108,7 @@ RUN_ID = "r_000000000001"
 """As long as other ids of runs, so that jobs are decided as those of any run."""
 
 
-class RunPlan(Plan, frozen=True, kw_only=True, dict=True):
+class RunPlan(ModelPlan, frozen=True, kw_only=True, dict=True):
     """A run over the jobs of the plan."""
 
     required: tuple[bool, ...] = (True,)

@@ -87,7 +87,7 @@ class RunEntry(NamedTuple):
     wrong: int = 0
 
 
-class RunDeciding:
+class RunDecisions:
     """The values of one run, and the decisions about them."""
 
     def __init__(self, plan: RunPlan, places: dict[str, int]) -> None:

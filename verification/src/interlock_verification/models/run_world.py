@@ -22,10 +22,10 @@ from interlock.testing.model_checker import (
 )
 from interlock_verification import claims
 from interlock_verification.models import budget
-from interlock_verification.models.job_decisions import ABSENT, ORDERED, Entry
-from interlock_verification.models.job_world import Done, JobWorld, claims_of, rows
+from interlock_verification.models.job_decisions import ABSENT, ORDERED, DecidedEvent
+from interlock_verification.models.job_world import JobWorld, StoryStep, claims_of, rows
 from interlock_verification.models.plan import RUN_ID, RunPlan
-from interlock_verification.models.run_decisions import BEGINS, RUN_CLAIMS, RunDeciding, RunEntry
+from interlock_verification.models.run_decisions import BEGINS, RUN_CLAIMS, RunDecisions, RunEntry
 
 State: TypeAlias = tuple[Any, ...]
 
@@ -78,7 +78,7 @@ class RunWorld:
         ]
         self.places = {claim.claim: place for place, claim in enumerate(self.claims)}
         self.inner = JobWorld(plan, self.places)
-        self.runs = RunDeciding(plan, self.places)
+        self.runs = RunDecisions(plan, self.places)
         self._messages: list[JobChanged] = []
         """Messages of jobs, by number."""
         self._goal = bit(self.places[REPORTED])
@@ -192,9 +192,9 @@ class RunWorld:
             yield done, (*after, later, tuple(sorted((*wires, *news))), left), bits
         later = self.runs.age(number)
         if not ticked and later != number:
-            yield Done("tick", 0, 0, None), (*state[:5], later, wires, left), 0
+            yield StoryStep("tick", 0, 0, None), (*state[:5], later, wires, left), 0
 
-    def _news(self, entry: Entry | None) -> list[int]:
+    def _news(self, entry: DecidedEvent | None) -> list[int]:
         """Return the message to the run in a job's commit."""
         if entry is None or not entry.changed or entry.message is None:
             return []
@@ -263,7 +263,7 @@ class RunWorld:
         what, why = ordered
         order = JobOrder(run_id=RUN_ID, pieces=1, what=what, places=(which,), why=why)
         entry = self.inner.deciding.follow(jobs[which], which, order)
-        done = Done(what, which, 0, entry)
+        done = StoryStep(what, which, 0, entry)
         if entry.wrong:
             return done, (entry.wrong,), aided
         requests = budget.cancel_committed(which) if what == STOP else 0

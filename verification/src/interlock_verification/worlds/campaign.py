@@ -17,12 +17,12 @@ from typing import TypeAlias
 import msgspec
 
 from interlock_verification.claims import SIGHTS
-from interlock_verification.worlds.episode import Chapter, Played, play
+from interlock_verification.worlds.episode import Chapter, EpisodeResult, play
 from interlock_verification.worlds.faults import MIXES, Faults, faults_named
 from interlock_verification.worlds.worlds import HOUR_S, WORLDS, World, world_named
 
 
-def again(chapter: Chapter, *, tells: bool = False) -> Played:
+def again(chapter: Chapter, *, tells: bool = False) -> EpisodeResult:
     """Run an episode again."""
     return play(
         world_named(chapter.world),
@@ -35,7 +35,7 @@ def again(chapter: Chapter, *, tells: bool = False) -> Played:
     )
 
 
-def shrunk(played: Played, *, within_s: float = 60.0) -> Played:
+def shrunk(played: EpisodeResult, *, within_s: float = 60.0) -> EpisodeResult:
     """Return the same failure with as few faults as are found within the time, and its story."""
     assert played.broken is not None
     claim, until = played.broken.claim, time.process_time() + within_s
@@ -76,7 +76,7 @@ def fewest(
     return kept
 
 
-def _hours_up_to(played: Played) -> float:
+def _hours_up_to(played: EpisodeResult) -> float:
     """Return the hours until shortly after the failure, before the quiet end of the episode."""
     assert played.broken is not None
     quiet_s = faults_named(played.chapter.faults).quiet_at_end_s
@@ -135,7 +135,7 @@ class Season(msgspec.Struct, kw_only=True):
     submitted: int = 0
     settled: int = 0
     turns: int = 0
-    failures: list[Played] = msgspec.field(default_factory=list)
+    failures: list[EpisodeResult] = msgspec.field(default_factory=list)
     unseen: list[str] = msgspec.field(default_factory=list)
 
     @property
@@ -143,7 +143,7 @@ class Season(msgspec.Struct, kw_only=True):
         """Whether every claim held, and every required event occurred."""
         return not self.failures and not self.unseen
 
-    def add(self, played: Played) -> None:
+    def add(self, played: EpisodeResult) -> None:
         """Add an episode."""
         self.chapters += 1
         self.hours += played.chapter.hours
@@ -207,7 +207,7 @@ def _pairs(worlds: Sequence[World], faults: Sequence[Faults]) -> list[tuple[Worl
     return [(world, mix) for world in worlds or WORLDS for mix in mixes]
 
 
-def _played(chapters: Sequence[Chapter], processes: int) -> Iterator[Played]:
+def _played(chapters: Sequence[Chapter], processes: int) -> Iterator[EpisodeResult]:
     if processes <= 1 or len(chapters) == 1:
         yield from map(again, chapters)
         return

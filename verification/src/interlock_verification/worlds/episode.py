@@ -176,7 +176,7 @@ class Chapter(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is run to its end; not if only the events before are of interest."""
 
 
-class Played(msgspec.Struct, frozen=True, kw_only=True):
+class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an episode."""
 
     chapter: Chapter
@@ -209,7 +209,7 @@ def play(
     only: Collection[str] | None = None,
     settles: bool = True,
     tells: bool = False,
-) -> Played:
+) -> EpisodeResult:
     """Run one episode."""
     chapter = Chapter(
         world=world.name,
@@ -264,7 +264,7 @@ class WorldPlay:
         if world.agents:
             self._place_fleet(bench.registry)
 
-    def run(self) -> Played:
+    def run(self) -> EpisodeResult:
         """Run from the first start to the last check."""
         begun = time.process_time()
         before = logging.root.manager.disable
@@ -282,7 +282,7 @@ class WorldPlay:
                 self._end()
                 logging.disable(before)
         broken = self.watcher.broken
-        return Played(
+        return EpisodeResult(
             chapter=self.chapter,
             trace=self.watcher.trace,
             faults=dict(self.fates.counts),

@@ -133,7 +133,7 @@ class WantedWorkload(msgspec.Struct, frozen=True):
     workload: WorkloadSpec
 
 
-class Counted(msgspec.Struct, frozen=True):
+class AgentTally(msgspec.Struct, frozen=True):
     """The share of one agent in a result."""
 
     workload_id: str
@@ -219,7 +219,7 @@ class FleetJudge:
                     TRUTH, f"{life.process.loop.name} has begun {workload_id}: {sentence}", tour.job_id
                 )
 
-    def result(self, tour: Tour, counts: Sequence[Counted], operations: int, measured: int) -> None:
+    def result(self, tour: Tour, counts: Sequence[AgentTally], operations: int, measured: int) -> None:
         """Check the numbers of a result."""
         for one in counts:
             life = self._lives.get(one.workload_id)

@@ -31,7 +31,7 @@ _NO_PLAN = ("plan_failed", "planner_timeout", "not_approved")
 MADE_ONCE = "a job of a plan is created once"
 
 
-class Planned(msgspec.Struct):
+class JudgedRun(msgspec.Struct):
     """A planned run, and its created jobs."""
 
     body: RunBody
@@ -50,7 +50,7 @@ class RunJudge:
         self._watcher = watcher
         self._state_of = state_of
         """Returns the state of a job; empty if unknown."""
-        self._runs: dict[str, Planned] = {}
+        self._runs: dict[str, JudgedRun] = {}
         self._pieces: dict[str, dict[int, PlanPiece]] = {}
         self._of: dict[int, str] = {}
         """The run of each submission."""
@@ -91,7 +91,7 @@ class RunJudge:
             pieces[piece.first] = piece
 
     def _run_written(self, record: Record) -> None:
-        now = Planned(decode_run(record.body), RunState(record.state))
+        now = JudgedRun(decode_run(record.body), RunState(record.state))
         before = self._runs.get(record.id)
         if before is not None:
             now.made = before.made
@@ -103,7 +103,7 @@ class RunJudge:
         if RUN.broken(now.state, now.body.data):
             self._broke(TABLES_HOLD, f"{record.id} is {now.state}", record.id)
 
-    def _plan(self, run_id: str, now: Planned) -> None:
+    def _plan(self, run_id: str, now: JudgedRun) -> None:
         """Read requirements and needs of each job from the stored plan."""
         pieces = self._pieces.get(run_id, {}).values()
         jobs = [planned for piece in pieces for planned in piece.jobs]
@@ -112,7 +112,7 @@ class RunJudge:
         now.required = {ids[planned.name]: planned.required for planned in jobs}
         now.needs = {ids[planned.name]: tuple(ids[each] for each in planned.needs) for planned in jobs}
 
-    def _step(self, run_id: str, before: Planned, now: Planned) -> None:
+    def _step(self, run_id: str, before: JudgedRun, now: JudgedRun) -> None:
         if RUN.broken_across(before.state, before.body.data, now.state, now.body.data):
             self._broke(STEPS_HOLD, f"{run_id}: {before.state} → {now.state}", run_id)
         if before.state in RUN.terminal and now.state is not before.state:
@@ -121,7 +121,7 @@ class RunJudge:
             self._plan(run_id, now)
             self._decided(run_id, now)
 
-    def _decided(self, run_id: str, now: Planned) -> None:
+    def _decided(self, run_id: str, now: JudgedRun) -> None:
         outcome = now.body.data.outcome
         self._watcher.saw(f"run {outcome}")
         ends = {name: self._state_of(name) for name, required in now.required.items() if required}
@@ -196,7 +196,7 @@ class RunJudge:
             self.shaken.add(name)
             before = self._runs.pop(name, None)
             if back_to is not None:
-                self._runs[name] = Planned(decode_run(back_to.body), RunState(back_to.state))
+                self._runs[name] = JudgedRun(decode_run(back_to.body), RunState(back_to.state))
                 self._runs[name].made = before.made if before is not None else {}
                 self._plan(name, self._runs[name])
 

@@ -26,7 +26,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from interlock.systems.runs.reports.outbound_http import Answered, Outgoing
+from interlock.systems.runs.reports.outbound_http import HttpAnswer, OutboundHttp
 from interlock.systems.runs.reports.report import DeliveryFailed, Now, RunReport, RunStatus
 from interlock.systems.runs.reports.summary import (
     MAX_ERROR,
@@ -78,7 +78,7 @@ class GithubReporter:
         self.name: str = settings.name
         self._now = now
         self._settings = settings
-        self._outgoing = Outgoing(None, timeout_s=timeout_s)  # its address comes only from the operator
+        self._outgoing = OutboundHttp(None, timeout_s=timeout_s)  # its address comes only from the operator
 
     @property
     def able(self) -> bool:
@@ -206,7 +206,7 @@ class GithubReporter:
         return _object(answer.body)
 
 
-def refusal_of(answer: Answered, now: datetime) -> DeliveryFailed:
+def refusal_of(answer: HttpAnswer, now: datetime) -> DeliveryFailed:
     """Return the error for an unsuccessful response, with the time of the next try."""
     message = str(_object(answer.body).get("message", ""))[:200]
     sentence = f"GitHub answered {answer.status}" + (f": {message}" if message else "")
@@ -216,7 +216,7 @@ def refusal_of(answer: Answered, now: datetime) -> DeliveryFailed:
     return DeliveryFailed(sentence, never=answer.status in _NEVER)
 
 
-def _rate_limited(answer: Answered, message: str, now: datetime) -> float | None:
+def _rate_limited(answer: HttpAnswer, message: str, now: datetime) -> float | None:
     """Return the pause that GitHub requests; None if it is not rate-limited."""
     headers: Mapping[str, str] = answer.headers
     if answer.status not in (403, 429, 503):

@@ -34,7 +34,7 @@ _PORTS = {"http": 80, "https": 443}
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
-class Answered(msgspec.Struct, frozen=True):
+class HttpAnswer(msgspec.Struct, frozen=True):
     """A response; of a long body only the beginning."""
 
     status: int
@@ -42,7 +42,7 @@ class Answered(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Outgoing:
+class OutboundHttp:
     """Sends requests. `allow` are networks in addition to the public ones; None allows any address."""
 
     def __init__(
@@ -59,7 +59,9 @@ class Outgoing:
         if client is not None:
             await client.aclose()
 
-    async def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> Answered:
+    async def request(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> HttpAnswer:
         """Send a request and return the response, whatever its status; raise `DeliveryFailed` if there is
         none.
         """
@@ -73,7 +75,7 @@ class Outgoing:
         except (httpx2.HTTPError, OSError, ValueError) as error:
             raise DeliveryFailed(f"{type(error).__name__}: {error}"[:300]) from None
 
-    async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answered:
+    async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         import httpx2  # noqa: PLC0415 - see above
 
         parts = urlsplit(url)
@@ -92,7 +94,7 @@ class Outgoing:
 
     async def _sent(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, host: str
-    ) -> Answered:
+    ) -> HttpAnswer:
         import httpx2  # noqa: PLC0415 - see above
 
         if self._client is None:
@@ -108,7 +110,7 @@ class Outgoing:
         )
         answer = await self._client.send(request, stream=True)
         try:
-            return Answered(answer.status_code, dict(answer.headers), await _beginning(answer))
+            return HttpAnswer(answer.status_code, dict(answer.headers), await _beginning(answer))
         finally:
             await answer.aclose()
 

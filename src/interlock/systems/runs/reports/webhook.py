@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from interlock.systems.runs.reports.outbound_http import Answered, Outgoing
+from interlock.systems.runs.reports.outbound_http import HttpAnswer, OutboundHttp
 from interlock.systems.runs.reports.report import DeliveryFailed, Now, RunReport, RunStatus
 from interlock.systems.runs.reports.summary import (
     MAX_ERROR,
@@ -84,12 +84,12 @@ class WebhookReporter:
         now: Now,
         *,
         timeout_s: float = 10.0,
-        outgoing: Outgoing | None = None,
+        outgoing: OutboundHttp | None = None,
     ) -> None:
         self.name: str = settings.name
         self._now = now
         self._settings = settings
-        self._outgoing = outgoing or Outgoing(settings.allow, timeout_s=timeout_s)
+        self._outgoing = outgoing or OutboundHttp(settings.allow, timeout_s=timeout_s)
 
     @property
     def able(self) -> bool:
@@ -160,7 +160,7 @@ def notice_of(report: RunReport) -> Notice:
     )
 
 
-def refusal_of(answer: Answered, now: datetime) -> DeliveryFailed:
+def refusal_of(answer: HttpAnswer, now: datetime) -> DeliveryFailed:
     """Return the error for an unsuccessful response, with the time of the next try."""
     status = answer.status
     if 300 <= status < 400:
@@ -171,7 +171,7 @@ def refusal_of(answer: Answered, now: datetime) -> DeliveryFailed:
     return DeliveryFailed(sentence, after_s=_retry_after(answer, now), never=status == _GONE)
 
 
-def _retry_after(answer: Answered, now: datetime) -> float | None:
+def _retry_after(answer: HttpAnswer, now: datetime) -> float | None:
     """Return the Retry-After in seconds, at most a day."""
     text = answer.headers.get("retry-after", "")
     if text.isascii() and text.isdecimal():

@@ -185,7 +185,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NameReference:
     """A name of the table."""
 
     name: str
@@ -193,30 +193,30 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """A comparison of a value with one or several others."""
 
     sign: str
-    value: Text | Named
-    others: tuple[Text | Named, ...]
+    value: Text | NameReference
+    others: tuple[Text | NameReference, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class PathTest:
     """A test for changed paths."""
 
     patterns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class BooleanExpression:
     """Several conditions: all of them, any of them, or none."""
 
     word: str
     parts: tuple[Expression, ...]
 
 
-Expression: TypeAlias = "Text | Named | Compared | Changed | Joined"
+Expression: TypeAlias = "Text | NameReference | Comparison | PathTest | BooleanExpression"
 
 COMPARING: Mapping[str, tuple[Callable[[str, tuple[str, ...]], bool], str]] = {
     "==": (lambda value, others: value == others[0], "Both are the same text."),
@@ -246,7 +246,7 @@ class Condition:
         return ", ".join(values)
 
     @property
-    def names(self) -> Iterator[Named]:
+    def names(self) -> Iterator[NameReference]:
         """Yield the names that it uses, with their offsets."""
         return _names(self.expression)
 
@@ -323,11 +323,11 @@ class _Parser:
         parts = [part(depth)]
         while self._take(word):
             parts.append(part(depth))
-        return parts[0] if len(parts) == 1 else Joined(word, tuple(parts))
+        return parts[0] if len(parts) == 1 else BooleanExpression(word, tuple(parts))
 
     def _negated(self, depth: int) -> Expression:
         if self._take("not"):
-            return Joined("not", (self.joined_below(depth),))
+            return BooleanExpression("not", (self.joined_below(depth),))
         if self._take("("):
             inside = self.joined("or", depth + 1)
             self._need(")")
@@ -342,16 +342,16 @@ class _Parser:
             raise ConditionError("there are too many nots", self._next.offset)
         return self._negated(depth + 1)
 
-    def _changed(self) -> Changed:
+    def _changed(self) -> PathTest:
         self._at += 1
         patterns = []
         for value, offset in self._several():
-            if isinstance(value, Named):
+            if isinstance(value, NameReference):
                 raise ConditionError("changed takes patterns in quotation marks", offset)
             if fault := fault_of(value.text):
                 raise ConditionError(fault, offset)
             patterns.append(value.text)
-        return Changed(tuple(patterns))
+        return PathTest(tuple(patterns))
 
     def _compared(self) -> Expression:
         value, _ = self._value()
@@ -359,16 +359,16 @@ class _Parser:
         if sign is None:
             return value
         others = [self._value()[0]] if sign.text != "in" else [one for one, _ in self._several()]
-        return Compared(sign.text, value, tuple(others))
+        return Comparison(sign.text, value, tuple(others))
 
-    def _several(self) -> Iterator[tuple[Text | Named, int]]:
+    def _several(self) -> Iterator[tuple[Text | NameReference, int]]:
         self._need("(")
         yield self._value()
         while self._take(","):
             yield self._value()
         self._need(")")
 
-    def _value(self) -> tuple[Text | Named, int]:
+    def _value(self) -> tuple[Text | NameReference, int]:
         token = self._next
         self._at += token.kind in ("text", "word")
         match token.kind:
@@ -377,14 +377,14 @@ class _Parser:
             case "word" if token.text in ("true", "false") or token.text.lstrip("-")[0].isdigit():
                 return Text(token.text), token.offset
             case "word" if token.text not in _WORDS:
-                return _checked(Named(token.text, token.offset)), token.offset
+                return _checked(NameReference(token.text, token.offset)), token.offset
         raise ConditionError(f"a name or a text is missing {self._here_of(token)}", token.offset)
 
     def _here_of(self, token: _Token) -> str:
         return "at the end" if token.kind == "end" else f"before {token.text}"
 
 
-def _checked(named: Named) -> Named:
+def _checked(named: NameReference) -> NameReference:
     family, dot, key = named.name.partition(".")
     if named.name in NAMES or (dot and family in FAMILIES and _KEY.fullmatch(key)):
         return named
@@ -394,36 +394,36 @@ def _checked(named: Named) -> Named:
 
 def _holds(expression: Expression, known: ChangeFacts) -> bool:
     match expression:
-        case Joined("or", parts):
+        case BooleanExpression("or", parts):
             return any(_holds(part, known) for part in parts)
-        case Joined("and", parts):
+        case BooleanExpression("and", parts):
             return all(_holds(part, known) for part in parts)
-        case Joined(_, parts):
+        case BooleanExpression(_, parts):
             return not _holds(parts[0], known)
-        case Changed(patterns):
+        case PathTest(patterns):
             paths = known.source.changed_paths
             return paths is None or first_matching(paths, patterns) is not None
-        case Compared(sign, value, others):
+        case Comparison(sign, value, others):
             return COMPARING[sign][0](_text(value, known), tuple(_text(other, known) for other in others))
-        case Text() | Named():
+        case Text() | NameReference():
             return _text(expression, known) not in ("", "false")
 
 
-def _text(value: Text | Named, known: ChangeFacts) -> str:
+def _text(value: Text | NameReference, known: ChangeFacts) -> str:
     return value.text if isinstance(value, Text) else known.value(value.name)
 
 
-def _names(expression: Expression) -> Iterator[Named]:
+def _names(expression: Expression) -> Iterator[NameReference]:
     match expression:
-        case Named():
+        case NameReference():
             yield expression
-        case Joined(parts=parts):
+        case BooleanExpression(parts=parts):
             for part in parts:
                 yield from _names(part)
-        case Compared(value=value, others=others):
+        case Comparison(value=value, others=others):
             for part in (value, *others):
                 yield from _names(part)
-        case Changed() | Text():
+        case PathTest() | Text():
             pass
 
 
@@ -447,9 +447,9 @@ def changed_sentence(known: ChangeFacts, patterns: tuple[str, ...]) -> str:
 
 def _patterns(expression: Expression) -> Iterator[tuple[str, ...]]:
     match expression:
-        case Changed(patterns):
+        case PathTest(patterns):
             yield patterns
-        case Joined(parts=parts):
+        case BooleanExpression(parts=parts):
             for part in parts:
                 yield from _patterns(part)
         case _:

@@ -15,7 +15,7 @@ import msgspec
 from grpc import aio
 
 from interlock.agent.execution import Line, Receive
-from interlock.agent.port import Load, Offered, Workload
+from interlock.agent.port import KindLocation, Load, Workload
 from interlock.agent.protocol import LoadSample, Order, Started
 from interlock.agent.server import AgentService
 from interlock.agent.settings import AgentSettings
@@ -191,7 +191,7 @@ def up_of(life_id: str, end: str, seed: int) -> float:
 
 
 SAMPLE_EVERY_S = 5.0
-KINDS = {DrawnLoad.kind: Offered(f"{DrawnLoad.__module__}:{DrawnLoad.__name__}", DrawnLoad)}
+KINDS = {DrawnLoad.kind: KindLocation(f"{DrawnLoad.__module__}:{DrawnLoad.__name__}", DrawnLoad)}
 LAST_WORDS_S = 1.0
 """Time for the last messages to arrive before the agent ends."""
 RUN, START, ABORT, STATUS = "RunWorkloadWithLiveStats", "StartWorkload", "AbortWorkload", "GetStatus"

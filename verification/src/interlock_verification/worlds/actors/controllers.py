@@ -31,7 +31,7 @@ from interlock_verification.worlds.actors.clients import Errands, surely
 from interlock_verification.worlds.actors.grpc_transport import WireChannel
 from interlock_verification.worlds.faults import Faults
 from interlock_verification.worlds.judge import Judge
-from interlock_verification.worlds.judge_fleet import Counted, FleetJudge, Tour
+from interlock_verification.worlds.judge_fleet import AgentTally, FleetJudge, Tour
 from interlock_verification.worlds.network import ActorProcess, Cast, WorldStage
 from interlock_verification.worlds.scheduler import WorldLoop
 from interlock_verification.worlds.storage import SharedStore, StoreLink
@@ -95,7 +95,7 @@ class Controlling:
     def _count_result(self, tour: Tour, result: WorkloadResult) -> None:
         self._watcher.saw(SIGHTS[result.verdict])
         counts = [
-            Counted(
+            AgentTally(
                 one.workload_id,
                 one.status == "COMPLETED",
                 one.operations,

@@ -17,7 +17,7 @@ from interlock_verification.worlds.network import ActorProcess
 from interlock_verification.worlds.storage import SharedStore, StoreLink
 
 
-class Watched:
+class ObservedOrchestrator:
     """An orchestrator's answers, observed by the judge."""
 
     def __init__(self, runtime: Runtime, judge: Judge) -> None:
@@ -46,7 +46,7 @@ class Watched:
         return answers
 
 
-class Served(Watched):
+class ServerInterface(ObservedOrchestrator):
     """The interface of a server for reachable processes."""
 
     def __init__(self, runtime: Runtime, judge: Judge, store: SharedStore) -> None:
@@ -79,7 +79,7 @@ class OrchestratorCast:
         world = process.stage.world
         store = StoreLink(process, self._store)
         runtime = Runtime(store, world.settings, process.host)
-        process.role = served = Served(runtime, self._judge, self._store)
+        process.role = served = ServerInterface(runtime, self._judge, self._store)
         store.subscribe(served.wake)
         retention = Retention(default=timedelta(seconds=world.keeps_s))
 

@@ -30,7 +30,7 @@ from interlock.worker.settings import WorkerSettings
 from interlock.worker.supervisor_client import BEGAN, SYSTEM
 from interlock.worker.tasks import Registry
 from interlock.worker.telemetry import make_log
-from interlock_verification.worlds.actors.orchestrators import Served, Watched
+from interlock_verification.worlds.actors.orchestrators import ObservedOrchestrator, ServerInterface
 from interlock_verification.worlds.judge import Judge
 from interlock_verification.worlds.network import ActorProcess, ClaimWatcher, Done, NetworkCall
 from interlock_verification.worlds.scheduler import WorldLoop
@@ -139,7 +139,7 @@ class ServedPort:
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Subscribe to the server, while it lives and is reachable."""
         token, server = object(), self._stage.places[self._server].process
-        served: Served | None = server.role if server is not None else None
+        served: ServerInterface | None = server.role if server is not None else None
         if served is None:
             return lambda: None
         pending = False
@@ -165,7 +165,7 @@ class ServedPort:
 
     async def _call(
         self,
-        request: Callable[[Served], Coroutine[Any, Any, T]],
+        request: Callable[[ServerInterface], Coroutine[Any, Any, T]],
         *,
         repeats: bool = False,
         within_s: float = TIMEOUT_S,
@@ -210,13 +210,13 @@ class EmbeddedPort(EmbeddedOrchestrator):
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Claim jobs for this runner."""
-        return await Watched(self.here, self._judge).claim(request)
+        return await ObservedOrchestrator(self.here, self._judge).claim(request)
 
     async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Process messages."""
         for message in messages:
             self._judge.message_sent(message)
-        return await Watched(self.here, self._judge).report(placeless(messages))
+        return await ObservedOrchestrator(self.here, self._judge).report(placeless(messages))
 
     async def simulate(self, token: str, runner_id: str, message: AnySimulationMessage) -> SimulationOrders:
         """Process a message about a simulation."""
