@@ -24,7 +24,7 @@ from interlock.client_batches import BatchesClient
 from interlock.client_compositions import CompositionHandle
 from interlock.client_controls import ApprovalsClient, DeadLettersClient, LimitsClient, SchedulesClient
 from interlock.client_resources import RecordsClient, RunsClient, SimulationsClient
-from interlock.client_transactions import Deciding, TransactionClient
+from interlock.client_transactions import TransactionClient, TransactionSteps
 from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
 from interlock.lifecycles import job as job_lifecycle
 from interlock.remote import is_server
@@ -254,7 +254,7 @@ class Interlock:
         `transaction` is a connection of asyncpg, psycopg 3 or sqlite3 to the database of this store, an async
         session or connection of SQLAlchemy 2, or what is below Django's `atomic`.
         """
-        deciding = Deciding(lambda: self.here, self.middleware, self.actor)
+        deciding = TransactionSteps(lambda: self.here, self.middleware, self.actor)
         return TransactionClient(deciding, transaction)
 
     async def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:

@@ -33,7 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Deciding:
+class TransactionSteps:
     """Operations of a transaction, as steps that the connection executes."""
 
     def __init__(self, here: Callable[[], Runtime], middleware: Callable[[], Chain], actor: str) -> None:
@@ -69,7 +69,7 @@ class Deciding:
 class TransactionClient:
     """Jobs in a transaction of yours: they are there when you commit, and were never there otherwise."""
 
-    def __init__(self, deciding: Deciding, transaction: Any) -> None:
+    def __init__(self, deciding: TransactionSteps, transaction: Any) -> None:
         self._deciding = deciding
         self._transaction = transaction
 
@@ -118,7 +118,7 @@ class TransactionClient:
 class SyncTransactionClient:
     """The same for synchronous code, in the thread of the caller."""
 
-    def __init__(self, deciding: Deciding, transaction: Any) -> None:
+    def __init__(self, deciding: TransactionSteps, transaction: Any) -> None:
         self._deciding = deciding
         self._transaction = transaction
 

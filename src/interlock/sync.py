@@ -18,7 +18,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from interlock import client
 from interlock.client_compositions import SyncComposition
-from interlock.client_transactions import Deciding, SyncTransactionClient
+from interlock.client_transactions import SyncTransactionClient, TransactionSteps
 from interlock.errors import StoreUnavailable
 from interlock.sync_resources import (
     DeadLetters,
@@ -162,7 +162,7 @@ class Interlock(SyncJobs):
         connection of SQLAlchemy 2, or Django's `connection` within `atomic`.
         """
         inner = self._client
-        deciding = Deciding(lambda: inner.here, inner.middleware, inner.actor)
+        deciding = TransactionSteps(lambda: inner.here, inner.middleware, inner.actor)
         return SyncTransactionClient(deciding, transaction)
 
     def submit_jobs(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[SubmittedJob]:

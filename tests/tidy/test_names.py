@@ -57,6 +57,38 @@ def test_a_second_class_of_a_name_would_be_noticed(tmp_path: Path) -> None:
     assert shared_names(sorted(tmp_path.iterdir())) == {"A": ["one.py", "two.py"]}
 
 
+GERUNDS = frozenset(
+    {
+        *("Binding", "Coupling", "Drawing", "Heading", "Timing", "Wiring"),  # nouns, in spite of their end
+        *("Finding", "Greeting", "Incoming", "Reporting", "Standing", "Waiting"),  # on the wire, or settings
+    }
+)
+
+
+def gerunds(files: Iterable[Path]) -> set[str]:
+    """Return the last words of names of classes that end like a gerund: a class is named by a noun."""
+    found = set()
+    for path in files:
+        for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not _is_event(node):
+                last = re.findall("[A-Z][a-z0-9]*|[a-z0-9]+", node.name)[-1]
+                found |= {last} if last.endswith("ing") else set()
+    return found
+
+
+def test_no_class_is_named_by_a_gerund() -> None:
+    files = [path for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert gerunds(files) == GERUNDS
+
+
+def test_a_class_named_by_a_gerund_would_be_noticed(tmp_path: Path) -> None:
+    example = tmp_path / "example.py"
+    example.write_text(
+        "class JobWaiting: ...\nclass _Packing: ...\nclass Ring0: ...\n@event()\nclass Ending: ...\n"
+    )
+    assert gerunds([example]) == {"Waiting", "Packing"}
+
+
 def vague_names(files: Iterable[Path]) -> list[str]:
     """Return where a variable, a parameter or an attribute gets a name that does not say what it holds."""
     found = []

@@ -17,7 +17,7 @@ from tests.worker.process_tasks import REGISTRY
 from interlock.wire.runner import CancelAck, Complete
 from interlock.worker.executors import never_waits
 from interlock.worker.tasks import Registry
-from interlock.worker.tracing import Tracing
+from interlock.worker.tracing import AttemptSpans
 
 
 @pytest.fixture
@@ -321,7 +321,7 @@ async def test_the_trace_of_a_job_continues_in_its_process_and_its_span_records_
     wanted = "0af7651916cd43dd8448eb211c80319c"
     parent = {"traceparent": f"00-{wanted}-b7ad6b7169203331-01"}
     good, bad = board.pin("traced_over_there", trace=parent), board.pin("fail", trace=parent)
-    start(tracing=Tracing(provider.get_tracer("test")))
+    start(tracing=AttemptSpans(provider.get_tracer("test")))
     assert (await ended(board, good)).result == wanted
     await ended(board, bad)
     spans = {span.name: span for span in exporter.get_finished_spans()}

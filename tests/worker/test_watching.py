@@ -24,7 +24,7 @@ from interlock.worker.host import LoopTick, Shutdown, keep_running
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
 from interlock.worker.telemetry import Metrics, libraries_logging, make_log
-from interlock.worker.tracing import Tracing, tracing_if_configured
+from interlock.worker.tracing import AttemptSpans, tracing_if_configured
 from interlock.worker.watchdog import Watchdog
 
 TOKEN = "j_0123456789ab.1.2.0123456789abcdef0123456789abcdef"
@@ -194,7 +194,7 @@ async def test_a_span_continues_the_trace_of_the_submission(
     wanted = "0af7651916cd43dd8448eb211c80319c"
     parent = {"traceparent": f"00-{wanted}-b7ad6b7169203331-01"}
     jobs = [board.pin(name, trace=parent) for name in ("traced", "traced_in_thread")]
-    start(tracing=Tracing(provider.get_tracer("test")))
+    start(tracing=AttemptSpans(provider.get_tracer("test")))
     for job in jobs:
         await board.until_state(job, "succeeded")
         assert job.result == wanted
@@ -466,7 +466,7 @@ async def test_the_span_of_a_failed_job_does_not_contain_its_secrets(
         raise ValueError(f"cannot log in with {ctx.secrets['KEY']}")
 
     job = board.pin("leaks", secrets={"KEY": "correct horse"})
-    start(tracing=Tracing(provider.get_tracer("test")))
+    start(tracing=AttemptSpans(provider.get_tracer("test")))
     await board.until_state(job, "failed")
     (span,) = exporter.get_finished_spans()
     assert "correct horse" not in span.to_json()

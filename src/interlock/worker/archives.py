@@ -237,7 +237,7 @@ def pack(base: Path, paths: Sequence[Path], target: Path, *, cache: bool = False
         tarfile.open(fileobj=zipped, mode="w|", format=tarfile.PAX_FORMAT) as tar,
         Beneath(base) as folder,
     ):
-        packing = _Packing(folder, tar, cache=cache)
+        packing = _ArchiveWriter(folder, tar, cache=cache)
         for parts in (each for path in paths for each in _walk(folder, path.relative_to(base).parts)):
             if parts not in seen:
                 seen.add(parts)
@@ -262,7 +262,7 @@ def _walk(folder: Beneath, parts: Parts) -> Iterator[Parts]:
         waiting.extend((*at, name) for name, is_folder in reversed(listed) if is_folder)
 
 
-class _Packing:
+class _ArchiveWriter:
     """Adds files of a folder to a tar."""
 
     def __init__(self, folder: Beneath, tar: tarfile.TarFile, *, cache: bool) -> None:

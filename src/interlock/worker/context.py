@@ -38,7 +38,7 @@ from interlock.worker.middleware import Chain, no_middleware
 from interlock.worker.postponement import Duration, Snooze
 from interlock.worker.secrets import Secrets
 from interlock.worker.simulation_channel import NO_CHANNEL, LeaseChannel, SimulationChannel
-from interlock.worker.transfers import NO_CACHES, Caching, OwnCaches, Upload, Uploads, nowhere
+from interlock.worker.transfers import NO_CACHES, CacheAccess, OwnCaches, Upload, Uploads, nowhere
 
 MAX_LINES = 1_000
 MAX_LOG_BYTES = 256 * 1024
@@ -163,7 +163,7 @@ class HandlerServices(msgspec.Struct, frozen=True, kw_only=True):
 
     upload: Upload = nowhere
     simulations: SimulationChannel = NO_CHANNEL
-    caching: Caching = NO_CACHES
+    caching: CacheAccess = NO_CACHES
     family: Family = NO_FAMILY
     mask: Mask = NOTHING_SECRET
     """Removes the worker's secrets from all output."""

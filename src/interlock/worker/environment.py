@@ -15,7 +15,7 @@ from interlock.worker.port import OrchestratorPort
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
 from interlock.worker.telemetry import Log, Metrics, Observer
-from interlock.worker.tracing import Tracing
+from interlock.worker.tracing import AttemptSpans
 
 
 class WorkerHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class Meters(msgspec.Struct, frozen=True, kw_only=True):
     """Metrics and tracing of a worker."""
 
     metrics: Metrics | None = None
-    tracing: Tracing | None = None
+    tracing: AttemptSpans | None = None
 
 
 NO_METERS = Meters()
@@ -51,7 +51,7 @@ class WorkerEnv(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     log: Log
     watch: Observer
     metrics: Metrics | None
-    tracing: Tracing | None
+    tracing: AttemptSpans | None
     now: Callable[[], datetime]
     awake: AwakeTime
     host: WorkerHost

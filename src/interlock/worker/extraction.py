@@ -246,7 +246,7 @@ def unpack(packed: Path, paths: Sequence[str], staging: Path, base: Path) -> lis
     at = ""
     try:
         with gzip.open(packed) as stream, Beneath(staging) as inside:
-            unpacking = _Unpacking(inside, Tar(cast(BinaryIO, stream), _room(staging)), wanted)
+            unpacking = _ArchiveExtractor(inside, Tar(cast(BinaryIO, stream), _room(staging)), wanted)
             try:
                 unpacking.all()
             finally:
@@ -260,7 +260,7 @@ def unpack(packed: Path, paths: Sequence[str], staging: Path, base: Path) -> lis
         raise _unusable(str(error) or type(error).__name__, at) from error
 
 
-class _Unpacking:
+class _ArchiveExtractor:
     """Writes the members of one archive below the staging folder."""
 
     def __init__(self, inside: Beneath, tar: Tar, wanted: Sequence[Parts]) -> None:

@@ -19,7 +19,7 @@ _SENT_WITHIN_MS = 2_000
 """Timeout to send spans at the end of a process."""
 
 
-class Tracing:
+class AttemptSpans:
     """Makes one span per attempt."""
 
     def __init__(self, tracer: Any) -> None:
@@ -93,7 +93,7 @@ def continuing(carried: Mapping[str, str]) -> Iterator[None]:
             flush(_SENT_WITHIN_MS)
 
 
-def tracing_if_configured(environ: Mapping[str, str] = os.environ) -> Tracing | None:
+def tracing_if_configured(environ: Mapping[str, str] = os.environ) -> AttemptSpans | None:
     """Return the tracing, if OpenTelemetry is installed and configured."""
     if not _installed("opentelemetry.trace"):
         return None
@@ -104,7 +104,7 @@ def tracing_if_configured(environ: Mapping[str, str] = os.environ) -> Tracing | 
 
     if not _has_provider(trace) and not (wanted and _provide(trace)):
         return None
-    return Tracing(trace.get_tracer("interlock.worker"))
+    return AttemptSpans(trace.get_tracer("interlock.worker"))
 
 
 def _has_provider(trace: Any) -> bool:

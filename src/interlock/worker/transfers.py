@@ -115,7 +115,7 @@ def nowhere(_: str, name: str, __: Path) -> Future[ArtifactView]:
     )
 
 
-class Caching(Protocol):
+class CacheAccess(Protocol):
     """Saves and restores files for a context."""
 
     async def fetch(self, token: str, key: str, prefixes: Sequence[str], to: Path) -> CacheView | None:
@@ -171,7 +171,7 @@ class CacheTransfers:
 class OwnCaches:
     """The caches of one attempt."""
 
-    def __init__(self, caching: Caching, token: str) -> None:
+    def __init__(self, caching: CacheAccess, token: str) -> None:
         self._caching = caching
         self._token = token
 

@@ -53,7 +53,7 @@ from interlock.store.sqlite.reads import (
     recorded_of,
     row_of_recorded,
 )
-from interlock.store.sqlite.writes import Move, Pending, Stand
+from interlock.store.sqlite.writes import Move, PendingWrites, Stand
 
 # Entries added by a shell may be further than `progress`.
 _PROGRESS = """
@@ -187,7 +187,7 @@ class Transaction:
         self.now_us = now_us
         self.now: datetime = moment(now_us)
         self._committed = Committed(self.now)
-        self._pending = Pending(self.connection, self.now, now_us, number, sequence)
+        self._pending = PendingWrites(self.connection, self.now, now_us, number, sequence)
 
     def _judge_batch(self, batch: Batch) -> list[Outcome]:
         """Judge a batch: all at once if the records are equal and there is no obstacle; otherwise one by

@@ -207,7 +207,7 @@ class GroupedWrite(msgspec.Struct, eq=False):
         )
 
 
-class Pending:
+class PendingWrites:
     """The pending writes of one transaction: creations first, then steps in their order."""
 
     def __init__(

@@ -54,7 +54,7 @@ from interlock.systems.runs.reconciler import (
     run_message,
 )
 from interlock.systems.runs.reports.report import Reporter
-from interlock.systems.runs.reports.reporter import HISTORY_TOPIC, ReportService, RunEnding
+from interlock.systems.runs.reports.reporter import HISTORY_TOPIC, ReportedRuns, ReportService
 from interlock.systems.runs.settings import ReportingSettings
 from interlock.systems.runs.views import (
     LOOKS_BACK,
@@ -245,7 +245,7 @@ class RunService:
             self._job_ids,
             limits,
         )
-        ending = RunEnding(engine, self._plans, settings, self.view, self.outline)
+        ending = ReportedRuns(engine, self._plans, settings, self.view, self.outline)
         self.reporting: ReportService = ReportService(
             engine, ending, reporting or ReportingSettings(), reporters
         )

@@ -45,7 +45,7 @@ TEN = tuple(f"p{number:02}" for number in range(10))
 TTL = timedelta(seconds=30)
 
 
-class Foreseeing:
+class ForesightSender:
     """Sends all records that it is asked about, as it has foreseen for those like one of them."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Foreseeing:
 
 async def test_foreseen_records_are_claimed_in_order_as_decided(store: Store) -> None:
     records = await waiting(store, *TEN, given=b'{"to":"ann"}')
-    sender, now = Foreseeing(), await store.now()
+    sender, now = ForesightSender(), await store.now()
     outcomes = await store.claim(sender.claim(records[0], now), sender)
     assert kinds_of(outcomes) == [Committed] * len(TEN)
     assert sender.names == list(TEN)
@@ -117,7 +117,7 @@ async def test_foreseen_records_are_journalled_in_the_order_of_the_claim(store: 
         (await waiting(store, name, since=timedelta(minutes=9 - place)))[0]
         for place, name in enumerate(names)
     ]
-    sender = Foreseeing()
+    sender = ForesightSender()
     await store.claim(sender.claim(records[0], await store.now(), limit=4), sender)
     assert sender.names == list(names)
     assert ids_of(await whole_feed(store)) == list(names)
@@ -125,7 +125,7 @@ async def test_foreseen_records_are_journalled_in_the_order_of_the_claim(store: 
 
 async def test_fewer_records_than_foreseen_are_claimed_all_the_same(store: Store) -> None:
     records = await waiting(store, *TEN[:4])
-    sender = Foreseeing()
+    sender = ForesightSender()
     outcomes = await store.claim(sender.claim(records[0], await store.now()), sender)
     assert kinds_of(outcomes) == [Committed] * 4
     assert sender.names == list(TEN[:4])
@@ -133,7 +133,7 @@ async def test_fewer_records_than_foreseen_are_claimed_all_the_same(store: Store
 
 async def test_nothing_is_claimed_where_nothing_is_ready_as_foreseen(store: Store) -> None:
     records = await waiting(store, "a")
-    sender, now = Foreseeing(), await store.now()
+    sender, now = ForesightSender(), await store.now()
     await store.claim(sender.claim(records[0], now), sender)
     assert await store.claim(sender.claim(records[0], now), sender) == []
 
@@ -160,7 +160,7 @@ async def test_a_record_of_another_shape_is_decided_about_on_its_own(
     }
     changes = [creation(name, **{**columns, **(own if name == "p05" else {})}) for name in TEN]
     records = await made(store, *changes)
-    sender = Foreseeing()
+    sender = ForesightSender()
     claim = msgspec.structs.replace(sender.claim(records[0], now), labels=("cold",))
     outcomes = await store.claim(claim, sender)
     assert kinds_of(outcomes) == [Committed] * len(TEN)
@@ -173,7 +173,7 @@ async def test_a_record_of_another_shape_is_decided_about_on_its_own(
 
 async def test_an_old_decision_grants_nothing_that_has_ended_already(store: Store) -> None:
     records = await waiting(store, *TEN)
-    sender, now = Foreseeing(), await store.now()
+    sender, now = ForesightSender(), await store.now()
     claim = sender.claim(records[0], now - timedelta(minutes=1))
     assert len(await store.claim(claim, sender)) == len(TEN)
     for before in records:
@@ -185,7 +185,7 @@ async def test_an_old_decision_grants_nothing_that_has_ended_already(store: Stor
 async def test_a_guard_holds_for_foreseen_records(store: Store) -> None:
     records = await waiting(store, *TEN)
     await made(store, creation("gate"))
-    sender, now = Foreseeing(), await store.now()
+    sender, now = ForesightSender(), await store.now()
     closed = Guard(Key("parcel", "gate"), (SENT,))
     assert await store.claim(sender.claim(records[0], now, guard=closed), sender) == []
     open_ = Guard(Key("parcel", "gate"), (PACKED,))
@@ -200,7 +200,7 @@ async def test_a_record_whose_time_has_come_is_not_forgotten_by_foresight(
     soon = now + timedelta(seconds=1)  # due once that second has passed, however slow the machine is
     await made(store, creation("late", queue=QUEUE, ready_at=soon, priority=100))
     await opener.elapse(store, 1.0)
-    sender = Foreseeing()
+    sender = ForesightSender()
     await store.claim(sender.claim(records[0], now), sender)
     assert sender.names[0] == "late"
 
@@ -214,7 +214,7 @@ async def test_claimers_with_foresight_share_what_is_ready(opener: StoreOpener) 
     async def drain(store: Store) -> list[str]:
         got: list[str] = []
         while True:
-            sender = Foreseeing()
+            sender = ForesightSender()
             outcomes = await store.claim(sender.claim(records[0], now, limit=7), sender)
             if not outcomes:
                 return got
@@ -229,7 +229,7 @@ async def test_claimers_with_foresight_share_what_is_ready(opener: StoreOpener) 
 
 async def test_a_foreseen_change_is_checked_like_any_other(store: Store) -> None:
     records = await waiting(store, *TEN)
-    sender, now = Foreseeing(), await store.now()
+    sender, now = ForesightSender(), await store.now()
     bad = msgspec.structs.replace(sender.change_of(records[0], now), queue="")
     claim = msgspec.structs.replace(take(len(TEN)), foresight=Foresight(records[0], bad, now))
 

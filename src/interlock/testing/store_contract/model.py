@@ -226,7 +226,7 @@ STATES = CATALOGUE["parcel"].states
 HOUR = timedelta(hours=1)
 
 
-class Writing(msgspec.Struct, frozen=True):
+class WriteCall(msgspec.Struct, frozen=True):
     """A change, described independently of the present content."""
 
     name: str
@@ -246,10 +246,10 @@ class Writing(msgspec.Struct, frozen=True):
     result: bytes | None = None
 
 
-class Committing(msgspec.Struct, frozen=True):
+class CommitCall(msgspec.Struct, frozen=True):
     """A commit of a batch."""
 
-    writings: tuple[Writing, ...]
+    writings: tuple[WriteCall, ...]
     request_id: str
     fingerprint: str
     not_after_h: int | None
@@ -258,13 +258,13 @@ class Committing(msgspec.Struct, frozen=True):
 class Committings(msgspec.Struct, frozen=True):
     """Commit several at once."""
 
-    commits: tuple[Committing, ...]
+    commits: tuple[CommitCall, ...]
 
 
 class Together(msgspec.Struct, frozen=True):
     """Change several records alike, as batches, one after the other in one call."""
 
-    batches: tuple[tuple[Writing, tuple[str, ...], int | None], ...]
+    batches: tuple[tuple[WriteCall, tuple[str, ...], int | None], ...]
     """The change, the names of the records, and the deadline."""
 
 
@@ -277,7 +277,7 @@ class ClaimStep(msgspec.Struct, frozen=True):
     together: bool = False
 
 
-class Sweeping(msgspec.Struct, frozen=True):
+class SweepCall(msgspec.Struct, frozen=True):
     """Sweep, and send every second one from `first` on; or fail."""
 
     limit: int
@@ -291,20 +291,20 @@ class FindStep(msgspec.Struct, frozen=True):
     query: Query
 
 
-class Pruning(msgspec.Struct, frozen=True):
+class PruneCall(msgspec.Struct, frozen=True):
     """Prune the records in these states."""
 
     states: tuple[str, ...]
 
 
-Call: TypeAlias = Committings | Together | ClaimStep | Sweeping | FindStep | Pruning
+Call: TypeAlias = Committings | Together | ClaimStep | SweepCall | FindStep | PruneCall
 
 _labels = st.sampled_from([(), ("x",), ("x", "y")])
 _handlers = st.sampled_from(["", "", "van", "bike"])
 _hours = st.sampled_from([None, None, -3, -2, -1, 1])
 _queues = st.sampled_from(["post", "rail"])
 _writings = st.builds(
-    Writing,
+    WriteCall,
     name=st.sampled_from(NAMES),
     off=st.sampled_from([0, 0, 0, 0, 1, -1]),
     off_us=st.sampled_from([None, None, 0, 0, 0, 1]),
@@ -324,7 +324,7 @@ _together = st.tuples(
     st.sampled_from([None, None, None, 1, -1]),
 )
 _commits = st.builds(
-    Committing,
+    CommitCall,
     writings=st.lists(_writings, max_size=3, unique_by=lambda writing: writing.name).map(tuple),
     request_id=st.sampled_from(["", "", "", "r", "s"]),
     fingerprint=st.sampled_from("ab"),
@@ -353,9 +353,9 @@ _calls: st.SearchStrategy[Call] = st.one_of(
     st.builds(Committings, commits=st.lists(_commits, min_size=1, max_size=5).map(tuple)),
     st.builds(Together, batches=st.lists(_together, min_size=1, max_size=3).map(tuple)),
     st.builds(ClaimStep, claim=_claims, first=st.integers(0, 1), fails=_fails, together=st.booleans()),
-    st.builds(Sweeping, limit=st.integers(1, 6), first=st.integers(0, 1), fails=_fails),
+    st.builds(SweepCall, limit=st.integers(1, 6), first=st.integers(0, 1), fails=_fails),
     st.builds(FindStep, query=_queries),
-    st.builds(Pruning, states=_ends),
+    st.builds(PruneCall, states=_ends),
 )
 
 
@@ -412,12 +412,12 @@ class Play:
                 expected = self.reference.ready(claim, self.beginning)
                 decider = Decider(expected, first, fails, together)
                 await self._decided(decider, lambda: self.store.claim(claim, decider))
-            case Sweeping(limit, first, fails):
+            case SweepCall(limit, first, fails):
                 decider = Decider(self.reference.due(limit, self.beginning), first, fails)
                 await self._decided(decider, lambda: self.store.due(["parcel"], limit, decider))
             case FindStep(query):
                 await self._find(query)
-            case Pruning(states):
+            case PruneCall(states):
                 pruned = await self.store.prune(kind="parcel", states=states, older_than=timedelta(0))
                 assert (pruned.records, pruned.entries) == self.reference.forget(states)
 
@@ -450,14 +450,14 @@ class Play:
                 return
             query = msgspec.structs.replace(query, cursor=page.cursor)
 
-    def _commit(self, commit: Committing) -> Commit:
+    def _commit(self, commit: CommitCall) -> Commit:
         return Commit(
             changes=tuple(self._change(writing) for writing in commit.writings),
             request=self._request(commit) if commit.request_id else None,
             not_after=self._at(commit.not_after_h),
         )
 
-    def _batch(self, writing: Writing, names: tuple[str, ...], not_after_h: int | None) -> Batch:
+    def _batch(self, writing: WriteCall, names: tuple[str, ...], not_after_h: int | None) -> Batch:
         """Return a batch; records in another version than the first are refused."""
         first = self._change(msgspec.structs.replace(writing, name=names[0]))
         found = [self.reference.records.get(Key("parcel", name)) for name in names]
@@ -471,11 +471,11 @@ class Play:
             not_after=self._at(not_after_h),
         )
 
-    def _request(self, commit: Committing) -> Request:
+    def _request(self, commit: CommitCall) -> Request:
         """Return a request with an id of its own, because requests outlive a sequence."""
         return request(f"{commit.request_id}{self.turn}", fingerprint=commit.fingerprint)
 
-    def _change(self, writing: Writing) -> Change:
+    def _change(self, writing: WriteCall) -> Change:
         record = self.reference.records.get(Key("parcel", writing.name))
         expected = max(0, (record.version if record else 0) + writing.off)
         return Change(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 State: TypeAlias = tuple[Any, ...]
 
 
-class Naming:
+class CanonicalNames:
     """Maps states of one world to their canonical names."""
 
     def __init__(self, world: JobWorld) -> None:

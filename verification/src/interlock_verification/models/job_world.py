@@ -512,7 +512,7 @@ class JobWorld(WorkerSteps):
             trigger_bit(self.places[CANCEL_SETTLES]),
             trigger_bit(self.places[RECLAIMED]),
         )
-        self.names = job_symmetry.Naming(self)
+        self.names = job_symmetry.CanonicalNames(self)
 
     # Initial state and observations
 

@@ -64,7 +64,7 @@ NEWER = 20
 """Number of runs of one commit to examine for a newer one."""
 
 
-class RunEnding:
+class ReportedRuns:
     """The interface of runs for reports."""
 
     def __init__(

@@ -21,7 +21,7 @@ import msgspec
 _NANOSECONDS = 1e9
 
 
-class Reading(msgspec.Struct, frozen=True):
+class DelaySample(msgspec.Struct, frozen=True):
     """The total delay of one process at a time."""
 
     at: datetime
@@ -33,7 +33,7 @@ class Lag:
     """The samples of all members by name, and the load of the machine."""
 
     def __init__(self) -> None:
-        self.readings: dict[str, list[Reading]] = defaultdict(list)
+        self.readings: dict[str, list[DelaySample]] = defaultdict(list)
         self._loads: list[float] = []
 
     def read(self, at: datetime, pids: Iterable[tuple[str, int]]) -> None:
@@ -42,7 +42,7 @@ class Lag:
         for name, pid in pids:
             waited_s = _waited_s(pid)
             if waited_s is not None:
-                self.readings[name].append(Reading(at, pid, waited_s))
+                self.readings[name].append(DelaySample(at, pid, waited_s))
 
     def of(self, name: str, begin: datetime, end: datetime) -> float:
         """Return the certain delay of this member between two times, in all its lives."""
@@ -63,7 +63,7 @@ class Lag:
         return f"the load average was {least:.1f} to {most:.1f}, of {os.cpu_count()} processors"
 
 
-def _when(reading: Reading) -> datetime:
+def _when(reading: DelaySample) -> datetime:
     return reading.at
 
 

@@ -52,14 +52,14 @@ def teach(registry: Registry, judge: FleetJudge) -> None:
     async def drive_here(workload: WorkloadSpec, *, ctx: Context) -> WorkloadResult:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, WorldLoop)
-        driving = Controlling(loop.owner, judge).drive(workload, ctx)
+        driving = ObservedDrive(loop.owner, judge).drive(workload, ctx)
         result: WorkloadResult = await loop.create_task(driving)  # the loop ends it with its process
         return result
 
     registry.task(name=TASK, executor="async")(drive_here)
 
 
-class Controlling:
+class ObservedDrive:
     """One drive in one process, observed by the judge."""
 
     def __init__(self, process: ActorProcess, judge: FleetJudge) -> None:

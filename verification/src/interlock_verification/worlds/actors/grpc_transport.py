@@ -262,7 +262,7 @@ class CallStream:
         self._read = read
         self._client = Side(client)
         self._server: Side | None = None
-        self._serving: Serving | None = None
+        self._serving: ServedCall | None = None
         self._under_way: deque[bytes | StreamEnd] = deque()
         self._stuck = 0
         """Number of delayed messages."""
@@ -348,7 +348,7 @@ class CallStream:
             return
         self._server = Side(server.process)
         server.process.at_end.append(self._server_dies)
-        self._serving = Serving(server, path, payload, self._write)
+        self._serving = ServedCall(server, path, payload, self._write)
         if self._client.gone:
             self._serving.alone()
         self._stage.schedule.call_in(PING_S * self._stage.random.random(), self._look)
@@ -357,7 +357,7 @@ class CallStream:
         """Repeat the request, as a proxy might."""
         server = server_at(self._stage.places[self._to].process)
         if self._up and server is not None:
-            again = Serving(server, path, payload, _do_nothing)
+            again = ServedCall(server, path, payload, _do_nothing)
             self._stage.schedule.call_in(self._stage.trip_s(), again.cut)
 
     # Server side
@@ -432,7 +432,7 @@ class CallStream:
         self._break_client(f"{self._to} does not answer its pings.")
 
 
-class Serving:
+class ServedCall:
     """The execution of a streaming call in the process of its server."""
 
     def __init__(
