@@ -16,7 +16,7 @@ from interlock_verification.chaos.system.judge import (
     Took,
     recoveries,
 )
-from interlock_verification.chaos.system.lag import Lag, Reading
+from interlock_verification.chaos.system.lag import DelaySample, Lag
 from interlock_verification.chaos.system.troubles import KillWindow, Ledger
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -40,7 +40,7 @@ def ledger(
     disturbances = [(after(disturbed[0]), after(disturbed[1]))] if disturbed else []
     lag = Lag()
     for name, waits in (waited or {}).items():
-        lag.readings[name] += [Reading(after(at), pid, waited_s) for at, pid, waited_s in waits]
+        lag.readings[name] += [DelaySample(after(at), pid, waited_s) for at, pid, waited_s in waits]
     return Ledger(deaths=list(deaths), disturbances=disturbances, over_at=after(60), lag=lag)
 
 
