@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 """Where a statement has statements of its own."""
@@ -19,3 +21,9 @@ def statements(tree: ast.AST) -> Iterator[ast.AST]:
             if isinstance(inside := getattr(owner, part, None), list):
                 yield from inside
                 open_ones += inside
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """Return a parsed module. To parse all of them takes more than a second, and several rules read them."""
+    return ast.parse(path.read_text(encoding="utf-8"), path.name)

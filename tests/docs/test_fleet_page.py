@@ -27,6 +27,7 @@ def block(name: str) -> str:
     return found[1]
 
 
+@pytest.mark.long  # cli/test_workload_command runs one on agents
 def test_the_workload_of_the_page_runs_on_two_agents(tmp_path: Path) -> None:
     patient = "lead: 500ms\nskew-limit: 60s\nready-within: 60s\noperations: 100\nduration: 60s"
     (tmp_path / "load.yml").write_text(block("load.yml").replace("duration: 5s", patient))

@@ -162,6 +162,7 @@ def test_jobs_follow_the_transactions_of_a_project_on_postgresql_and_its_worker_
     assert manage(project, "paid") == "[True]\n"
 
 
+@pytest.mark.long  # the others have jobs in transactions
 def test_the_first_job_of_a_process_may_follow_a_write_in_its_transaction(project: Path) -> None:
     manage(project, "migrate", "--run-syncdb")
     job_id = manage(project, "order").strip()

@@ -144,6 +144,7 @@ async def test_there_are_more_workers_when_there_is_more_to_do(crew: Crew) -> No
     assert await keeper.gone() == 0
 
 
+@pytest.mark.long  # others replace a worker that was killed
 async def test_the_supervisor_replaces_every_worker_on_sighup_and_jobs_still_complete(crew: Crew) -> None:
     keeper = await pool(crew, "--workers", "2", "--slots", "1")
     before = await spawned(crew, keeper, 2)

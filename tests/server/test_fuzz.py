@@ -47,7 +47,7 @@ SCENARIOS, STEPS = pick(2, 25), 10
 UNTIL_FOUND = pick(10, 25)
 
 
-@pytest.mark.parametrize("label", LABELS[:: pick(12, 1)])
+@pytest.mark.parametrize("label", LABELS[:: pick(18, 1)])
 def test_every_bound_that_the_document_names_can_be_touched_and_crossed(label: str, tmp_path: Path) -> None:
     with world(tmp_path) as one:
         cases = spread(list(fuzzing.systematic(one.operation(label))))
@@ -59,7 +59,7 @@ def spread(cases: Sequence[Case]) -> Sequence[Case]:
     return cases[:: -(-len(cases) // BOUNDS)]
 
 
-@pytest.mark.parametrize("label", LABELS[pick(2, 0) :: pick(12, 1)])
+@pytest.mark.parametrize("label", LABELS[pick(2, 0) :: pick(18, 1)])
 def test_random_requests_get_responses_that_conform_to_the_openapi_document(
     label: str, tmp_path: Path
 ) -> None:
@@ -78,7 +78,7 @@ def test_random_requests_get_responses_that_conform_to_the_openapi_document(
 
 
 @pytest.mark.parametrize(
-    "route", every_route()[pick(1, 0) :: pick(12, 1)], ids=lambda route: f"{route.method} {route.path}"
+    "route", every_route()[pick(1, 0) :: pick(18, 1)], ids=lambda route: f"{route.method} {route.path}"
 )
 def test_answers_follow_the_document_with_a_token_and_without(route: Route, tmp_path: Path) -> None:
     """Nobody, everybody with a role, and somebody who sees one queue only; none of them breaks anything."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from tests.sources import statements
+from tests.sources import statements, tree_of
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("src", "verification/src")
@@ -87,7 +87,7 @@ def crowded_constructors(files: Iterable[Path], limit: int) -> list[str]:
     found = []
     for path in files:
         code = path.read_text(encoding="utf-8")
-        nodes = statements(ast.parse(code)) if "__init__(" in code else ()
+        nodes = statements(tree_of(path)) if "__init__(" in code else ()
         for kind in (node for node in nodes if isinstance(node, ast.ClassDef)):
             for made in (node for node in kind.body if isinstance(node, ast.FunctionDef)):
                 taken = len(made.args.args) - 1 + len(made.args.kwonlyargs)

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.sources import tree_of
+
 SRC = Path(__file__).parents[2] / "src"
 LATE = {
     "interlock.cli.completion": "completes the options, and is a command with options itself",
@@ -23,11 +25,6 @@ def modules(folder: Path) -> dict[str, Path]:
     """Return the files of all modules by name."""
     paths = (path.relative_to(folder).with_suffix("") for path in folder.rglob("*.py"))
     return {".".join(path.parts).removesuffix(".__init__"): folder / path for path in paths}
-
-
-def code_of(name: str, path: Path) -> ast.Module:
-    file = path.with_suffix(".py")
-    return ast.parse(file.read_text(encoding="utf-8"), name)
 
 
 def imports_of(tree: ast.AST, *, late: bool) -> Iterator[ast.ImportFrom]:
@@ -48,7 +45,7 @@ def graph_of(folder: Path, *, late: bool) -> dict[str, set[str]]:
     known = modules(folder)
     graph: dict[str, set[str]] = {name: set() for name in known}
     for name, path in known.items():
-        for node in imports_of(code_of(name, path), late=late):
+        for node in imports_of(tree_of(path.with_suffix(".py")), late=late):
             for each in node.names:
                 full = f"{node.module}.{each.name}"
                 graph[name] |= {full if full in known else str(node.module)} & known.keys()

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.sources import statements
+from tests.sources import statements, tree_of
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("src", "verification/src")
@@ -35,7 +35,7 @@ def shared_names(files: Iterable[Path]) -> dict[str, list[str]]:
     """
     homes: dict[str, list[str]] = defaultdict(list)
     for path in files:
-        for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in statements(tree_of(path)):
             if isinstance(node, ast.ClassDef) and not _is_event(node):
                 homes[node.name].append(path.name)
     return {name: sorted(found) for name, found in homes.items() if len(found) > 1}
@@ -69,7 +69,7 @@ def gerunds(files: Iterable[Path]) -> set[str]:
     """Return the last words of names of classes that end like a gerund: a class is named by a noun."""
     found = set()
     for path in files:
-        for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in statements(tree_of(path)):
             if isinstance(node, ast.ClassDef) and not _is_event(node):
                 last = re.findall("[A-Z][a-z0-9]*|[a-z0-9]+", node.name)[-1]
                 found |= {last} if last.endswith("ing") else set()
@@ -94,7 +94,7 @@ def vague_names(files: Iterable[Path]) -> list[str]:
     found = []
     for path in files:
         code = path.read_text(encoding="utf-8")
-        nodes = ast.walk(ast.parse(code)) if any(word in code for word in VAGUE) else ()
+        nodes = ast.walk(tree_of(path)) if any(word in code for word in VAGUE) else ()
         found += [
             f"{path.name}:{getattr(node, 'lineno', 0)}"
             for node in nodes
@@ -141,7 +141,7 @@ HEARSAY_LEFT = frozenset(
 def named_by_hearsay(files: Iterable[Path]) -> set[str]:
     """Return the functions and classes whose name has a word that says only that something was sent."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    nodes = (node for path in files for node in statements(tree_of(path)))
     names = {node.name for node in nodes if isinstance(node, kinds) and not node.name.startswith("test_")}
     return {name for name in names if HEARSAY.intersection(words_of(name))}
 
@@ -170,7 +170,7 @@ def riddles_in(files: Iterable[Path]) -> list[str]:
     """Return the names of tests that do not begin with a thing, or leave open who does what."""
     found = []
     for path in files:
-        for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in statements(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 words = node.name.split("_")[1:]
                 if words[0] in NO_SUBJECT or RIDDLES.intersection(words):

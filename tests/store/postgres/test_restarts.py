@@ -67,6 +67,7 @@ class Writer:
             await asyncio.sleep(0)
 
 
+@pytest.mark.long  # chaos/test_killing kills a server in a quick run
 async def test_a_server_that_is_killed_under_load_loses_nothing_that_was_acknowledged(
     fragile: PostgresServer, open_store: OpenStore
 ) -> None:
