@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.sources import BLOCKS, statements, tree_of
+from tests.sources import BLOCKS, statements
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("src", "verification/src")
@@ -71,7 +71,7 @@ class Source(NamedTuple):
 
 def parsed(path: Path) -> Source:
     text = path.read_text(encoding="utf-8")
-    tree = tree_of(path)
+    tree = ast.parse(text)
     docs, texts = tuple(docs_of(tree, path.name)), tuple(texts_of(tree, path.name))
     return Source(path, docs, texts, tuple(text.splitlines()))
 
