@@ -31,6 +31,7 @@ def test_every_job_is_done_once_by_real_workers(workers: int) -> None:
     assert turn.held_mb[-1] > 10 * workers
 
 
+@pytest.mark.long  # the other test runs the same program
 def test_single_jobs_reach_an_idle_worker() -> None:
     turn = idled(SqliteGround(), US, rounds=5, submissions=10)
     assert len(turn.micros) == 5

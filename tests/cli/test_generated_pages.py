@@ -134,6 +134,7 @@ def test_each_machine_has_a_page_and_a_picture_and_a_line_in_the_index(made: dic
         assert f"| [{name}]({name}.md) |" in made["docs/lifecycles/README.md"]
 
 
+@pytest.mark.long  # make check compares them with what is committed
 def test_the_pages_come_out_the_same_each_time(script: Any, made: dict[str, str]) -> None:
     assert script.pages() == made
 

@@ -108,6 +108,7 @@ def test_the_metrics_of_a_simulation_are_printed_step_by_step(simulator: Simulat
     assert "size" in refused
 
 
+@pytest.mark.long  # the epidemic runs in the same way
 def test_simulation_run_executes_the_negotiation_example_with_the_settings_of_its_file(
     simulator: Simulator,
 ) -> None:

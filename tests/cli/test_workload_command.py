@@ -95,6 +95,7 @@ def test_ctrl_c_aborts_the_workload_leaves_every_agent_idle_and_saves_the_partia
     assert {(each["state"], each["final"]) for each in shown["agents"]} == {("IDLE", "ABORTED")}
 
 
+@pytest.mark.long  # Ctrl-C aborts one in a quick run
 def test_a_workload_can_be_aborted_by_another_process(
     cli: RunCli, shop: Shop, agents: list[AgentProcess]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.effort import pick
 from tests.journeys import errands
 from tests.journeys.crew import Crew, stores
@@ -16,6 +17,7 @@ A_FEW = HELD // 4
 
 
 @stores("postgres")
+@pytest.mark.long  # others kill workers with less work
 async def test_the_work_of_a_crowded_worker_is_done_again_without_a_storm(crew: Crew) -> None:
     anna = await crew.start("anna", "--slots", str(HELD))
     await crew.il.submit_many([errands.done_the_second_time.spec() for _ in range(HELD)])

@@ -93,6 +93,7 @@ async def test_a_handler_continues_while_its_database_is_killed_and_started_agai
     assert anna.said("connection_lost") == []
 
 
+@pytest.mark.long  # the contract has two sweeping processes
 @stores("postgres")
 async def test_of_two_workers_that_look_for_expired_leases_one_requeues_each(crew: Crew) -> None:
     held = 12

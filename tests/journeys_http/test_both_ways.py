@@ -130,5 +130,6 @@ async def test_many_jobs_are_done_once_each_by_two_workers(crew: Crew, client: I
     assert await crew.faults() == []
 
 
+@pytest.mark.long  # journeys/test_deploys has it on a store
 async def test_two_versions_on_one_queue_lose_nothing(crew: Crew, client: Interlock) -> None:
     await versions.each_does_its_own(crew, client, "runners/" if isinstance(crew, Served) else "")

@@ -165,6 +165,7 @@ async def never_reading(server: Running) -> asyncio.StreamWriter:
     return writer
 
 
+@pytest.mark.long  # test_torture has it with a real server
 async def test_a_client_that_never_reads_does_not_block_ninety_nine_other_streams() -> None:
     jobs = pick(100, 300)
     async with running(settings=MANY) as server, AsyncExitStack() as stack:

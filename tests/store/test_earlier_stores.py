@@ -193,6 +193,7 @@ def old_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return source_of(SCHEMA_7, tmp_path_factory.mktemp("old"))
 
 
+@pytest.mark.long  # the next test has a worker of the old version
 async def test_a_worker_of_the_old_version_finds_nothing_in_a_store_of_another_layout(
     restore: Restore, old_source: Path
 ) -> None:

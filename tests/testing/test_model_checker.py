@@ -175,6 +175,7 @@ def test_a_hash_of_zero_is_a_hash_like_any_other() -> None:
     assert [seen.number(0), seen.number(5), seen.number(0)] == [0, 1, 0]
 
 
+@pytest.mark.long  # a property of Python
 def test_hashes_of_tuples_of_small_numbers_do_not_collide() -> None:
     """States are tuples of tuples of small numbers, and known by their hash alone."""
     numbers = count()

@@ -86,6 +86,7 @@ def faults(results: list[ScenarioVerdict]) -> dict[str, tuple[str, ...]]:
     return {verdict.scenario: verdict.faults for verdict in results if verdict.faults}
 
 
+@pytest.mark.long  # the worker passes them in a quick run
 async def test_the_example_runner_passes_every_scenario_of_the_conformance_kit() -> None:
     results = await verdicts(Check(command=(sys.executable, str(EXAMPLE), "{url}"), token="il_x"))
     assert faults(results) == {}

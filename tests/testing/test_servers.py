@@ -43,6 +43,7 @@ def redis() -> Iterator[RedisServer]:
         yield server
 
 
+@pytest.mark.long  # a setting of the tests
 def test_the_postgres_server_uses_fsync_unless_it_is_started_without_durability(
     postgres: PostgresServer,
 ) -> None:

@@ -121,6 +121,7 @@ def test_the_dependency_graph_of_the_sbom_reaches_every_component_from_interlock
     assert reached == set(graph), "nothing is in it that nothing needs"
 
 
+@pytest.mark.long  # others read what it writes
 def test_two_runs_on_one_lock_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     assert sbom.as_json(sbom.bom_of_runtime()) == sbom.as_json(sbom.bom_of_runtime())

@@ -135,6 +135,7 @@ def test_a_world_does_not_depend_on_the_process_that_plays_it(monkeypatch: pytes
     assert len(traces) == 1
 
 
+@pytest.mark.long  # the models have shards in a quick run
 def test_a_shard_that_succeeded_before_a_fail_over_is_counted_once() -> None:
     """The judge once counted it when the store came back, and again when the job ended."""
     played = play(world_named("team"), faults_named("lossy"), seed=13, hours=0.5)

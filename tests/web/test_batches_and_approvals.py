@@ -122,6 +122,7 @@ async def test_only_users_who_may_answer_an_approval_see_its_buttons(browser: Br
         assert seen == {"ada": {for_all, for_ada}, "bob": {for_all}, "eve": set()}
 
 
+@pytest.mark.long  # the page of approvals does the same
 async def test_a_job_of_a_run_is_approved_on_the_page_of_the_run(server: Running, visitor: Visitor) -> None:
     page = visitor.page
     planned = PlannedApproval(question="Deploy to production?")

@@ -182,6 +182,7 @@ async def test_another_page_begins_with_the_focus_at_its_beginning(server: Runni
     await expect(page.get_by_role("button", name="Cancel")).to_be_focused()
 
 
+@pytest.mark.long  # test_journeys uses the keyboard alone
 async def test_the_tab_key_reaches_everything_that_can_be_used_and_shows_where_it_is(
     server: Running, visitor: Visitor
 ) -> None:

@@ -82,6 +82,7 @@ async def test_a_dead_letter_is_inspected_corrected_and_retried_and_another_disc
     assert await open_letters(server) == []
 
 
+@pytest.mark.long  # test_many_jobs has bulk actions
 async def test_all_dead_letters_that_match_are_retried_or_discarded_after_a_preview(
     server: Running, visitor: Visitor
 ) -> None:

@@ -94,6 +94,7 @@ async def set_limit(visitor: Visitor) -> None:
     visitor.expected = ()
 
 
+@pytest.mark.long  # systems/limits has pages of keys
 async def test_the_keys_of_a_pattern_come_in_pages_and_lead_to_the_page_of_each(
     server: Running, visitor: Visitor
 ) -> None:
@@ -120,6 +121,7 @@ async def test_the_keys_of_a_pattern_come_in_pages_and_lead_to_the_page_of_each(
     assert visitor.taken() == []
 
 
+@pytest.mark.long  # dead letters and records have it in a quick run
 async def test_a_viewer_sees_limits_and_no_button(browser: Browser) -> None:
     async with running() as server:
         await server.parts.runtime.limits.set("vendor-x", LimitSpec(max=1, rate=5))

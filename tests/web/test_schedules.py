@@ -154,6 +154,7 @@ async def test_the_next_fires_are_drawn_to_scale_in_the_zone_of_the_schedule(
     await context.close()
 
 
+@pytest.mark.long  # dead letters and records have it in a quick run
 async def test_a_viewer_sees_schedules_and_no_button(browser: Browser) -> None:
     async with running() as server:
         await create(server)

@@ -9,6 +9,8 @@ import struct
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import asyncpg
 import pytest
@@ -18,7 +20,7 @@ from interlock.errors import StoreUnavailable
 from interlock.lifecycles.process import BACKING_OFF, RUNNING
 from interlock.store.contract import Store
 from interlock.store.postgres import PostgresStore, connections, failures
-from interlock.store.postgres.connections import Connection, PostgresPool, TimedConnection
+from interlock.store.postgres.connections import ARRAYS, Connection, PostgresPool, TimedConnection
 from interlock.store.postgres.target import POOL, target_of
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.testing.servers import PostgresServer, postgres_server
@@ -209,6 +211,42 @@ async def test_a_store_that_is_closed_while_it_connects_to_a_silent_server_hangs
         assert not hung_up.is_set(), "the driver is still connecting"
         await pool.close()
         await until(hung_up.is_set, "nothing is left behind")
+
+
+async def test_array_types_are_those_of_the_server_and_no_query_asks_for_them(
+    url: str, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = (await open_store(url))._connections
+    connection = await pool.connect(10.0)
+    asked = []
+    ask = asyncpg.Connection._introspect_types  # type: ignore[attr-defined]
+
+    async def note(self: object, types: list[int], timeout_s: float | None) -> object:
+        asked.append(types)
+        return await ask(self, types, timeout_s)
+
+    monkeypatch.setattr(asyncpg.Connection, "_introspect_types", note)
+    values = {
+        "bool": [True, None, False],
+        "bytea": [b"", b"\x00{,}"],
+        "int2": [-1, 2],
+        "int4": [1, None],
+        "int8": [2**62],
+        "float8": [0.5, None],
+        "text": ["", "a,b", 'q"{}', None],
+        "timestamptz": [datetime(2026, 1, 1, microsecond=1, tzinfo=UTC), None],
+    }
+    assert sorted(values) == sorted(name for name, _ in ARRAYS.values())
+    for oid, (name, element) in ARRAYS.items():
+        sql = f"SELECT $1::{name}[] AS given, t.oid, t.typelem FROM pg_type AS t WHERE t.oid = {oid}"
+        row = await connection.fetchrow(sql, values[name])
+        assert row is not None
+        assert [*row] == [values[name], oid, element]
+        assert await connection.fetchval(f"SELECT $1::{name}[]", []) == []
+    assert asked == []
+    assert await connection.fetchval("SELECT '{1.5}'::numeric[]") == [Decimal("1.5")]
+    assert asked == [[1231]], "the driver asks for types that we do not use"
+    await connection.close()
 
 
 async def test_the_stores_of_a_process_share_one_connection_that_listens(

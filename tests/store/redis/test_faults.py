@@ -67,6 +67,7 @@ async def count_up(store: Store, name: str, stop: asyncio.Event) -> int:
     return acknowledged
 
 
+@pytest.mark.long  # chaos/test_killing kills the server as well
 async def test_nothing_acknowledged_is_lost_and_nothing_done_twice_when_the_server_is_killed(
     own_server: StartServer, open_store: OpenStore
 ) -> None:

@@ -9,6 +9,8 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from interlock.store.sqlite import SqliteStore
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.builders import whole_feed
@@ -45,6 +47,7 @@ def acknowledged_before_the_kill(path: Path, number: int) -> list[str]:
         return names + whole.split()
 
 
+@pytest.mark.long  # chaos/test_killing kills processes as well
 async def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(path: Path) -> None:
     acknowledged: list[str] = []
     for number in range(ROUNDS):

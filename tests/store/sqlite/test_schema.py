@@ -89,6 +89,7 @@ async def test_opening_a_database_again_changes_nothing(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.long  # the contract has four processes
 async def test_many_processes_may_open_a_new_database_at_once(path: Path) -> None:
     processes = [
         subprocess.Popen(

@@ -135,6 +135,7 @@ async def test_a_stop_at_any_moment_leaves_every_agent_idle_and_a_result(
     assert finals == ({"LOST"} if moment == "at once" else {"ABORTED"})
 
 
+@pytest.mark.long  # a stop at any moment leaves every agent idle
 async def test_a_stopped_fleet_takes_the_next_workload_at_once(two: list[AgentProcess], gate: Path) -> None:
     first = Driven(gated(two, gate))
     await first.until(lambda live: live.running == 2)
