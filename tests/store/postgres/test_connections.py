@@ -20,7 +20,8 @@ from interlock.errors import StoreUnavailable
 from interlock.lifecycles.process import BACKING_OFF, RUNNING
 from interlock.store.contract import Store
 from interlock.store.postgres import PostgresStore, connections, failures
-from interlock.store.postgres.connections import ARRAYS, Connection, PostgresPool, TimedConnection
+from interlock.store.postgres.connections import Connection, PostgresPool, TimedConnection
+from interlock.store.postgres.driver import ARRAYS
 from interlock.store.postgres.target import POOL, target_of
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.testing.servers import PostgresServer, postgres_server

@@ -18,7 +18,7 @@ import logging
 import math
 import select
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -27,6 +27,7 @@ from asyncpg.connect_utils import SessionAttribute
 from interlock.backoff import Backoff
 from interlock.errors import ForeignSchema, StoreUnavailable
 from interlock.store.contract import ServerConnections
+from interlock.store.postgres.driver import ArrayAwareConnection
 from interlock.store.postgres.failures import (
     Again,
     NotSent,
@@ -177,53 +178,6 @@ BEGIN = (
     "BEGIN ISOLATION LEVEL READ COMMITTED;"
     f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_S}s'"
 )
-
-
-ARRAYS = {
-    1000: ("bool", 16),
-    1001: ("bytea", 17),
-    1005: ("int2", 21),
-    1007: ("int4", 23),
-    1009: ("text", 25),
-    1016: ("int8", 20),
-    1022: ("float8", 701),
-    1185: ("timestamptz", 1184),
-}
-"""Array types of our statements: the name and the number of their elements, the same on every server."""
-
-
-class _NotSent:
-    """Stands for the statement with which the driver would have asked for types."""
-
-    name = "none"
-
-
-class DriverConnection(asyncpg.Connection):
-    """A connection that knows array types.
-
-    The driver asks the server about every array type that it meets, on each connection anew, with a query
-    that costs some 10 ms of the server's time. A driver without this method asks as before.
-    """
-
-    async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> Any:
-        oids = list(typeoids)
-        if any(oid not in ARRAYS for oid in oids):
-            return await super()._introspect_types(oids, timeout)  # type: ignore[misc]
-        nothing = dict.fromkeys(("range_subtype", "attrtypoids", "attrnames", "basetype"))
-        types = [
-            {
-                **nothing,
-                "oid": oid,
-                "name": f"_{ARRAYS[oid][0]}",
-                "ns": "pg_catalog",
-                "kind": b"b",
-                "elemtype": ARRAYS[oid][1],
-                "elemtype_name": ARRAYS[oid][0],
-                "elemdelim": b",",
-            }
-            for oid in oids
-        ]
-        return types, _NotSent
 
 
 class TimedConnection:
@@ -447,7 +401,7 @@ class PostgresPool:
             asyncpg.connect(
                 self.target.url,
                 timeout=timeout_s,
-                connection_class=DriverConnection,
+                connection_class=ArrayAwareConnection,
                 statement_cache_size=100 if self.target.prepared else 0,
                 server_settings=settings,
                 target_session_attrs=writable,
