@@ -179,6 +179,7 @@ async def test_a_client_that_never_reads_does_not_block_ninety_nine_other_stream
         stuck.transport.abort()
 
 
+@pytest.mark.long  # test_torture.py has one
 async def test_a_hundred_that_never_read_cost_no_memory_of_their_own() -> None:
     async with running(settings=MANY) as server, AsyncExitStack() as stack:
         stuck = [await never_reading(server) for _ in range(100)]

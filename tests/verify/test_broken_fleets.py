@@ -151,6 +151,7 @@ def test_a_drive_that_reports_no_start_although_agents_have_begun_is_noticed(
     assert is_noticed(judge_fleet.TRUTH, "none", first=3)
 
 
+@pytest.mark.long  # make test notices other broken rules of these worlds
 def test_an_agent_that_does_not_kill_its_workload_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AgentState, "_kill", lambda *_: None)
     assert is_noticed(judge_fleet.LEFT, "none", first=3)

@@ -160,6 +160,7 @@ def replace_request(commit: Any) -> Any:
     return msgspec.structs.replace(commit, request=None)
 
 
+@pytest.mark.long  # make test notices other broken rules of these worlds
 def test_a_commit_after_the_end_of_the_lease_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is read when deciding and once more by the store; without the second, time passes between."""
     import msgspec

@@ -113,6 +113,7 @@ def test_a_deadline_that_is_passed_over_when_something_else_happens(monkeypatch:
     assert first_broken_claim("mutant-run") == "a run times out"
 
 
+@pytest.mark.long  # make test notices other broken rules of these worlds
 def test_a_run_of_a_fork_that_is_planned_before_its_approval_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

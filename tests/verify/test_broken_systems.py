@@ -179,6 +179,7 @@ def test_dead_workers_that_stay_in_the_books_are_noticed(monkeypatch: pytest.Mon
     assert claim_broken("shift", "deaths", first=2) == judge_workers.BOOKS
 
 
+@pytest.mark.long  # broken pauses are noticed in make test
 def test_a_quarantine_that_is_not_enforced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Quarantine, "why_not", lambda *_: "")
     assert claim_broken("forest", "network", first=2) == judge_workers.QUARANTINE

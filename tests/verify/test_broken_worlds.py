@@ -157,6 +157,7 @@ def test_messages_that_are_never_delivered_are_noticed(monkeypatch: pytest.Monke
     assert claim_broken("laptop", "none") == SETTLES
 
 
+@pytest.mark.long  # two other broken stores are noticed in make test
 def test_a_commit_that_is_not_recognised_as_ones_own_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def unknown(*_: Any) -> None:
         return None
@@ -195,6 +196,7 @@ def test_a_run_that_takes_every_end_for_a_success_is_noticed(
     assert claim_broken("ci", "none") == SUCCESS_IS_EARNED
 
 
+@pytest.mark.long  # broken runs are noticed in make test
 def test_a_run_that_deploys_before_its_approval_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

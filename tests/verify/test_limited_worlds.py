@@ -12,6 +12,7 @@ from interlock_verification.worlds.judge_limits import HELD
 from interlock_verification.worlds.worlds import world_named
 
 
+@pytest.mark.long  # make test notices other broken rules of these worlds
 def test_a_gate_that_admits_jobs_beyond_its_limit_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates._Gate, "has_room_for", lambda *_: True)
     monkeypatch.setattr(gates._Gate, "room", True)

@@ -71,6 +71,7 @@ def test_jobs_that_snooze_complete_in_a_world_one_by_one_and_in_cohorts(world: s
     assert chapter.seen["a snoozed job completes"]
 
 
+@pytest.mark.long  # make test notices other broken rules of these worlds
 def test_a_snoozed_job_that_becomes_ready_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     create = aggregate.JobAggregate.create_next_attempt
 

@@ -200,6 +200,7 @@ def test_another_seed_does_something_else() -> None:
     assert len(traces) == 2
 
 
+@pytest.mark.long  # with faults is the harder case
 def test_without_faults_nothing_is_lost_or_done_twice() -> None:
     played = play(world_named("pair"), faults_named("none"), seed=5, hours=48.0)
     assert played.broken is None

@@ -49,6 +49,7 @@ def test_a_release_that_does_not_look_whether_the_answer_has_come_is_noticed(
     assert any(broken)
 
 
+@pytest.mark.long  # make test notices other broken rules of these worlds
 def test_a_signal_that_is_consumed_by_reading_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wait takes the next signal, whatever the handler got before it was given back."""
 

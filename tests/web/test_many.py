@@ -48,6 +48,7 @@ async def shown(page: Page) -> int:
     return int(await page.evaluate(SHOWN))
 
 
+@pytest.mark.long  # test_lists.py scrolls a list
 async def test_a_list_of_any_length_keeps_few_rows_in_the_page_and_draws_once_for_each_step(
     server: Running, visitor: Visitor
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import pytest
-from tests.effort import pick
+from tests.effort import ALL, pick
 from tests.server.running import Running
 from tests.waiting import until
 from tests.web.visiting import NARROW, PATTERNS, ZOOMED, Visitor, fill, path_of
@@ -35,7 +35,8 @@ async def look_at(visitor: Visitor, path: str, schemes: Sequence[Scheme], *, axe
         complaints = await visitor.complaints(*rules) if axe else []
         found += [f"{scheme}: {each}" for each in complaints]
     found += [f"narrow: {each}" for each in await visitor.sideways(NARROW)]
-    found += [f"zoomed: {each}" for each in await visitor.sideways(ZOOMED)]
+    if ALL:  # what is too wide here is nearly always too wide on a telephone
+        found += [f"zoomed: {each}" for each in await visitor.sideways(ZOOMED)]
     found += [f"moves: {each}" for each in await visitor.page.evaluate(MOVING)]
     return found + visitor.taken()
 
@@ -60,7 +61,7 @@ async def test_every_page_is_sound_without_data(visitor: Visitor) -> None:
 async def test_every_page_is_sound_with_data(server: Running, visitor: Visitor) -> None:
     made = await fill(server)
     pages = sorted((path_of(pattern, made) for pattern in PATTERNS), key=lambda path: path.count("/") > 1)
-    assert await look_at_all(visitor, pages, axe_every=pick(2, 1)) == {}
+    assert await look_at_all(visitor, pages, axe_every=pick(4, 1)) == {}
 
 
 async def test_a_page_of_an_unknown_id_shows_an_error_that_contains_the_id(visitor: Visitor) -> None:

@@ -187,6 +187,7 @@ async def test_the_steps_of_a_job_are_followed_live_to_the_first_error(
     assert await visitor.sideways() == []
 
 
+@pytest.mark.long  # systems/runs compares and repeats runs; other journeys follow them
 @ON_EVERY_STORE
 async def test_a_run_is_compared_with_the_last_green_one_and_done_again_from_a_job_on(
     server: Running, visitor: Visitor

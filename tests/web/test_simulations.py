@@ -68,6 +68,7 @@ async def start(server: Running, run_id: str, **given: float) -> None:
     assert answer.status_code == 201, answer.text
 
 
+@pytest.mark.long  # systems/simulations has curves and comparisons
 @ON_EVERY_STORE
 async def test_curves_grow_with_the_steps_a_pause_holds_them_and_runs_are_compared_by_parameter(
     server: Running, visitor: Visitor

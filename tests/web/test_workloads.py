@@ -110,6 +110,7 @@ async def test_a_workload_is_started_by_a_form_watched_live_on_real_agents_and_a
     await expect(page.get_by_text("from the common start")).to_be_visible()
 
 
+@pytest.mark.long  # systems/fleet compares reports
 async def test_two_workloads_are_compared_percentile_by_percentile(server: Running, visitor: Visitor) -> None:
     page, client = visitor.page, server.client()
     for name, slow_ms in (("before", 9), ("after", 18)):
