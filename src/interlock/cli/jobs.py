@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from interlock.cli import completion
 from interlock.cli.options import (
     FILTERS,
     OUTCOMES,
@@ -114,18 +115,21 @@ def register_submit(app: typer.Typer) -> None:
 
 def submit(
     ctx: typer.Context,
-    task: Annotated[str | None, typer.Argument(metavar="TASK", help="Task to run.")] = None,
+    task: Annotated[
+        str | None, typer.Argument(metavar="TASK", help="Task to run.", autocompletion=completion.task_names)
+    ] = None,
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[JSON | KEY=VALUE...]", help="Its arguments.")
+        list[str] | None, typer.Argument(metavar="[JSON | KEY=VALUE...]", help="Arguments of the task.")
     ] = None,
     shell: Annotated[str | None, typer.Option(metavar="COMMAND", help="Run COMMAND in a shell.")] = None,
     module: Annotated[
         str | None, typer.Option("--from", metavar="MODULE", help="Read the task from MODULE.")
     ] = None,
-    unchecked: Annotated[
-        bool, typer.Option("--unchecked", help="Do not look up the task; only the workers know it.")
-    ] = False,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Queue to submit to.")] = None,
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Skip the local task lookup.")] = False,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", "-q", help="Queue to submit to.", autocompletion=completion.queue_names),
+    ] = None,
     priority: Annotated[int | None, typer.Option(help="Priority; higher runs first.")] = None,
     labels: Annotated[
         list[str] | None,
@@ -133,16 +137,21 @@ def submit(
     ] = None,
     limits: Annotated[
         list[str] | None,
-        typer.Option("--limit", metavar="LIMIT", help="Limit that the job counts against; repeatable."),
+        typer.Option(
+            "--limit",
+            metavar="LIMIT",
+            help="Limit that the job counts against; repeatable.",
+            autocompletion=completion.limit_names,
+        ),
     ] = None,
     weight: Annotated[int | None, typer.Option(help="Slots of each limit that it takes (default 1).")] = None,
     workers: Annotated[int | None, typer.Option(help="Run as this many parallel shards (1 to 10).")] = None,
     delay: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Start no earlier than after 90s, 15m, 12h.")
+        str | None, typer.Option(metavar="TIME", help="Delay before the start: 90s, 15m, 12h.")
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="WHEN", help="Start no earlier than at 2026-12-24T18:00+01:00."),
+        typer.Option("--at", metavar="WHEN", help="Earliest start, such as 2026-12-24T18:00+01:00."),
     ] = None,
     not_after: Annotated[
         str | None,
@@ -168,7 +177,7 @@ def submit(
     ] = None,
     if_exists: Annotated[
         str | None,
-        typer.Option(metavar="POLICY", help="If there is one: reject, existing, replace or debounce."),
+        typer.Option(metavar="POLICY", help="If such a job exists: reject, existing, replace or debounce."),
     ] = None,
     timeout: Annotated[str | None, typer.Option(metavar="TIME", help="Timeout of one attempt.")] = None,
     job_timeout: Annotated[
@@ -188,15 +197,17 @@ def submit(
         list[str] | None,
         typer.Option("--after", metavar="ID", help="Start after this job has succeeded; repeatable."),
     ] = None,
-    after_any: Annotated[bool, typer.Option("--after-any", help="Start after the first of them.")] = False,
+    after_any: Annotated[
+        bool, typer.Option("--after-any", help="Wait for any one of them, not for all.")
+    ] = False,
     after_end: Annotated[
-        bool, typer.Option("--after-end", help="Start after they have ended, also without success.")
+        bool, typer.Option("--after-end", help="Start after they have ended, with or without success.")
     ] = False,
     after_into: Annotated[
-        str | None, typer.Option(metavar="ARGUMENT", help="Pass their results on as this argument.")
+        str | None, typer.Option(metavar="ARGUMENT", help="Pass their results as this argument.")
     ] = None,
     or_skip: Annotated[
-        bool, typer.Option("--or-skip", help="If they do not succeed: skip it; jobs after it start.")
+        bool, typer.Option("--or-skip", help="Skip the job if they do not succeed; its followers start.")
     ] = False,
     description: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Description, shown in lists.")
@@ -281,7 +292,7 @@ def list_jobs(
     words: Filter = None,
     limit: Limit = 50,
     cursor: Cursor = "",
-    everything: Annotated[bool, typer.Option("--all", help="List all of them.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="List all jobs.")] = False,
     store: Place = None,
     as_json: Json = False,
 ) -> None:
@@ -308,8 +319,8 @@ add_action(
     "cancel",
     """Cancel jobs.
 
-    Running handlers are asked to stop, and have a while to do so. A filter is previewed and confirmed first.
-    Prints one line for each job.
+    Running handlers receive a stop request; after `cancel_deadline_s` they are canceled by force. A filter
+    is previewed and confirmed first. Prints one line for each job.
     """,
     FILTERS,
     "job cancel j_0a4e98fa6cab --reason 'wrong branch'",
@@ -415,9 +426,9 @@ def wait(words: IdsOrFilter, timeout: WaitTimeout = None, store: Place = None, a
 def tree(
     job_id: Id,
     limit: Annotated[int, typer.Option(min=1, max=5_000, help="Maximum number of jobs.")] = 1_000,
-    once: Annotated[bool, typer.Option("--once", help="Draw it once; do not follow it.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Draw the tree once and exit.")] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Show every child, also of many that have ended.")
+        bool, typer.Option("--all", help="Show every child; do not summarize ended ones.")
     ] = False,
     store: Place = None,
     as_json: Json = False,

@@ -61,45 +61,59 @@ def schedule() -> None:
 )
 def create(
     name: Name,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Task to submit, such as shop.tasks:report.")],
+    task: Annotated[
+        str,
+        typer.Argument(
+            metavar="TASK",
+            help="Task to submit, such as shop.tasks:report.",
+            autocompletion=completion.task_names,
+        ),
+    ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[JSON | KEY=VALUE...]", help="Its arguments.")
+        list[str] | None, typer.Argument(metavar="[JSON | KEY=VALUE...]", help="Arguments of the task.")
     ] = None,
     cron: Annotated[str, typer.Option(metavar="EXPRESSION", help="Cron expression.")] = "",
     every: Annotated[str, typer.Option(metavar="TIME", help="Interval, such as 15m.")] = "",
-    at: Annotated[list[str] | None, typer.Option(metavar="TIME", help="Single time (repeatable).")] = None,
+    at: Annotated[
+        list[str] | None, typer.Option(metavar="TIME", help="Single fire time; repeatable.")
+    ] = None,
     tz: Annotated[str, typer.Option(metavar="ZONE", help="Time zone (default UTC).")] = "UTC",
     start: Annotated[str, typer.Option(metavar="TIME", help="No fire before this date or time.")] = "",
     end: Annotated[str, typer.Option(metavar="TIME", help="No fire after this date or time.")] = "",
     exclude: Annotated[
         list[str] | None,
-        typer.Option(metavar="DATE", help="No fire on this date, or FIRST..LAST (repeatable)."),
+        typer.Option(metavar="DATE", help="No fire on this date, or FIRST..LAST; repeatable."),
     ] = None,
     jitter: Annotated[str, typer.Option(metavar="TIME", help="Delay each fire by up to this time.")] = "",
     catch_up: Annotated[
         str, typer.Option(metavar="WHICH", help="Missed fires to submit: none, latest (default) or all.")
     ] = "latest",
-    catch_up_limit: Annotated[int, typer.Option(metavar="N", help="With all: at most N (default 10).")] = 10,
+    catch_up_limit: Annotated[
+        int, typer.Option(metavar="N", help="With --catch-up all: maximum number of jobs (default 10).")
+    ] = 10,
     overlap: Annotated[
         str,
         typer.Option(
-            metavar="HOW", help="If the job before has not ended: skip (default), queue, cancel it or allow."
+            metavar="HOW", help="If the previous job has not ended: skip (default), queue, cancel or allow."
         ),
     ] = "skip",
     module: Annotated[
         str | None, typer.Option("--from", metavar="MODULE", help="Read the task from MODULE.")
     ] = None,
-    unchecked: Annotated[
-        bool, typer.Option("--unchecked", help="Do not look up the task; only the workers know it.")
-    ] = False,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Queue to submit to.")] = None,
-    priority: Annotated[int | None, typer.Option(help="Higher goes first.")] = None,
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Skip the local task lookup.")] = False,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", "-q", help="Queue to submit to.", autocompletion=completion.queue_names),
+    ] = None,
+    priority: Annotated[int | None, typer.Option(help="Priority; higher runs first.")] = None,
     labels: Annotated[
         list[str] | None, typer.Option("--label", metavar="LABEL", help="Require workers with this label.")
     ] = None,
-    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="For one attempt.")] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="Timeout of one attempt.")] = None,
     retries: Annotated[int | None, typer.Option(help="Maximum number of retries after a failure.")] = None,
-    description: Annotated[str | None, typer.Option(metavar="TEXT", help="For people.")] = None,
+    description: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Description, shown in lists.")
+    ] = None,
     update: Annotated[bool, typer.Option("--update", help="Change the schedule if it exists.")] = False,
     request_id: RequestId = None,
     store: Place = None,
@@ -266,9 +280,9 @@ def run(
 )
 def backfill(
     name: Name,
-    since: Annotated[str, typer.Option(metavar="TIME", help="From this date or time on.")],
-    until: Annotated[str, typer.Option(metavar="TIME", help="Before this date or time.")],
-    queued: Annotated[bool, typer.Option("--queued", help="One after the other, not all at once.")] = False,
+    since: Annotated[str, typer.Option(metavar="TIME", help="First date or time of the range.")],
+    until: Annotated[str, typer.Option(metavar="TIME", help="End of the range (exclusive): a date or time.")],
+    queued: Annotated[bool, typer.Option("--queued", help="Submit the jobs one after the other.")] = False,
     dry_run: DryRun = False,
     reason: Reason = "",
     request_id: RequestId = None,
