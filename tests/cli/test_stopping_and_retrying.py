@@ -141,7 +141,7 @@ def test_cancel_by_filter_is_refused_without_a_terminal_to_confirm_on(program: R
     answer = program("job", "cancel", "queue:ci")
     assert answer.returncode == 2
     assert "Refusing to cancel 1 job without confirmation: stdin is not a terminal." in answer.stderr
-    assert "→ Pass --yes to do it, or --dry-run to only look." in answer.stderr
+    assert "→ Pass --yes to do it, or --dry-run to preview." in answer.stderr
     assert shop.job(job_id).state == "PENDING"
 
 

@@ -26,7 +26,7 @@ ApprovalId = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="Id of the approval, or of the job if one approval of it waits.",
+        help="Id of the approval, or of a job with one pending approval.",
         autocompletion=completion.ids,
     ),
 ]
@@ -59,8 +59,10 @@ def approval() -> None:
     epilog=examples("approval list", "approval list --all", "approval list --job j_0a4e98fa6cab"),
 )
 def list_approvals(
-    everything: Annotated[bool, typer.Option("--all", help="Also those that do not wait any more.")] = False,
-    job: Annotated[str, typer.Option(metavar="ID", help="Only those of this job.")] = "",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Include approvals that are no longer pending.")
+    ] = False,
+    job: Annotated[str, typer.Option(metavar="ID", help="Only approvals of this job.")] = "",
     limit: Limit = 50,
     cursor: Cursor = "",
     store: Place = None,
@@ -116,7 +118,7 @@ def reject(
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Reject a request of a job; its handler gets the answer."""
+    """Reject a request of a job; its handler receives the answer."""
     _answer("reject", approval_id, comment, request_id, store, as_json=as_json)
 
 

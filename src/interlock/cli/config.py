@@ -18,11 +18,11 @@ Name = Annotated[
 ]
 
 app: typer.Typer = typer.Typer(
-    help="Name stores and servers, and choose one.",
+    help="Manage profiles of stores and servers.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="""\b
-A command uses the first of these that there is:
+A command uses the first of these that is set:
   --store or --server
   INTERLOCK_URL
   --profile or INTERLOCK_PROFILE
@@ -34,7 +34,7 @@ A command uses the first of these that there is:
 
 @app.callback()
 def config() -> None:
-    """Name stores and servers, and choose one."""
+    """Manage profiles of stores and servers."""
 
 
 @app.command("list", cls=RecordsCommand, epilog=examples("config list", "config list --json"))
@@ -101,7 +101,7 @@ def use(
     ] = None,
     none: Annotated[bool, typer.Option("--none", help="Use no profile.")] = False,
 ) -> None:
-    """Use a profile where no store is named and no project is."""
+    """Use a profile wherever neither a store nor a project is given."""
     import msgspec
 
     from interlock.cli import profiles

@@ -1,4 +1,4 @@
-"""Commands `interlock dead-letter …`: failed jobs without a try left.
+"""Commands `interlock dead-letter …`: failed jobs without attempts left.
 
 Only the declarations are here: each command imports what it needs when it runs, so that `--help` is quick.
 """
@@ -39,8 +39,8 @@ app: typer.Typer = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=epilog(
-        "\b\nA dead letter is a job that has failed and has no try left. It is listed until it is retried\n"
-        "or discarded. Jobs of a run are no dead letters: use `interlock run rerun`.",
+        "\b\nA dead letter is a job that has failed and has no attempts left. It is listed until it is\n"
+        "retried or discarded. Jobs of a run are not dead letters: use `interlock run rerun`.",
         FILTERS,
     ),
 )
@@ -106,7 +106,7 @@ def retry(
     words: IdsOrFilter,
     given: Annotated[
         str | None,
-        typer.Option("--input", metavar="JSON", help="Another input, of one job; - reads standard input."),
+        typer.Option("--input", metavar="JSON", help="New input for one job; - reads standard input."),
     ] = None,
     reason: Reason = "",
     yes: Yes = False,

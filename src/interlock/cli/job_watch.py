@@ -105,7 +105,7 @@ async def _followed(
 ) -> int:
     latest: dict[str, JobView] = {}
     following = JobFollower(port, ids, tell_steps=steps, on_outage=Outage())
-    nobody = NoWorker(port)
+    no_worker = NoWorker(port)
     with screen as shown:
         try:
             async with asyncio.timeout(timeout_s), aclosing(following.news()) as news:
@@ -114,7 +114,7 @@ async def _followed(
                     await shown.show(piece)
                     if also is not None:
                         await also.show(piece)
-                    await nobody.look(latest.values())
+                    await no_worker.look(latest.values())
         except TimeoutError:
             if not latest:  # the time was over before the jobs were first read
                 latest = await _last_look(following, shown)
@@ -122,7 +122,7 @@ async def _followed(
             if living:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LAST_LOOK_S):
-                        await nobody.look(latest.values())
+                        await no_worker.look(latest.values())
                 typer.echo(f"Not ended in time: {', '.join(living)}.", err=True)
                 return NOT_IN_TIME
     return exit_code(latest.values())

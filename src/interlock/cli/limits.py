@@ -98,7 +98,7 @@ def set_limit(
     burst: Annotated[
         int | None, typer.Option(metavar="N", help="Jobs that may start at once (default: the rate).")
     ] = None,
-    description: Annotated[str, typer.Option(metavar="TEXT", help="For people.")] = "",
+    description: Annotated[str, typer.Option(metavar="TEXT", help="Description, shown in lists.")] = "",
     store: Place = None,
     as_json: Json = False,
 ) -> None:

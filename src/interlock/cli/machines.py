@@ -124,7 +124,7 @@ def draw(
     name: Name,
     form: Annotated[
         DrawingFormat | None,
-        typer.Option("--format", help="DrawingFormat (default: by the suffix of FILE, or svg)."),
+        typer.Option("--format", help="Output format (default: by the suffix of FILE, or svg)."),
     ] = None,
     output: Output = None,
     state: Annotated[str | None, typer.Option(metavar="S", help="State to highlight (svg).")] = None,

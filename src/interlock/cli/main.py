@@ -67,7 +67,7 @@ HOMES = {
     "webhook": ("webhooks.app", "Create webhook secrets, and test receivers."),
     "machine": ("machines.app", "Show, draw, check and compare lifecycles."),
     "db": ("db.app", "Migrate, inspect, prune, restore and audit the database."),
-    "config": ("config.app", "Name stores and servers, and choose one."),
+    "config": ("config.app", "Manage profiles of stores and servers."),
 }
 """The home and the summary of each command, in the order of `interlock --help`."""
 

@@ -325,7 +325,7 @@ def _is_confirmed(noun: Noun[V], action: Action[V], number: int) -> bool:
     if not sys.stdin.isatty():
         raise InvalidArguments(
             f"Refusing to {what} without confirmation: stdin is not a terminal. Nothing was done.",
-            todo="Pass --yes to do it, or --dry-run to only look.",
+            todo="Pass --yes to do it, or --dry-run to preview.",
             facts={f"{noun.name}s": number},
         )
     return typer.confirm(f"{what[:1].upper()}{what[1:]}?", err=True)

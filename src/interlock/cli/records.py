@@ -58,7 +58,7 @@ def create(
     kind: Name,
     data: Data = None,
     record_id: Annotated[
-        str, typer.Option("--id", metavar="ID", help="Id of the new record; drawn if left out.")
+        str, typer.Option("--id", metavar="ID", help="Id of the new record (default: random).")
     ] = "",
     request_id: RequestId = None,
     kinds: Kinds = None,
@@ -91,7 +91,7 @@ def send(
     data: Data = None,
     expected: Annotated[
         int | None,
-        typer.Option(metavar="VERSION", min=1, help="Refuse if the record is in another version."),
+        typer.Option(metavar="VERSION", min=1, help="Refuse unless the record has this version."),
     ] = None,
     reason: Reason = "",
     request_id: RequestId = None,
@@ -127,10 +127,10 @@ def list_records(
         list[str] | None, typer.Argument(metavar="LABEL=VALUE...", help="Values of fields that are labels.")
     ] = None,
     state: Annotated[
-        str, typer.Option(metavar="STATES", help="Only in these states, separated by commas.")
+        str, typer.Option(metavar="STATES", help="Only records in these states, separated by commas.")
     ] = "",
-    queue: Annotated[str, typer.Option(help="Only in this queue.")] = "",
-    parent: Annotated[str, typer.Option(help="Only with this parent.")] = "",
+    queue: Annotated[str, typer.Option(help="Only records in this queue.")] = "",
+    parent: Annotated[str, typer.Option(help="Only records with this parent.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of records.")] = 50,
     cursor: Cursor = "",
     kinds: Kinds = None,
@@ -167,7 +167,7 @@ def explain(
 @app.command(
     "watch",
     epilog=epilog(
-        "\b\nExit codes:\n  0  it has ended, or is in a state of --until\n  5  not in time\n"
+        "\b\nExit codes:\n  0  it has ended, or is in a state of --until\n  5  it has not ended in time\n"
         "  2  invalid usage, or the store is unavailable",
         examples("record watch order order-17", "record watch order order-17 --until shipped --timeout 60"),
     ),

@@ -78,7 +78,7 @@ def _noun() -> Noun[Any]:
 
 
 class GraphFormat(StrEnum):
-    """GraphFormat of a graph."""
+    """Formats in which the graph of a run is printed."""
 
     TEXT = "text"
     SVG = "svg"
@@ -127,7 +127,7 @@ def submit(
     name: Annotated[str | None, typer.Option(help="Name of the run (default: from the file).")] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="Concurrency group: a run cancels older ones of its group; '' is none."),
+        typer.Option(help="Concurrency group: a run cancels older runs of its group ('' for none)."),
     ] = None,
     labels: Annotated[
         list[str] | None, typer.Option("--label", metavar="LABEL", help="Label to filter by; repeatable.")
@@ -204,7 +204,7 @@ add_views(
 def graph(
     run_id: Id,
     form: Annotated[
-        GraphFormat, typer.Option("--format", "-f", help="GraphFormat of the graph.")
+        GraphFormat, typer.Option("--format", "-f", help="Output format of the graph.")
     ] = GraphFormat.TEXT,
     store: Place = None,
     as_json: Json = False,

@@ -129,9 +129,7 @@ def start(
     steps: Steps = None,
     priority: Priority = None,
     queue: Annotated[str, typer.Option(help="Queue to submit to.")] = "",
-    unchecked: Annotated[
-        bool, typer.Option("--unchecked", help="Do not look up WHAT; only the workers know it.")
-    ] = False,
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Skip the local lookup of WHAT.")] = False,
     request_id: RequestId = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it until it has ended or is paused.")] = False,
     timeout: WaitTimeout = None,

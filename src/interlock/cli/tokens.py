@@ -106,7 +106,7 @@ def create(
 
 @app.command("list", cls=RecordsCommand, epilog=examples("token list", "token list --all --json"))
 def list_tokens(
-    everything: Annotated[bool, typer.Option("--all", help="Also expired and revoked tokens.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include expired and revoked tokens.")] = False,
     store: Place = None,
     as_json: Json = False,
 ) -> None:
@@ -138,9 +138,7 @@ def rotate(
     name: Name,
     overlap: Annotated[
         str,
-        typer.Option(
-            metavar="AGE", help="How long the old secret stays valid: 10m, 1h, ...; 0 revokes it at once."
-        ),
+        typer.Option(metavar="AGE", help="Validity of the old secret: 10m, 1h, ...; 0 revokes it at once."),
     ] = "10m",
     reason: Reason = "",
     store: Place = None,

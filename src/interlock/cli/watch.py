@@ -80,7 +80,7 @@ async def looks(
     *,
     every_s: float = POLL_S,
 ) -> AsyncGenerator[V, None]:
-    """Yield a record whenever it may have changed, until it is over; wait for a store that is away."""
+    """Yield a record whenever it may have changed, until it is over; wait while the store is unavailable."""
     called, outage = asyncio.Event(), Outage()
     stop = reach.here.store.subscribe(waker(called))
     loop, swept_at = asyncio.get_running_loop(), float("-inf")

@@ -81,13 +81,13 @@ def _noun() -> Noun[Any]:
     "start",
     epilog=epilog(
         "\b\nSIGTERM or Ctrl-C starts a graceful shutdown: no new jobs are taken, and running jobs may\n"
-        "finish. After a while they are asked to stop, and return to the queue if they do not. A second\n"
+        "finish. After `shutdown_soft_s` they receive a stop request and return to the queue. A second\n"
         "signal changes nothing.",
         "\b\nExit codes:\n"
         "  0  every job ended or was returned to the queue\n"
         "  1  the shutdown had to be forced\n"
         "  2  it could not start: the module, a setting, or a store that cannot be used\n"
-        "     (a store that is away is waited for)",
+        "     (if the store is unavailable, the worker retries)",
         examples(
             "worker start shop.tasks",
             "worker start shop/tasks.py --queue mail --queue default --slots 20",
@@ -101,14 +101,18 @@ def _noun() -> Noun[Any]:
 )
 def start(
     module: TaskModule = None,
-    shell: Annotated[bool, typer.Option("--shell", help="Run steps of workflows, and no tasks.")] = False,
+    shell: Annotated[bool, typer.Option("--shell", help="Run workflow steps only, no tasks.")] = False,
     queues: Queues = None,
     labels: Annotated[
         list[str] | None, typer.Option("--label", metavar="LABEL", help="Label of this worker; repeatable.")
     ] = None,
     slots: Annotated[int | None, typer.Option(help="Number of concurrent tasks (default 10).")] = None,
-    threads: Annotated[int | None, typer.Option(help="Maximum number of them in threads.")] = None,
-    processes: Annotated[int | None, typer.Option(help="Maximum number of them in processes.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Maximum number of concurrent tasks in threads.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(help="Maximum number of concurrent tasks in processes.")
+    ] = None,
     executor: Annotated[
         str | None,
         typer.Option(
@@ -135,7 +139,7 @@ def start(
             metavar="TOKEN",
             show_default=False,
             help="Access token of the server (role runner). Every process on this machine can read a command "
-            "line: better set INTERLOCK_TOKEN, or use --token-file.",
+            "line: prefer INTERLOCK_TOKEN or --token-file.",
         ),
     ] = None,
     token_file: Annotated[
@@ -279,8 +283,8 @@ def register_supervisor(app: typer.Typer) -> None:
         "supervisor",
         epilog=epilog(
             "\b\nA worker that dies is restarted, with backoff if it keeps dying. SIGTERM or Ctrl-C stops\n"
-            "all workers gracefully. SIGHUP replaces them one after the other, for new code; new code\n"
-            "that cannot start changes nothing. Works as PID 1.",
+            "all workers gracefully. SIGHUP replaces them one after the other, for new code; if that\n"
+            "cannot start, the running workers continue. Works as PID 1.",
             "\b\nExit codes:\n"
             "  0  every worker ended well\n"
             "  1  a worker had to be killed, or failed\n"
