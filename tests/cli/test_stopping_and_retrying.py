@@ -174,7 +174,7 @@ def test_ids_and_a_filter_do_not_mix(cli: RunCli, shop: Shop) -> None:
 def test_a_filter_that_means_too_many_is_refused(
     cli: RunCli, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.cli.job_views.MAX_SCANNED", 5)
+    monkeypatch.setattr("interlock.cli.nouns.job_views.MAX_SCANNED", 5)
     shop.submit_many(8)
     answer = cli("job", "cancel", "queue:default", "--yes")
     assert answer.returncode == 2

@@ -29,10 +29,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from interlock.cli import project, run_submit
+from interlock.cli import project
 from interlock.cli.connection import actor, connected
 from interlock.cli.journal import steps_in
-from interlock.cli.run_views import drawn
+from interlock.cli.nouns import run_submit
+from interlock.cli.nouns.run_views import drawn
 from interlock.cli.tables import style_of
 from interlock.client import Interlock
 from interlock.demo import tasks

@@ -35,7 +35,7 @@ def batch() -> None:
 @app.command("list", cls=RecordsCommand, epilog=examples("batch list", "batch list --json"))
 def list_batches(limit: Limit = 50, cursor: Cursor = "", store: Place = None, as_json: Json = False) -> None:
     """List batches with their progress, newest first."""
-    from interlock.cli.nouns import ListPage, Noun, list_records
+    from interlock.cli.verbs import ListPage, Noun, list_records
 
     async def search(reach: Reach) -> ListPage[BatchView]:
         page = await reach.here.batches.page(limit=limit, cursor=cursor)
@@ -90,13 +90,13 @@ def cancel(batch_id: Id, reason: Reason = "", store: Place = None, as_json: Json
 
     Its callback is not submitted.
     """
-    from interlock.cli import nouns
+    from interlock.cli import verbs
     from interlock.cli.connection import actor
 
     async def work(reach: Reach) -> BatchView:
         return await reach.here.batches.cancel(batch_id, reason=reason, actor=actor())
 
-    nouns.act(store, work, _lines, as_json=as_json)
+    verbs.act(store, work, _lines, as_json=as_json)
 
 
 @app.command("wait", epilog=examples("batch wait b_0a4e98fa6cab --timeout 1h"))
@@ -110,7 +110,7 @@ def wait(
 
     The exit code is 1 unless all of them have completed.
     """
-    from interlock.cli import nouns
+    from interlock.cli import verbs
     from interlock.cli.connection import actor
     from interlock.client_batches import BatchesClient
     from interlock.worker.middleware import no_middleware
@@ -121,7 +121,7 @@ def wait(
         client = BatchesClient(lambda: reach.here, reach.recover, actor(), no_middleware)
         return await client.wait(batch_id, timeout_s=timeout_s)
 
-    view = nouns.act(store, work, _lines, as_json=as_json)
+    view = verbs.act(store, work, _lines, as_json=as_json)
     raise typer.Exit(0 if view.counts.completed == view.counts.total else 1)
 
 

@@ -81,7 +81,8 @@ _FORMAT_OF_SUFFIX = {
 )
 def list_machines(as_json: Json = False) -> None:
     """List the built-in machines."""
-    from interlock.cli import machine_views, output
+    from interlock.cli import output
+    from interlock.cli.nouns import machine_views
     from interlock.lifecycles import MACHINES
     from interlock.machine import blueprint_of
 
@@ -103,7 +104,8 @@ def show(name: Name, as_json: Json = False) -> None:
     Of each state: the component whose turn it is, and the deadline. Of each transition: owner, guards and
     reason.
     """
-    from interlock.cli import machine_names, machine_views
+    from interlock.cli import machine_names
+    from interlock.cli.nouns import machine_views
 
     blueprint = machine_names.load_blueprint(name)
     if as_json:
@@ -162,7 +164,8 @@ def check(
     Without a name it checks the built-in machines and their couplings. JSON is one object for one name,
     otherwise a list.
     """
-    from interlock.cli import machine_views, output
+    from interlock.cli import output
+    from interlock.cli.nouns import machine_views
 
     verdicts = machine_views.check_machines(names or ())
     if as_json:
@@ -187,7 +190,8 @@ def diff(
     Lists the changes from A to B, and the states in use that would be stranded; if there are any, the exit
     code is 1.
     """
-    from interlock.cli import machine_names, machine_views, output
+    from interlock.cli import machine_names, output
+    from interlock.cli.nouns import machine_views
     from interlock.machine import compare
 
     difference = compare(machine_names.load_blueprint(old), machine_names.load_blueprint(new))
@@ -210,7 +214,7 @@ def diff(
 )
 def couplings(as_json: Json = False, output: Output = None) -> None:
     """List or draw the couplings between machines."""
-    from interlock.cli import machine_views
+    from interlock.cli.nouns import machine_views
     from interlock.cli.output import print_json, print_sheets
     from interlock.lifecycles import COUPLINGS, interlocking
 

@@ -39,7 +39,7 @@ from interlock.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from interlock.cli.nouns import Noun
+    from interlock.cli.verbs import Noun
 
 FILTERS = """\b
 FILTER is any of these words; all of them must match:
@@ -72,7 +72,7 @@ def worker() -> None:
 
 
 def _noun() -> Noun[Any]:
-    from interlock.cli.worker_views import NOUN
+    from interlock.cli.nouns.worker_views import NOUN
 
     return NOUN
 
@@ -149,9 +149,9 @@ def start(
     ca: Ca = None,
 ) -> None:
     """Start a worker and run until stopped."""
-    from interlock.cli import worker_processes
+    from interlock.cli.nouns import worker_start
 
-    options = worker_processes.WorkerOptions(
+    options = worker_start.WorkerOptions(
         module=module,
         shell=shell,
         name=name,
@@ -175,7 +175,7 @@ def start(
         token_file=token_file,
         ca=ca,
     )
-    raise typer.Exit(worker_processes.start_worker(store, options))
+    raise typer.Exit(worker_start.start_worker(store, options))
 
 
 @app.command(
@@ -195,7 +195,7 @@ def list_workers(
 
     A filter with a state, or --all, also lists workers that have ended.
     """
-    from interlock.cli import worker_views
+    from interlock.cli.nouns import worker_views
 
     worker_views.list_workers(store, filter_words(words), everything=everything, as_json=as_json)
 
@@ -259,7 +259,7 @@ for _verb, _doc, _example in (
 @app.command("quarantined", epilog=examples("worker quarantined", "worker quarantined --json"))
 def quarantined(store: Place = None, as_json: Json = False) -> None:
     """List runners that have lost work lately, or are quarantined."""
-    from interlock.cli import worker_views
+    from interlock.cli.nouns import worker_views
 
     worker_views.show_quarantined(store, as_json=as_json)
 
@@ -272,7 +272,7 @@ def lift(
     as_json: Json = False,
 ) -> None:
     """Lift the quarantine of a runner."""
-    from interlock.cli import worker_views
+    from interlock.cli.nouns import worker_views
 
     worker_views.lift_quarantine(store, runner, reason, as_json=as_json)
 
@@ -325,9 +325,9 @@ def supervise(
     store: Place = None,
 ) -> None:
     """Keep several workers running on this host, more under load."""
-    from interlock.cli import worker_processes
+    from interlock.cli.nouns import worker_start
 
-    options = worker_processes.WorkerOptions(
+    options = worker_start.WorkerOptions(
         module=module,
         name=name,
         queues=tuple(queues or ()),
@@ -341,4 +341,4 @@ def supervise(
         network=network,
         mounts=tuple(mounts or ()),
     )
-    raise typer.Exit(worker_processes.supervise(store, options, least=workers, most=most or workers))
+    raise typer.Exit(worker_start.supervise(store, options, least=workers, most=most or workers))

@@ -40,7 +40,7 @@ from interlock.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from interlock.cli.nouns import Noun
+    from interlock.cli.verbs import Noun
 
 MOST_COPIES = 100_000
 _SHELL = "interlock.shell words"
@@ -76,7 +76,7 @@ app: typer.Typer = typer.Typer(
 
 
 def _noun() -> Noun[Any]:
-    from interlock.cli.job_views import NOUN
+    from interlock.cli.nouns.job_views import NOUN
 
     return NOUN
 
@@ -229,7 +229,7 @@ def submit(
     With --wait the result is printed last, as JSON; of several jobs one line each, with the id. --json prints
     the job, one line for each if there are several; with --wait as it ended.
     """
-    from interlock.cli import job_submit
+    from interlock.cli.nouns import job_submit
 
     options = {
         "queue": queue,
@@ -297,7 +297,7 @@ def list_jobs(
     as_json: Json = False,
 ) -> None:
     """List jobs, newest first."""
-    from interlock.cli import job_views
+    from interlock.cli.nouns import job_views
 
     job_views.list_jobs(
         store, filter_words(words), limit=None if everything else limit, cursor=cursor, as_json=as_json
@@ -371,7 +371,7 @@ def signal(
     as_json: Json = False,
 ) -> None:
     """Send a signal to a job; it is kept until the handler waits for it."""
-    from interlock.cli.approvals import send_signal
+    from interlock.cli.nouns.approvals import send_signal
 
     send_signal(store, job_id, name, data, request_id, as_json=as_json)
 
@@ -391,7 +391,7 @@ def watch(
     A terminal shows progress; a pipe gets a line for each transition, from the first one on. JSON is a
     line for each as well, then one for each job. A filter selects the jobs that match now.
     """
-    from interlock.cli import job_watch
+    from interlock.cli.nouns import job_watch
 
     raise typer.Exit(
         job_watch.watch_jobs(store, filter_words(words), parse_seconds(timeout), as_json=as_json)
@@ -412,7 +412,7 @@ def wait(words: IdsOrFilter, timeout: WaitTimeout = None, store: Place = None, a
 
     The exit code is that of the worst outcome.
     """
-    from interlock.cli import job_watch
+    from interlock.cli.nouns import job_watch
 
     raise typer.Exit(job_watch.wait(store, filter_words(words), parse_seconds(timeout), as_json=as_json))
 
@@ -437,7 +437,7 @@ def tree(
 
     A terminal shows states, progress, durations and costs. A pipe gets a line for each job, as it is now.
     """
-    from interlock.cli import job_watch
+    from interlock.cli.nouns import job_watch
 
     job_watch.show_tree(store, job_id, most=limit, once=once, everything=everything, as_json=as_json)
 

@@ -12,9 +12,9 @@ import typer
 
 from interlock.cli import output, project
 from interlock.cli.connection import actor, connected
-from interlock.cli.job_submit import typed_arguments
 from interlock.cli.journal import entries_sheet
 from interlock.cli.machine_names import load_kinds
+from interlock.cli.nouns.job_submit import typed_arguments
 from interlock.cli.output import Sheet, print_line, print_struct, shown
 from interlock.client_resources import RecordsClient
 from interlock.errors import InvalidArguments, UnknownState

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from interlock.cli.nouns import Noun
     from interlock.cli.output import Sheet
+    from interlock.cli.verbs import Noun
     from interlock.remote.reach import Reach
     from interlock.wire.waits import ApprovalView, SignalView
 
@@ -38,7 +38,7 @@ app: typer.Typer = typer.Typer(
 
 
 def _noun() -> Noun[ApprovalView]:
-    from interlock.cli.nouns import Noun
+    from interlock.cli.verbs import Noun
 
     return Noun(
         name="approval",
@@ -69,7 +69,7 @@ def list_approvals(
     as_json: Json = False,
 ) -> None:
     """List approvals that jobs wait for, newest first."""
-    from interlock.cli.nouns import ListPage, list_records
+    from interlock.cli.verbs import ListPage, list_records
 
     async def search(reach: Reach) -> ListPage[ApprovalView]:
         return ListPage(
@@ -125,7 +125,7 @@ def reject(
 def _answer(
     verb: str, approval_id: str, comment: str, request_id: str | None, store: str | None, *, as_json: bool
 ) -> None:
-    from interlock.cli import nouns
+    from interlock.cli import verbs
     from interlock.cli.connection import actor
 
     async def work(reach: Reach) -> ApprovalView:
@@ -133,7 +133,7 @@ def _answer(
         reply = waits.approve if verb == "approve" else waits.reject
         return await reply(approval_id, comment=comment, actor=actor(), request_id=request_id)
 
-    nouns.act(store, work, lambda view, _: [f"{view.id}\t{view.state}"], as_json=as_json)
+    verbs.act(store, work, lambda view, _: [f"{view.id}\t{view.state}"], as_json=as_json)
 
 
 def send_signal(
@@ -144,9 +144,9 @@ def send_signal(
 
     import msgspec
 
-    from interlock.cli import nouns
+    from interlock.cli import verbs
     from interlock.cli.connection import actor
-    from interlock.cli.job_views import whole_id
+    from interlock.cli.nouns.job_views import whole_id
 
     text = sys.stdin.buffer.read() if data == "-" else (data or "null").encode(errors="surrogateescape")
 
@@ -155,7 +155,7 @@ def send_signal(
         raw = msgspec.Raw(text)
         return await reach.here.waits.signal(job_id, name, raw, actor=actor(), request_id=request_id)
 
-    nouns.act(store, work, lambda view, _: [f"{view.job_id}\t{view.name}\t{view.state}"], as_json=as_json)
+    verbs.act(store, work, lambda view, _: [f"{view.job_id}\t{view.name}\t{view.state}"], as_json=as_json)
 
 
 def _list_sheet(views: Sequence[ApprovalView], now: datetime, *, terminal: bool) -> Sheet:

@@ -16,9 +16,9 @@ import yaml
 
 from interlock.cli import output, watch
 from interlock.cli.connection import actor, run_connected
-from interlock.cli.job_submit import typed_arguments
+from interlock.cli.nouns.job_submit import typed_arguments
+from interlock.cli.nouns.simulation_views import status_text, steps_of, whole_id
 from interlock.cli.output import lasting, print_line, print_struct
-from interlock.cli.simulation_views import status_text, steps_of, whole_id
 from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
 from interlock.client_resources import is_settled
 from interlock.errors import CannotLoad, InvalidArguments

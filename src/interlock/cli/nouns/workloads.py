@@ -91,10 +91,10 @@ def run(
     agents. Ctrl-C does that too.
     """
     _check_installed()
-    from interlock.cli import workload_actions
+    from interlock.cli.nouns import workload_run
 
-    tls = workload_actions.Tls(tls_ca, tls_cert, tls_key)
-    raise typer.Exit(workload_actions.run(store, file, agents, out, tls, as_json=as_json))
+    tls = workload_run.Tls(tls_ca, tls_cert, tls_key)
+    raise typer.Exit(workload_run.run(store, file, agents, out, tls, as_json=as_json))
 
 
 @app.command("list", cls=RecordsCommand, epilog=examples("workload list", "workload list --limit 5 --json"))
@@ -105,18 +105,18 @@ def list_(
 ) -> None:
     """List workloads, newest first."""
     _check_installed()
-    from interlock.cli import workload_actions
+    from interlock.cli.nouns import workload_run
 
-    workload_actions.show_list(store, limit, as_json=as_json)
+    workload_run.show_list(store, limit, as_json=as_json)
 
 
 @app.command(epilog=examples("workload show j_0a4e98fa6cab", "workload show j_0a4e --out results --json"))
 def show(job_id: Id, out: Folder = None, store: Place = None, as_json: Json = False) -> None:
     """Show the result or the progress of a workload."""
     _check_installed()
-    from interlock.cli import workload_actions
+    from interlock.cli.nouns import workload_run
 
-    workload_actions.show(store, job_id, out, as_json=as_json)
+    workload_run.show(store, job_id, out, as_json=as_json)
 
 
 @app.command(epilog=epilog(_CODES, examples("workload watch j_0a4e98fa6cab")))
@@ -126,9 +126,9 @@ def watch(job_id: Id, store: Place = None, as_json: Json = False) -> None:
     Ctrl-C stops the watching, not the workload.
     """
     _check_installed()
-    from interlock.cli import workload_actions
+    from interlock.cli.nouns import workload_run
 
-    raise typer.Exit(workload_actions.watch(store, job_id, as_json=as_json))
+    raise typer.Exit(workload_run.watch(store, job_id, as_json=as_json))
 
 
 @app.command(epilog=examples("workload abort j_0a4e98fa6cab --reason 'wrong target'"))
@@ -140,9 +140,9 @@ def abort(
 ) -> None:
     """Stop a workload on every agent, within 20 seconds."""
     _check_installed()
-    from interlock.cli import workload_actions
+    from interlock.cli.nouns import workload_run
 
-    workload_actions.abort(store, job_id, reason, as_json=as_json)
+    workload_run.abort(store, job_id, reason, as_json=as_json)
 
 
 def _check_installed() -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from interlock.cli.nouns import Noun
     from interlock.cli.output import Sheet
+    from interlock.cli.verbs import Noun
     from interlock.remote.reach import Reach
     from interlock.wire.limits import KeyView, LimitView
 
@@ -37,7 +37,7 @@ app: typer.Typer = typer.Typer(
 
 
 def _noun() -> Noun[LimitView]:
-    from interlock.cli.nouns import Noun
+    from interlock.cli.verbs import Noun
 
     return Noun(
         name="limit",
@@ -56,12 +56,12 @@ def limit() -> None:
 @app.command("list", cls=RecordsCommand, epilog=examples("limit list", "limit list --json"))
 def list_limits(store: Place = None, as_json: Json = False) -> None:
     """List limits, with slots in use and jobs that wait."""
-    from interlock.cli import nouns
+    from interlock.cli import verbs
 
-    async def search(reach: Reach) -> nouns.ListPage[LimitView]:
-        return nouns.ListPage(await reach.here.limits.list())
+    async def search(reach: Reach) -> verbs.ListPage[LimitView]:
+        return verbs.ListPage(await reach.here.limits.list())
 
-    nouns.list_records(_noun(), store, search, as_json=as_json, none="No limit is declared.")
+    verbs.list_records(_noun(), store, search, as_json=as_json, none="No limit is declared.")
 
 
 add_views(
@@ -103,7 +103,7 @@ def set_limit(
     as_json: Json = False,
 ) -> None:
     """Declare a limit, or change it; running jobs continue."""
-    from interlock.cli import nouns
+    from interlock.cli import verbs
     from interlock.cli.connection import actor
     from interlock.wire.limits import LimitSpec
 
@@ -113,20 +113,20 @@ def set_limit(
     async def work(reach: Reach) -> LimitView:
         return await reach.here.limits.set(name, spec, actor=actor())
 
-    nouns.act(store, work, _lines, as_json=as_json)
+    verbs.act(store, work, _lines, as_json=as_json)
 
 
 @app.command("delete", epilog=examples("limit delete vendor-x --reason 'the contract allows any number'"))
 def delete(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
     """Delete a limit; jobs that wait for it are admitted."""
-    from interlock.cli import nouns
+    from interlock.cli import verbs
     from interlock.cli.connection import actor
 
     async def work(reach: Reach) -> LimitView:
         return await reach.here.limits.delete(name, reason=reason, actor=actor())
 
     sentence = f"The limit {name} is deleted; jobs that waited for it are admitted."
-    nouns.act(store, work, lambda *_: [sentence], as_json=as_json)
+    verbs.act(store, work, lambda *_: [sentence], as_json=as_json)
 
 
 def _lines(view: LimitView, *_: object) -> Iterator[str]:

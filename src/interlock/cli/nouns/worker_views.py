@@ -10,8 +10,8 @@ import typer
 
 from interlock.cli import output
 from interlock.cli.connection import actor, run_connected
-from interlock.cli.nouns import Action, ListPage, Noun, has_filter, list_records, part_of, too_many
 from interlock.cli.output import Sheet, full_time, iso, print_struct, shown
+from interlock.cli.verbs import Action, ListPage, Noun, has_filter, list_records, part_of, too_many
 from interlock.lifecycles.worker import WORKER
 from interlock.remote.interfaces import Services
 from interlock.remote.reach import Reach

@@ -14,7 +14,7 @@ from interlock.cli.forms import RecordsCommand
 from interlock.cli.options import DryRun, Json, Place, add_views, epilog, examples, parse_seconds
 
 if TYPE_CHECKING:
-    from interlock.cli.nouns import Noun
+    from interlock.cli.verbs import Noun
 
 WHEN = """\b
 WHEN is one of
@@ -37,7 +37,7 @@ app: typer.Typer = typer.Typer(
 
 
 def _noun() -> Noun[Any]:
-    from interlock.cli.schedule_actions import NOUN
+    from interlock.cli.nouns.schedule_actions import NOUN
 
     return NOUN
 
@@ -120,7 +120,7 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Create a schedule that submits a job at certain times."""
-    from interlock.cli import schedule_actions
+    from interlock.cli.nouns import schedule_actions
 
     when = {
         "cron": cron,
@@ -176,7 +176,7 @@ def apply(
 
     These are the schedules of the module and of interlock.toml.
     """
-    from interlock.cli import schedule_actions
+    from interlock.cli.nouns import schedule_actions
 
     schedule_actions.apply(store, module, as_json=as_json)
 
@@ -193,7 +193,7 @@ def list_schedules(
     as_json: Json = False,
 ) -> None:
     """List schedules with their times and the outcome of their last job."""
-    from interlock.cli import schedule_actions
+    from interlock.cli.nouns import schedule_actions
 
     schedule_actions.list_schedules(store, state, everything=everything, as_json=as_json)
 
@@ -211,7 +211,7 @@ add_views(
 @app.command("history", cls=RecordsCommand, epilog=examples("schedule history nightly-report"))
 def history(name: Name, store: Place = None, as_json: Json = False) -> None:
     """Show the history of a schedule."""
-    from interlock.cli import schedule_actions
+    from interlock.cli.nouns import schedule_actions
 
     schedule_actions.history(store, name, as_json=as_json)
 
@@ -226,7 +226,7 @@ def show_next(
     as_json: Json = False,
 ) -> None:
     """Show the next fire times, in the time zone of the schedule."""
-    from interlock.cli import schedule_actions
+    from interlock.cli.nouns import schedule_actions
 
     schedule_actions.show_next(store, name, count, as_json=as_json)
 
@@ -265,7 +265,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Submit a job of the schedule now and print its id."""
-    from interlock.cli import schedule_actions
+    from interlock.cli.nouns import schedule_actions
 
     schedule_actions.run(store, name, reason, request_id, as_json=as_json)
 
@@ -290,7 +290,7 @@ def backfill(
     as_json: Json = False,
 ) -> None:
     """Submit jobs for past fire times and print their ids."""
-    from interlock.cli import schedule_actions
+    from interlock.cli.nouns import schedule_actions
 
     schedule_actions.backfill(
         store,
@@ -306,6 +306,6 @@ def backfill(
 
 
 def _act(store: str | None, verb: str, name: str, reason: str, *, as_json: bool) -> None:
-    from interlock.cli import schedule_actions
+    from interlock.cli.nouns import schedule_actions
 
     schedule_actions.change(store, verb, name, reason, as_json=as_json)

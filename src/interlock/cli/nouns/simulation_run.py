@@ -17,8 +17,7 @@ import typer
 
 from interlock.cli import project
 from interlock.cli.connection import Embedded, actor, connected, store_url
-from interlock.cli.output import print_struct
-from interlock.cli.simulation_start import (
+from interlock.cli.nouns.simulation_start import (
     SimulationOptions,
     SimulationToStart,
     follow,
@@ -26,7 +25,8 @@ from interlock.cli.simulation_start import (
     simulation_for,
     simulation_in,
 )
-from interlock.cli.simulation_views import whole_id
+from interlock.cli.nouns.simulation_views import whole_id
+from interlock.cli.output import print_struct
 from interlock.errors import CannotLoad, InterlockError, InvalidArguments
 from interlock.lifecycles import simulation
 from interlock.processes import credentials

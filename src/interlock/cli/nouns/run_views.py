@@ -16,7 +16,8 @@ import typer
 from interlock.cli import output
 from interlock.cli.connection import actor, run_connected
 from interlock.cli.errors import colour_wanted
-from interlock.cli.nouns import (
+from interlock.cli.output import COLOURS, Sheet, ago, full_time, iso, print_struct, span
+from interlock.cli.verbs import (
     Action,
     ListPage,
     Noun,
@@ -27,7 +28,6 @@ from interlock.cli.nouns import (
     too_many,
     whole_id,
 )
-from interlock.cli.output import COLOURS, Sheet, ago, full_time, iso, print_struct, span
 from interlock.errors import UnknownRun
 from interlock.lifecycles import run
 from interlock.lifecycles.run import RunState
@@ -51,7 +51,7 @@ from interlock.wire.runs import (
 )
 
 if TYPE_CHECKING:
-    from interlock.cli.runs import GraphFormat
+    from interlock.cli.nouns.runs import GraphFormat
 
 
 PAGE = 500

@@ -32,7 +32,8 @@ Exit codes:
 @app.command("migrate", epilog=examples("db migrate", "db migrate --store postgresql://ci@db/interlock"))
 def migrate(store: Store = None, as_json: Json = False) -> None:
     """Migrate the schema; safe to repeat, and to run on many hosts."""
-    from interlock.cli import db_maintenance, output
+    from interlock.cli import output
+    from interlock.cli.nouns import db_maintenance
 
     status = db_maintenance.status(store)
     if as_json:
@@ -44,7 +45,8 @@ def migrate(store: Store = None, as_json: Json = False) -> None:
 @app.command("status", epilog=examples("db status", "db status --json"))
 def show_status(store: Store = None, as_json: Json = False) -> None:
     """Show schema version, size and number of records."""
-    from interlock.cli import db_maintenance, output
+    from interlock.cli import output
+    from interlock.cli.nouns import db_maintenance
 
     status = db_maintenance.status(store)
     if as_json:
@@ -71,7 +73,8 @@ def prune(
     as_json: Json = False,
 ) -> None:
     """Remove records that ended long ago, with their journal."""
-    from interlock.cli import db_maintenance, output
+    from interlock.cli import output
+    from interlock.cli.nouns import db_maintenance
 
     age = parse_duration(older_than)
     if queue is None:
@@ -89,7 +92,8 @@ def prune(
 @app.command("vacuum", epilog=examples("db vacuum", "db vacuum --store sqlite:///ci.db --json"))
 def vacuum(store: Store = None, as_json: Json = False) -> None:
     """Return the space of pruned records to the file system."""
-    from interlock.cli import db_maintenance, output
+    from interlock.cli import output
+    from interlock.cli.nouns import db_maintenance
 
     url, freed = db_maintenance.vacuumed(store)
     if as_json:
@@ -115,7 +119,8 @@ def restored(
 
     Without it, fencing tokens that were issued after the backup would be issued again.
     """
-    from interlock.cli import db_maintenance, output
+    from interlock.cli import output
+    from interlock.cli.nouns import db_maintenance
 
     url, epoch = db_maintenance.restored(store, fence)
     if as_json:
@@ -131,7 +136,8 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Compare the journal with the records; exit with 1 on a fault."""
-    from interlock.cli import db_maintenance, output
+    from interlock.cli import output
+    from interlock.cli.nouns import db_maintenance
 
     found = db_maintenance.audited(store, kind)
     if as_json:

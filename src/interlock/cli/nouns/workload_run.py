@@ -20,16 +20,16 @@ import typer
 
 from interlock.cli import connection, project
 from interlock.cli.connection import actor, run_connected
-from interlock.cli.job_views import whole_id
-from interlock.cli.output import Sheet, ago, on_terminal, print_sheets, print_struct, shown
-from interlock.cli.watch import CANCELED, COMPLETED, FAILED, POLL_S, JobFollower, has_ended
-from interlock.cli.workload_screen import (
+from interlock.cli.nouns.job_views import whole_id
+from interlock.cli.nouns.workload_screen import (
     NoDisplay,
     WorkloadLines,
     WorkloadScreen,
     last_second_sheet,
     result_sheets,
 )
+from interlock.cli.output import Sheet, ago, on_terminal, print_sheets, print_struct, shown
+from interlock.cli.watch import CANCELED, COMPLETED, FAILED, POLL_S, JobFollower, has_ended
 from interlock.errors import CannotLoad, CannotWrite, InterlockError, JobFailed, UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.workload import WORKLOAD

@@ -38,7 +38,7 @@ def record() -> None:
 @app.command("kinds", epilog=examples("record kinds", "record kinds --kinds shop/orders.py --json"))
 def list_kinds(kinds: Kinds = None, store: Place = None, as_json: Json = False) -> None:
     """List your kinds of record, with their events."""
-    from interlock.cli import record_actions
+    from interlock.cli.nouns import record_actions
 
     record_actions.RecordCommands(store, kinds, as_json=as_json).kinds()
 
@@ -66,7 +66,7 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Create a record in its initial state, and print its id."""
-    from interlock.cli import record_actions
+    from interlock.cli.nouns import record_actions
 
     record_actions.RecordCommands(store, kinds, as_json=as_json).create(
         kind, data or [], record_id, request_id
@@ -100,7 +100,7 @@ def send(
     as_json: Json = False,
 ) -> None:
     """Send an event to a record; the table of its kind decides."""
-    from interlock.cli import record_actions
+    from interlock.cli.nouns import record_actions
 
     commands = record_actions.RecordCommands(store, kinds, as_json=as_json)
     commands.send(kind, record_id, event, data or [], expected, reason, request_id)
@@ -109,7 +109,7 @@ def send(
 @app.command("get", epilog=examples("record get order order-17", "record get order order-17 --json"))
 def get(kind: Name, record_id: Id, kinds: Kinds = None, store: Place = None, as_json: Json = False) -> None:
     """Show a record with its data."""
-    from interlock.cli import record_actions
+    from interlock.cli.nouns import record_actions
 
     record_actions.RecordCommands(store, kinds, as_json=as_json).get(kind, record_id)
 
@@ -138,7 +138,7 @@ def list_records(
     as_json: Json = False,
 ) -> None:
     """List the records of a kind, newest first."""
-    from interlock.cli import record_actions
+    from interlock.cli.nouns import record_actions
 
     commands = record_actions.RecordCommands(store, kinds, as_json=as_json)
     commands.find(kind, where or [], state, queue=queue, parent=parent, limit=limit, cursor=cursor)
@@ -149,7 +149,7 @@ def history(
     kind: Name, record_id: Id, kinds: Kinds = None, store: Place = None, as_json: Json = False
 ) -> None:
     """Show every transition of a record."""
-    from interlock.cli import record_actions
+    from interlock.cli.nouns import record_actions
 
     record_actions.RecordCommands(store, kinds, as_json=as_json).history(kind, record_id)
 
@@ -159,7 +159,7 @@ def explain(
     kind: Name, record_id: Id, kinds: Kinds = None, store: Place = None, as_json: Json = False
 ) -> None:
     """Explain what a record waits for, and list the events it accepts."""
-    from interlock.cli import record_actions
+    from interlock.cli.nouns import record_actions
 
     record_actions.RecordCommands(store, kinds, as_json=as_json).explain(kind, record_id)
 
@@ -186,7 +186,7 @@ def watch(
     as_json: Json = False,
 ) -> None:
     """Print a record now and after every change, until it has ended."""
-    from interlock.cli import record_actions
+    from interlock.cli.nouns import record_actions
 
     commands = record_actions.RecordCommands(store, kinds, as_json=as_json)
     raise typer.Exit(commands.watch(kind, record_id, until, timeout))

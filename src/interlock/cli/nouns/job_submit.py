@@ -18,9 +18,10 @@ from typing import Any
 import msgspec
 import typer
 
-from interlock.cli import job_watch, project
+from interlock.cli import project
 from interlock.cli.connection import actor, connected
-from interlock.cli.job_views import whole_id
+from interlock.cli.nouns import job_watch
+from interlock.cli.nouns.job_views import whole_id
 from interlock.cli.options import parse_seconds
 from interlock.cli.output import print_line, print_struct
 from interlock.cli.project import Project

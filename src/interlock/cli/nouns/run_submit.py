@@ -15,11 +15,12 @@ from typing import Protocol
 import msgspec
 import typer
 
-from interlock.cli import nouns, output, project, run_views, watch
+from interlock.cli import output, project, verbs, watch
 from interlock.cli.connection import actor, connected, run_connected
-from interlock.cli.nouns import has_filter
+from interlock.cli.nouns import run_views
+from interlock.cli.nouns.run_views import whole_run_id
 from interlock.cli.output import iso, print_line, print_struct
-from interlock.cli.run_views import whole_run_id
+from interlock.cli.verbs import has_filter
 from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
 from interlock.errors import CannotLoad, InvalidArguments
 from interlock.lifecycles.run import RunState
@@ -384,4 +385,4 @@ def decide(
         change: Callable[..., Awaitable[RunView]] = getattr(port.here.runs, verb)
         return await change(await whole_run_id(port, text), request_id=request_id, actor=actor(), **details)
 
-    nouns.act(store, work, lambda view, _: [run_views.outcome_line(view)], as_json=as_json)
+    verbs.act(store, work, lambda view, _: [run_views.outcome_line(view)], as_json=as_json)

@@ -11,7 +11,8 @@ import msgspec
 import typer
 
 from interlock.cli.connection import actor
-from interlock.cli.nouns import (
+from interlock.cli.output import Sheet, ago, full_time, iso, shown, span
+from interlock.cli.verbs import (
     Action,
     ListPage,
     Noun,
@@ -21,8 +22,7 @@ from interlock.cli.nouns import (
     part_of,
     too_many,
 )
-from interlock.cli.nouns import whole_id as find_whole_id
-from interlock.cli.output import Sheet, ago, full_time, iso, shown, span
+from interlock.cli.verbs import whole_id as find_whole_id
 from interlock.errors import UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB

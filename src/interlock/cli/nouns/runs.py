@@ -39,7 +39,7 @@ from interlock.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from interlock.cli.nouns import Noun
+    from interlock.cli.verbs import Noun
     from interlock.wire.runs import Which
 
 FILTERS = """\b
@@ -72,7 +72,7 @@ app: typer.Typer = typer.Typer(
 
 
 def _noun() -> Noun[Any]:
-    from interlock.cli.run_views import NOUN
+    from interlock.cli.nouns.run_views import NOUN
 
     return NOUN
 
@@ -146,7 +146,7 @@ def submit(
 
     With --wait it is followed as `run watch` does, and the exit code is that of its outcome.
     """
-    from interlock.cli import run_submit
+    from interlock.cli.nouns import run_submit
 
     options = run_submit.RunOptions(
         flow=flow,
@@ -181,7 +181,7 @@ def list_runs(
     words: Filter = None, limit: Limit = 50, cursor: Cursor = "", store: Place = None, as_json: Json = False
 ) -> None:
     """List runs, newest first."""
-    from interlock.cli import run_views
+    from interlock.cli.nouns import run_views
 
     run_views.list_runs(store, filter_words(words), limit=limit, cursor=cursor, as_json=as_json)
 
@@ -210,7 +210,7 @@ def graph(
     as_json: Json = False,
 ) -> None:
     """Draw the dependency graph of a run."""
-    from interlock.cli import run_views
+    from interlock.cli.nouns import run_views
 
     run_views.show_graph(store, run_id, GraphFormat.JSON if as_json else form)
 
@@ -225,7 +225,7 @@ def watch(run_id: Id, timeout: WaitTimeout = None, store: Place = None, as_json:
     A terminal shows the graph; a pipe gets a line for each change of the run or of one of its jobs. JSON
     is a line for each as well, then the run.
     """
-    from interlock.cli import run_submit
+    from interlock.cli.nouns import run_submit
 
     raise typer.Exit(run_submit.watch_run(store, run_id, parse_seconds(timeout), as_json=as_json))
 
@@ -278,7 +278,7 @@ def approve(
     as_json: Json = False,
 ) -> None:
     """Approve a run: a change from a fork, or a deployment."""
-    from interlock.cli import run_submit
+    from interlock.cli.nouns import run_submit
 
     run_submit.decide(store, "approve", run_id, request_id, as_json=as_json, comment=comment)
 
@@ -292,7 +292,7 @@ def decline(
     as_json: Json = False,
 ) -> None:
     """Decline a run that waits for approval; it is canceled."""
-    from interlock.cli import run_submit
+    from interlock.cli.nouns import run_submit
 
     run_submit.decide(store, "decline", run_id, request_id, as_json=as_json, reason=reason)
 
@@ -331,7 +331,7 @@ def rerun(
         raise typer.BadParameter("either --failed or --from", param_hint="--from")
     which: Which = "failed" if failed else "from" if job else "all"
     if preview:
-        from interlock.cli import run_submit
+        from interlock.cli.nouns import run_submit
 
         run_submit.preview(store, which, job, filter_words(words), as_json=as_json)
         return
@@ -353,7 +353,7 @@ def compare(
     That is the last one of its repository and ref. Lists jobs that have failed, become slower, been added or
     been removed.
     """
-    from interlock.cli import run_views
+    from interlock.cli.nouns import run_views
 
     run_views.compare(store, run_id, other, as_json=as_json)
 
@@ -366,7 +366,7 @@ def flaky(
     as_json: Json = False,
 ) -> None:
     """List jobs that passed and failed on the same commit lately."""
-    from interlock.cli import run_views
+    from interlock.cli.nouns import run_views
 
     run_views.flaky(store, repository, workflow, as_json=as_json)
 
@@ -379,7 +379,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Show notification status for a run."""
-    from interlock.cli import run_views
+    from interlock.cli.nouns import run_views
 
     run_views.report(store, run, again=again, as_json=as_json)
 

@@ -18,8 +18,8 @@ from interlock.cli.options import Json, Place, Reason, add_views, epilog, exampl
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from interlock.cli.nouns import Noun
     from interlock.cli.output import Sheet
+    from interlock.cli.verbs import Noun
     from interlock.remote.interfaces import TokensApi
     from interlock.remote.reach import Reach
     from interlock.wire.access import Issued, TokenView
@@ -53,7 +53,7 @@ app: typer.Typer = typer.Typer(help="Manage access tokens.", no_args_is_help=Tru
 
 
 def _noun() -> Noun[TokenView]:
-    from interlock.cli.nouns import Noun
+    from interlock.cli.verbs import Noun
 
     return Noun(
         name="token",
@@ -111,7 +111,7 @@ def list_tokens(
     as_json: Json = False,
 ) -> None:
     """List tokens with their scope, expiry and last use."""
-    from interlock.cli.nouns import ListPage, list_records
+    from interlock.cli.verbs import ListPage, list_records
 
     async def search(reach: Reach) -> ListPage[TokenView]:
         return ListPage(await reach.here.tokens.list(ended=everything))
@@ -166,13 +166,13 @@ def revoke(
 
     Servers that cache it accept it for a few more seconds.
     """
-    from interlock.cli import nouns
+    from interlock.cli import verbs
     from interlock.cli.connection import actor
 
     async def work(reach: Reach) -> TokenView:
         return await reach.here.tokens.revoke(name, actor=actor(), reason=reason)
 
-    nouns.act(store, work, lambda view, _: [f"{view.name} ({view.role}) is {view.state}."], as_json=as_json)
+    verbs.act(store, work, lambda view, _: [f"{view.name} ({view.role}) is {view.state}."], as_json=as_json)
 
 
 def _print_issued(issued: Issued, *, as_json: bool) -> None:

@@ -29,7 +29,7 @@ from interlock.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from interlock.cli.nouns import Noun
+    from interlock.cli.verbs import Noun
 
 app: typer.Typer = typer.Typer(
     help="Start, follow, pause, resume and cancel simulations.",
@@ -69,7 +69,7 @@ WHAT is one of:
 
 
 def _noun() -> Noun[Any]:
-    from interlock.cli.simulation_views import NOUN
+    from interlock.cli.nouns.simulation_views import NOUN
 
     return NOUN
 
@@ -101,7 +101,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a simulation here to its end, with its own worker."""
-    from interlock.cli import simulation_run, simulation_start
+    from interlock.cli.nouns import simulation_run, simulation_start
 
     options = simulation_start.SimulationOptions(
         what=what, words=tuple(words or ()), run_id=run_id, name=name, steps=steps, priority=priority
@@ -137,7 +137,7 @@ def start(
     as_json: Json = False,
 ) -> None:
     """Start a simulation on the workers, and print its id."""
-    from interlock.cli import simulation_start
+    from interlock.cli.nouns import simulation_start
 
     options = simulation_start.SimulationOptions(
         what=what,
@@ -171,7 +171,7 @@ def list_simulations(
     as_json: Json = False,
 ) -> None:
     """List simulations, newest first."""
-    from interlock.cli import simulation_views
+    from interlock.cli.nouns import simulation_views
 
     statuses = tuple(filter(None, status.split(",")))
     simulation_views.show_list(
@@ -206,7 +206,7 @@ def metrics(
     as_json: Json = False,
 ) -> None:
     """Print the metrics of a simulation, one line for each sample."""
-    from interlock.cli import simulation_views
+    from interlock.cli.nouns import simulation_views
 
     simulation_views.metrics(store, run_id, tuple(names or ()), last, as_json=as_json)
 
@@ -219,7 +219,7 @@ def watch(run_id: Id, timeout: WaitTimeout = None, store: Place = None, as_json:
 
     If the store or the server becomes unavailable, the command waits for it.
     """
-    from interlock.cli import simulation_start
+    from interlock.cli.nouns import simulation_start
 
     raise typer.Exit(
         simulation_start.watch_simulation(store, run_id, parse_seconds(timeout), as_json=as_json)
@@ -235,7 +235,7 @@ def pause(
     as_json: Json = False,
 ) -> None:
     """Pause a simulation after the current step."""
-    from interlock.cli import simulation_views
+    from interlock.cli.nouns import simulation_views
 
     simulation_views.act(store, "pause", run_id, reason, request_id, as_json=as_json)
 
@@ -253,7 +253,7 @@ def resume(
 
     With --queue it moves to that queue, such as one that `simulation run` has left.
     """
-    from interlock.cli import simulation_views
+    from interlock.cli.nouns import simulation_views
 
     simulation_views.act(store, "resume", run_id, reason, request_id, as_json=as_json, queue=queue)
 
@@ -267,7 +267,7 @@ def cancel(
     as_json: Json = False,
 ) -> None:
     """Cancel a simulation, at the latest after the current step."""
-    from interlock.cli import simulation_views
+    from interlock.cli.nouns import simulation_views
 
     simulation_views.act(store, "cancel", run_id, reason, request_id, as_json=as_json)
 
@@ -289,7 +289,7 @@ def import_runs(
     "state" (the value that the simulation yielded after that step), and starts with step 1 otherwise.
     Existing runs are not changed.
     """
-    from interlock.cli import simulation_views
+    from interlock.cli.nouns import simulation_views
 
     raise typer.Exit(simulation_views.import_runs(store, folder, task, as_json=as_json))
 
@@ -303,6 +303,6 @@ def prune(
     as_json: Json = False,
 ) -> None:
     """Remove old simulations, with their metrics and journal."""
-    from interlock.cli import simulation_views
+    from interlock.cli.nouns import simulation_views
 
     simulation_views.prune(store, older_than, as_json=as_json)

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import typer
 
-from interlock.cli import nouns, output, project
+from interlock.cli import output, project, verbs
 from interlock.cli.connection import actor, run_connected
-from interlock.cli.job_submit import SubmitOptions, specs_for
 from interlock.cli.journal import entries_sheet
-from interlock.cli.nouns import ListPage, Noun, list_records
+from interlock.cli.nouns.job_submit import SubmitOptions, specs_for
 from interlock.cli.output import Sheet, ago, iso, print_struct, shown
+from interlock.cli.verbs import ListPage, Noun, list_records
 from interlock.errors import InvalidSchedule
 from interlock.lifecycles.schedule import ACTIVE, ENDED, PAUSED
 from interlock.remote.reach import Reach
@@ -53,7 +53,7 @@ def create(
         act = port.here.schedules.put if update else port.here.schedules.create
         return await act(name, spec, actor=actor(), request_id=request_id)
 
-    nouns.act(store, work, lines, as_json=as_json)
+    verbs.act(store, work, lines, as_json=as_json)
 
 
 def apply(store: str | None, module: str | None, *, as_json: bool) -> None:
@@ -79,7 +79,7 @@ def apply(store: str | None, module: str | None, *, as_json: bool) -> None:
     def all_lines(views: list[ScheduleView], now: datetime) -> list[str]:
         return [sentence(view, now) for view in views]
 
-    nouns.act(store, work, all_lines, as_json=as_json)
+    verbs.act(store, work, all_lines, as_json=as_json)
 
 
 def list_schedules(store: str | None, state: str, *, everything: bool, as_json: bool) -> None:
@@ -145,7 +145,7 @@ def change(store: str | None, verb: str, name: str, reason: str, *, as_json: boo
         view: ScheduleView = await getattr(port.here.schedules, verb)(name, reason=reason, actor=actor())
         return view
 
-    nouns.act(store, work, lines, as_json=as_json)
+    verbs.act(store, work, lines, as_json=as_json)
 
 
 def run(store: str | None, name: str, reason: str, request_id: str | None, *, as_json: bool) -> None:

@@ -40,7 +40,7 @@ def queue() -> None:
 )
 def list_queues(store: Place = None, as_json: Json = False) -> None:
     """List queues that are paused or have unfinished jobs."""
-    from interlock.cli.nouns import ListPage, Noun, list_records
+    from interlock.cli.verbs import ListPage, Noun, list_records
 
     async def search(reach: Reach) -> ListPage[QueueView]:
         return ListPage(await reach.here.queues.list())
@@ -63,7 +63,7 @@ def resume(name: Name, reason: Reason = "", store: Place = None, as_json: Json =
 
 
 def _hold(verb: str, store: str | None, name: str, reason: str, *, as_json: bool) -> None:
-    from interlock.cli import nouns
+    from interlock.cli import verbs
     from interlock.cli.connection import actor
     from interlock.systems.orchestrator.queues import QueueState
 
@@ -76,7 +76,7 @@ def _hold(verb: str, store: str | None, name: str, reason: str, *, as_json: bool
             return (f"The queue {name} is paused: its jobs wait, and running jobs continue.",)
         return (f"The queue {name} is active: its jobs are started.",)
 
-    nouns.act(store, work, lines, as_json=as_json)
+    verbs.act(store, work, lines, as_json=as_json)
 
 
 def list_sheet(queues: Iterable[QueueView], now: datetime, *, terminal: bool) -> Sheet:

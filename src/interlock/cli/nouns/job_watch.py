@@ -14,8 +14,8 @@ import typer
 
 from interlock.cli import output, watch
 from interlock.cli.connection import run_connected
-from interlock.cli.job_views import blocked, chosen, job_status, progress_text, whole_id
 from interlock.cli.journal import step_row
+from interlock.cli.nouns.job_views import blocked, chosen, job_status, progress_text, whole_id
 from interlock.cli.output import iso, print_line, print_struct, span
 from interlock.cli.watch import NOT_IN_TIME, JobFollower, News, Outage, exit_code, has_ended, looks
 from interlock.errors import StoreUnavailable

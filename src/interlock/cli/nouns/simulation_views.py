@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import typer
 
-from interlock.cli import nouns, output
+from interlock.cli import output, verbs
 from interlock.cli.connection import actor, run_connected, run_in_store
-from interlock.cli.nouns import ListPage, Noun, list_records
 from interlock.cli.options import parse_duration
 from interlock.cli.output import Sheet, iso, print_struct, shown
+from interlock.cli.verbs import ListPage, Noun, list_records
 from interlock.errors import InvalidSimulation, UnknownSimulation
 from interlock.remote.reach import Reach
 from interlock.systems.embedded import EmbeddedOrchestrator
@@ -192,7 +192,7 @@ def act(
         change: Callable[..., Awaitable[SimulationView]] = getattr(reach.here.simulations, verb)
         return await change(run_id, reason=reason, actor=actor(), request_id=request_id, **more)
 
-    nouns.act(store, work, lambda view, _: [f"{view.run_id}\t{status_text(view)}"], as_json=as_json)
+    verbs.act(store, work, lambda view, _: [f"{view.run_id}\t{status_text(view)}"], as_json=as_json)
 
 
 def _row(view: SimulationView, now: datetime, *, terminal: bool) -> tuple[str, ...]:
