@@ -33,7 +33,7 @@ PRELOADED = (
     "httpcore2",
     "interlock.agent.server",
     "interlock.cli.agent_process",
-    "interlock.cli.nouns.worker_burst",
+    "interlock.cli.nouns.worker_start_burst",
     "interlock.cli.connection",
     "interlock.cli.project_ci",
     "interlock.cli.logs",

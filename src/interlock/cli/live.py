@@ -188,7 +188,7 @@ class LiveBar:
     ) -> None:
         self._progress.stop()
 
-    def show(self, view: SimulationView, pace: StepRate) -> None:
+    async def show(self, view: SimulationView, pace: StepRate) -> None:
         """Update the bar."""
         dangers = f"{view.danger_count} dangers" if view.danger_count else ""
         note = harmless(view.error or view.trouble or dangers)

@@ -40,14 +40,10 @@ if TYPE_CHECKING:
     import msgspec
 
     from interlock.cli.output import Sheet
-    from interlock.cli.verbs import (
-        Action,
-        ListPage,
-        Noun,
-    )
+    from interlock.cli.verbs import Action, ListPage, Noun
     from interlock.remote.interfaces import Services
     from interlock.remote.reach import Reach
-    from interlock.wire.filters import Filter
+    from interlock.wire import filters
     from interlock.wire.jobs import DeadLetterView
 
 
@@ -212,7 +208,7 @@ async def chosen(
     return list(page.views)
 
 
-async def _search(reach: Reach, wanted: Filter, limit: int, cursor: str) -> ListPage[DeadLetterView]:
+async def _search(reach: Reach, wanted: filters.Filter, limit: int, cursor: str) -> ListPage[DeadLetterView]:
     """Look through so many pages: those that were dealt with lie among the others."""
     from interlock.cli.verbs import ListPage
     from interlock.wire.filter_language import LOOKS

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
@@ -17,7 +17,7 @@ from interlock.cli.connection import run_connected
 from interlock.cli.journal import step_row
 from interlock.cli.nouns.job_views import blocked, chosen, job_status, progress_text, whole_id
 from interlock.cli.output import iso, print_line, print_struct, span
-from interlock.cli.watch import NOT_IN_TIME, JobFollower, News, Outage, exit_code, has_ended, looks
+from interlock.cli.watch import NOT_IN_TIME, JobFollower, News, Outage, Screen, exit_code, has_ended, looks
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles import job
 from interlock.remote.reach import Reach
@@ -32,14 +32,6 @@ LOOK_FOR_WORKERS_S = 5.0
 """Interval of the check for a worker that takes the pending jobs."""
 LAST_LOOK_S = 20.0
 """Deadline for the store to answer after the timeout."""
-
-
-class JobScreen(Protocol):
-    """A display for news of jobs."""
-
-    async def show(self, news: News) -> None:
-        """Show the news."""
-        ...
 
 
 def watch_jobs(store: str | None, words: Sequence[str], timeout_s: float | None, *, as_json: bool) -> int:
@@ -97,11 +89,11 @@ async def _chosen_ids(port: Reach, words: Sequence[str]) -> list[str]:
 async def _followed(
     port: Reach,
     ids: Sequence[str],
-    screen: AbstractContextManager[JobScreen],
+    screen: AbstractContextManager[Screen[[News]]],
     timeout_s: float | None,
     *,
     steps: bool = True,
-    also: JobScreen | None = None,
+    also: Screen[[News]] | None = None,
 ) -> int:
     latest: dict[str, JobView] = {}
     following = JobFollower(port, ids, tell_steps=steps, on_outage=Outage())
@@ -128,7 +120,7 @@ async def _followed(
     return exit_code(latest.values())
 
 
-async def _last_look(following: JobFollower, shown: JobScreen) -> dict[str, JobView]:
+async def _last_look(following: JobFollower, shown: Screen[[News]]) -> dict[str, JobView]:
     """Show the current jobs, if the store answers."""
     with suppress(StoreUnavailable, TimeoutError):
         async with asyncio.timeout(LAST_LOOK_S):
@@ -138,23 +130,23 @@ async def _last_look(following: JobFollower, shown: JobScreen) -> dict[str, JobV
     return {}
 
 
-def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[JobScreen]:
-    return watch.screen(as_json=as_json, json_lines=JobJsonLines, lines=JobLines, live=lambda: _live(port))
+def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[Screen[[News]]]:
+    return watch.screen(as_json=as_json, structs=_structs, rows=_rows, live=lambda: _live(port))
 
 
-def _live(port: Reach) -> AbstractContextManager[JobScreen]:
+def _live(port: Reach) -> AbstractContextManager[Screen[[News]]]:
     from interlock.cli.live import LiveTable  # a pipe does not need rich, which is slow to import
 
     return LiveTable(port.now)
 
 
-class JobLines:
-    """A line for each transition, for a pipe."""
+def _rows(news: News) -> Iterator[Sequence[str]]:
+    yield from (step_row(step) for step in news.steps)
 
-    async def show(self, news: News) -> None:
-        """Print one line for each step, and flush it."""
-        for step in news.steps:
-            output.print_row(step_row(step))
+
+def _structs(news: News) -> Iterator[object]:
+    yield from ({"step": step} for step in news.steps)
+    yield from ({"job": view} for view in news.views if has_ended(view))
 
 
 class StateLines:
@@ -170,18 +162,6 @@ class StateLines:
                 self._states[view.id] = view.state
                 status = harmless(" ".join(job_status(view).split()))
                 typer.echo(f"{view.id} {view.state} {status}".rstrip(), err=True)
-
-
-class JobJsonLines:
-    """A line of JSON for each transition, and one for each job when it has ended."""
-
-    async def show(self, news: News) -> None:
-        """Print one line for each step, and flush it."""
-        for step in news.steps:
-            print_line({"step": step})
-        for view in news.views:
-            if has_ended(view):
-                print_line({"job": view})
 
 
 class Outcomes:

@@ -1,38 +1,34 @@
-"""Submit, watch, approve and decline runs."""
+"""Command `run submit`: read a flow, a workflow file or a plan, and submit the run."""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import msgspec
 import typer
 
-from interlock.cli import output, project, verbs, watch
-from interlock.cli.connection import actor, connected, run_connected
+from interlock.cli import output, project
+from interlock.cli.connection import actor, connected
 from interlock.cli.nouns import run_views
-from interlock.cli.nouns.run_views import whole_run_id
-from interlock.cli.output import iso, print_line, print_struct
-from interlock.cli.verbs import has_filter
-from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
+from interlock.cli.output import print_struct
 from interlock.errors import CannotLoad, InvalidArguments
-from interlock.lifecycles.run import RunState
 from interlock.remote import is_server
-from interlock.remote.reach import Reach
 from interlock.systems.runs.plan_validation import check_plan
 from interlock.systems.runs.workflows.flow import FlowFunction
 from interlock.systems.runs.workflows.git import FOLDER, run_git
 from interlock.systems.runs.workflows.workflow import plan_of_text, spec_of_file
 from interlock.text import nearest
-from interlock.wire.runs import Plan, RerunPreview, RunSpec, RunView, Source, Which
+from interlock.wire.runs import Plan, RunSpec, RunView, Source
 from interlock.worker.imports import import_named, prints_to_stderr
+
+Follow: TypeAlias = Callable[..., Awaitable[int]]
+"""Shows a run until its outcome is decided, and returns the exit code."""
 
 STDIN = "-"
 GIT_S = 10.0
@@ -206,14 +202,6 @@ def _plan_in(name: str) -> Plan:
         ) from None
 
 
-_CODES = {
-    RunState.SUCCESS: COMPLETED,
-    RunState.FAILED: FAILED,
-    RunState.TIMEOUT: FAILED,
-    RunState.CANCELED: CANCELED,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class RunChange:
     """A change of state of the run or of one of its jobs."""
@@ -226,104 +214,17 @@ class RunChange:
     says: str = ""
 
 
-class RunScreen(Protocol):
-    """A display for changes of a run."""
-
-    async def show(self, view: RunView, changes: list[RunChange]) -> None:
-        """Show the current run."""
-        ...
-
-
-def watch_run(store: str | None, text: str, timeout_s: float | None, *, as_json: bool) -> int:
-    """Follow a run to its outcome; return the exit code."""
-
-    async def work(port: Reach) -> int:
-        return await follow(port, await whole_run_id(port, text), timeout_s, as_json=as_json)
-
-    return watch.until_interrupted(store, work, "Stopped watching; the run continues.")
-
-
-async def follow(port: Reach, run_id: str, timeout_s: float | None, *, as_json: bool) -> int:
-    """Show the changes of a run until its outcome is decided; return the exit code."""
-    last: RunView | None = None
-    late = f"Not ended in time: {run_id}. See `interlock run explain {run_id}`."
-    with _screen(port, as_json=as_json) as screen:
-
-        async def show(view: RunView) -> None:
-            nonlocal last
-            await screen.show(view, list(changes_between(last, view)))
-            last = view
-
-        views = watch.looks(port, lambda: port.here.runs.view(run_id), _is_over)
-        return await watch.follow_one(views, show, exit_code, timeout_s, late)
-
-
-def exit_code(view: RunView) -> int:
-    """Return the exit code for the outcome of a run."""
-    return NOT_IN_TIME if view.outcome is None else _CODES.get(RunState(view.outcome), FAILED)
-
-
-def _is_over(view: RunView) -> bool:
-    """Return whether the outcome is decided, and the jobs that it stops have stopped."""
-    return view.outcome is not None and not any(view.tally.get(s) for s in ("RUNNING", "STOPPING"))
-
-
-def changes_between(before: RunView | None, after: RunView) -> Iterator[RunChange]:
-    """Yield the changes of state; without a previous view, those of all jobs that have started."""
-    known = {job.name: job.state for job in before.jobs} if before is not None else {}
-    for job in after.jobs:
-        was = known.get(job.name, "" if before is None else "WAITING")
-        if job.state != was and not (before is None and job.state == "WAITING"):
-            at = job.completed_at or job.started_at or after.updated_at
-            failure = job.failure.error if job.failure is not None else ""
-            yield RunChange(at, job.name, was, job.state, failure or job.reason)
-    if before is None or before.state != after.state:
-        reason = after.error or after.reason
-        yield RunChange(after.updated_at, "", before.state if before else "", after.state, reason)
-
-
-def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[RunScreen]:
-    def live() -> AbstractContextManager[RunScreen]:
-        from interlock.cli.live import LiveGraph  # a pipe needs no rich
-
-        return LiveGraph(port.now, shutil.get_terminal_size().columns)
-
-    return watch.screen(as_json=as_json, json_lines=RunJsonLines, lines=RunLines, live=live)
-
-
-class RunLines:
-    """A line for each change, for a pipe."""
-
-    async def show(self, view: RunView, changes: list[RunChange]) -> None:
-        """Print one line for each change, and flush it."""
-        for change in changes:
-            who = change.what or view.id
-            output.print_row((iso(change.at), who, change.before, change.after, change.says))
-
-
-class RunJsonLines:
-    """A line of JSON for each change, and one for the run when it has ended."""
-
-    async def show(self, view: RunView, changes: list[RunChange]) -> None:
-        """Print one line for each change, and flush it."""
-        for change in changes:
-            line = {"at": change.at, "job": change.what, "from": change.before, "to": change.after}
-            print_line({"change": {**line, "says": change.says}})
-        if _is_over(view):
-            print_line({"run": view})
-
-
 def submit(
     store: str | None,
     options: RunOptions,
     request_id: str | None,
     *,
-    wait: bool,
+    follow: Follow | None,
     dry_run: bool,
     timeout_s: float | None,
     as_json: bool,
 ) -> int:
-    """Submit a run and print its id; return the exit code."""
+    """Submit a run, print its id, and follow it if told how; return the exit code."""
     here = project.load(store)
     spec = spec_for(options, here.url)
     if dry_run:
@@ -337,7 +238,7 @@ def submit(
             view: RunView = await port.here.runs.submit(spec, request_id=request_id, actor=actor())
             if not as_json:
                 print(view.id, flush=True)
-            if wait:
+            if follow is not None:
                 return await follow(port, view.id, timeout_s, as_json=as_json)
             if as_json:
                 print_struct(view)
@@ -346,7 +247,7 @@ def submit(
     try:
         return asyncio.run(work())
     except KeyboardInterrupt:
-        if wait:
+        if follow is not None:
             typer.echo("Stopped watching; the submitted run continues.", err=True)
         raise
 
@@ -356,33 +257,3 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
         print_struct(plan)
     else:
         output.print_sheets(run_views.plan_sheets(plan))
-
-
-def preview(store: str | None, which: Which, job: str, words: Sequence[str], *, as_json: bool) -> None:
-    """Print which jobs of one run a rerun would execute, and which would be kept."""
-    if has_filter(words) or len(words) != 1:
-        raise typer.BadParameter("lists the jobs of one run: give its id", param_hint="--preview")
-
-    async def work(port: Reach) -> RerunPreview:
-        return await port.here.runs.preview(await whole_run_id(port, words[0]), which, job=job)
-
-    found = run_connected(store, work)
-    if as_json:
-        print_struct(found)
-        return
-    rows = [(name, "again") for name in found.again] + [(name, "kept") for name in found.kept]
-    output.print_sheets([output.Sheet("job", "", ("job", "would be"), rows)])
-    if found.planned_anew:
-        typer.echo("The run has no plan: its jobs are known once the planner has made one.", err=True)
-
-
-def decide(
-    store: str | None, verb: str, text: str, request_id: str | None, *, as_json: bool, **details: str
-) -> None:
-    """Approve or decline a run, and print its state."""
-
-    async def work(port: Reach) -> RunView:
-        change: Callable[..., Awaitable[RunView]] = getattr(port.here.runs, verb)
-        return await change(await whole_run_id(port, text), request_id=request_id, actor=actor(), **details)
-
-    verbs.act(store, work, lambda view, _: [run_views.outcome_line(view)], as_json=as_json)

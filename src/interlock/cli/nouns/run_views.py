@@ -1,19 +1,19 @@
 """Runs on the command line: search, columns and actions.
 
-Also `run compare|flaky|report|graph`.
+Also `run compare|flaky|report|graph|approve|decline`, and `run rerun --preview`.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
 
-from interlock.cli import output
+from interlock.cli import output, verbs
 from interlock.cli.connection import actor, run_connected
 from interlock.cli.errors import colour_wanted
 from interlock.cli.output import COLOURS, Sheet, ago, full_time, iso, print_struct, span
@@ -22,6 +22,7 @@ from interlock.cli.verbs import (
     ListPage,
     Noun,
     filter_among,
+    has_filter,
     list_records,
     page_answer,
     part_of,
@@ -43,6 +44,7 @@ from interlock.wire.runs import (
     JobChange,
     Plan,
     ReportView,
+    RerunPreview,
     RunComparison,
     RunFilter,
     RunJobView,
@@ -422,3 +424,33 @@ def coloured(line: Sequence[LineSegment]) -> str:
         text if node is None else typer.style(text, fg=COLOURS.get(TONES.get(node.state, "")))
         for node, text in shown
     )
+
+
+def preview(store: str | None, which: Which, job: str, words: Sequence[str], *, as_json: bool) -> None:
+    """Print which jobs of one run a rerun would execute, and which would be kept."""
+    if has_filter(words) or len(words) != 1:
+        raise typer.BadParameter("lists the jobs of one run: give its id", param_hint="--preview")
+
+    async def work(port: Reach) -> RerunPreview:
+        return await port.here.runs.preview(await whole_run_id(port, words[0]), which, job=job)
+
+    found = run_connected(store, work)
+    if as_json:
+        print_struct(found)
+        return
+    rows = [(name, "again") for name in found.again] + [(name, "kept") for name in found.kept]
+    output.print_sheets([output.Sheet("job", "", ("job", "would be"), rows)])
+    if found.planned_anew:
+        typer.echo("The run has no plan: its jobs are known once the planner has made one.", err=True)
+
+
+def decide(
+    store: str | None, verb: str, text: str, request_id: str | None, *, as_json: bool, **details: str
+) -> None:
+    """Approve or decline a run, and print its state."""
+
+    async def work(port: Reach) -> RunView:
+        change: Callable[..., Awaitable[RunView]] = getattr(port.here.runs, verb)
+        return await change(await whole_run_id(port, text), request_id=request_id, actor=actor(), **details)
+
+    verbs.act(store, work, lambda view, _: [outcome_line(view)], as_json=as_json)

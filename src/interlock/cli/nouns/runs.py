@@ -146,7 +146,7 @@ def submit(
 
     With --wait it is followed as `run watch` does, and the exit code is that of its outcome.
     """
-    from interlock.cli.nouns import run_submit
+    from interlock.cli.nouns import run_submit, run_watch
 
     options = run_submit.RunOptions(
         flow=flow,
@@ -164,7 +164,13 @@ def submit(
     )
     timeout_s = parse_seconds(timeout)
     code = run_submit.submit(
-        store, options, request_id, wait=wait, dry_run=dry_run, timeout_s=timeout_s, as_json=as_json
+        store,
+        options,
+        request_id,
+        follow=run_watch.follow if wait else None,
+        dry_run=dry_run,
+        timeout_s=timeout_s,
+        as_json=as_json,
     )
     raise typer.Exit(code)
 
@@ -225,9 +231,9 @@ def watch(run_id: Id, timeout: WaitTimeout = None, store: Place = None, as_json:
     A terminal shows the graph; a pipe gets a line for each change of the run or of one of its jobs. JSON
     is a line for each as well, then the run.
     """
-    from interlock.cli.nouns import run_submit
+    from interlock.cli.nouns import run_watch
 
-    raise typer.Exit(run_submit.watch_run(store, run_id, parse_seconds(timeout), as_json=as_json))
+    raise typer.Exit(run_watch.watch_run(store, run_id, parse_seconds(timeout), as_json=as_json))
 
 
 @app.command(
@@ -278,9 +284,9 @@ def approve(
     as_json: Json = False,
 ) -> None:
     """Approve a run: a change from a fork, or a deployment."""
-    from interlock.cli.nouns import run_submit
+    from interlock.cli.nouns import run_views
 
-    run_submit.decide(store, "approve", run_id, request_id, as_json=as_json, comment=comment)
+    run_views.decide(store, "approve", run_id, request_id, as_json=as_json, comment=comment)
 
 
 @app.command("decline", epilog=examples("run decline r_0a4e98fa6cab --reason 'it reads the environment'"))
@@ -292,9 +298,9 @@ def decline(
     as_json: Json = False,
 ) -> None:
     """Decline a run that waits for approval; it is canceled."""
-    from interlock.cli.nouns import run_submit
+    from interlock.cli.nouns import run_views
 
-    run_submit.decide(store, "decline", run_id, request_id, as_json=as_json, reason=reason)
+    run_views.decide(store, "decline", run_id, request_id, as_json=as_json, reason=reason)
 
 
 @app.command(
@@ -331,9 +337,9 @@ def rerun(
         raise typer.BadParameter("either --failed or --from", param_hint="--from")
     which: Which = "failed" if failed else "from" if job else "all"
     if preview:
-        from interlock.cli.nouns import run_submit
+        from interlock.cli.nouns import run_views
 
-        run_submit.preview(store, which, job, filter_words(words), as_json=as_json)
+        run_views.preview(store, which, job, filter_words(words), as_json=as_json)
         return
     details = {"which": which, "job": job, "request_id": request_id}
     act_on_all(_noun, "rerun", details, store, words, yes=yes, dry_run=dry_run, as_json=as_json)

@@ -20,12 +20,12 @@ from interlock.cli.connection import Embedded, actor, connected, store_url
 from interlock.cli.nouns.simulation_start import (
     SimulationOptions,
     SimulationToStart,
-    follow,
     load,
     simulation_for,
     simulation_in,
 )
 from interlock.cli.nouns.simulation_views import whole_id
+from interlock.cli.nouns.simulation_watch import follow
 from interlock.cli.output import print_struct
 from interlock.errors import CannotLoad, InterlockError, InvalidArguments
 from interlock.lifecycles import simulation

@@ -1,26 +1,20 @@
-"""Start simulations from code or scenario files, and watch them."""
+"""Command `simulation start`: start simulations from code or scenario files."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import msgspec
 import typer
 import yaml
 
-from interlock.cli import output, watch
 from interlock.cli.connection import actor, run_connected
 from interlock.cli.nouns.job_submit import typed_arguments
-from interlock.cli.nouns.simulation_views import status_text, steps_of, whole_id
-from interlock.cli.output import lasting, print_line, print_struct
-from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
-from interlock.client_resources import is_settled
+from interlock.cli.output import lasting, print_struct
 from interlock.errors import CannotLoad, InvalidArguments
 from interlock.lifecycles.simulation import SimulationState
 from interlock.remote.reach import Reach
@@ -28,6 +22,9 @@ from interlock.wire.simulations import SimulationSpec, SimulationView
 from interlock.worker.codec import encode
 from interlock.worker.simulations import Simulation, simulation_named
 from interlock.worker.tasks import Registry, load_tasks
+
+Follow: TypeAlias = Callable[..., Awaitable[int]]
+"""Shows a simulation until it stops, and returns the exit code."""
 
 CONTINUES = "Stopped watching; the simulation continues."
 SCENARIOS = (".yml", ".yaml", ".json")
@@ -145,15 +142,8 @@ def _arguments(words: Sequence[str]) -> dict[str, Any]:
     return given
 
 
-LOOK_EVERY_S = 0.5
-"""Polling interval: steps are not in the journal, so they cause no notification."""
 MEASURED = 20
 """Number of readings over which the rate is measured."""
-_CODES = {
-    SimulationState.COMPLETED: COMPLETED,
-    SimulationState.FAILED: FAILED,
-    SimulationState.CANCELLED: CANCELED,
-}
 
 
 class StepRate:
@@ -189,99 +179,23 @@ class StepRate:
         return " ".join(filter(None, (rate, f"{lasting(left)} left" if left is not None else "")))
 
 
-class SimulationScreen(Protocol):
-    """A display for changes of a simulation."""
-
-    def show(self, view: SimulationView, pace: StepRate) -> None:
-        """Show the current simulation."""
-        ...
-
-
-def watch_simulation(store: str | None, text: str, timeout_s: float | None, *, as_json: bool) -> int:
-    """Follow a simulation; return the exit code."""
-
-    async def work(port: Reach) -> int:
-        return await follow(port, await whole_id(port, text), timeout_s, as_json=as_json)
-
-    return watch.until_interrupted(store, work, CONTINUES)
-
-
-async def follow(port: Reach, run_id: str, timeout_s: float | None, *, as_json: bool) -> int:
-    """Show the changes of a simulation until it stops; return the exit code."""
-    pace, loop = StepRate(), asyncio.get_running_loop()
-    with _screen(as_json=as_json) as screen:
-
-        async def show(view: SimulationView) -> None:
-            pace.note(loop.time(), view.current_step)
-            screen.show(view, pace)
-
-        late = f"Not ended in time: {run_id}."
-        return await watch.follow_one(looks_at(port, run_id), show, exit_code, timeout_s, late)
-
-
-def looks_at(port: Reach, run_id: str) -> AsyncGenerator[SimulationView, None]:
-    """Yield the simulation whenever it may have changed, until it stops."""
-    return watch.looks(port, lambda: port.here.simulations.get(run_id), is_settled, every_s=LOOK_EVERY_S)
-
-
-def exit_code(view: SimulationView) -> int:
-    """Return the exit code for the state of a simulation."""
-    return _CODES.get(SimulationState(view.status), NOT_IN_TIME)
-
-
-def _screen(*, as_json: bool) -> AbstractContextManager[SimulationScreen]:
-    def live() -> AbstractContextManager[SimulationScreen]:
-        from interlock.cli.live import LiveBar  # a pipe needs no rich
-
-        return LiveBar()
-
-    return watch.screen(as_json=as_json, json_lines=SimulationJsonLines, lines=SimulationLines, live=live)
-
-
-class SimulationLines:
-    """A line for each change, for a pipe."""
-
-    def __init__(self) -> None:
-        self._before: tuple[str, ...] = ()
-
-    def show(self, view: SimulationView, pace: StepRate) -> None:
-        """Print one line if the simulation has changed, and flush it."""
-        now = (view.run_id, status_text(view), steps_of(view), str(view.danger_count))
-        if now != self._before:
-            self._before = now
-            output.print_row((*now, pace.text(view), view.error or view.trouble))
-
-
-class SimulationJsonLines:
-    """A line of JSON for each change."""
-
-    def __init__(self) -> None:
-        self._before: SimulationView | None = None
-
-    def show(self, view: SimulationView, pace: StepRate) -> None:
-        """Print one line if the simulation has changed, and flush it."""
-        if view != self._before:
-            self._before = view
-            print_line({"simulation": view, "rate": pace.rate, "left_s": pace.left_s(view)})
-
-
 def start(
     store: str | None,
     options: SimulationOptions,
     request_id: str | None,
     *,
-    wait: bool,
+    follow: Follow | None,
     timeout_s: float | None,
     as_json: bool,
 ) -> int:
-    """Start a simulation, print its id, and follow it with `wait`; return the exit code."""
+    """Start a simulation, print its id, and follow it if told how; return the exit code."""
     spec = simulation_for(options).spec
 
     async def work(port: Reach) -> int:
         view = await port.here.simulations.create_run(spec, actor=actor(), request_id=request_id)
         if not as_json:
             print(view.run_id, flush=True)
-        if wait:
+        if follow is not None:
             return await follow(port, view.run_id, timeout_s, as_json=as_json)
         if as_json:
             print_struct(view)
@@ -290,6 +204,6 @@ def start(
     try:
         return run_connected(store, work)
     except KeyboardInterrupt:
-        if wait:
+        if follow is not None:
             typer.echo(CONTINUES, err=True)
         raise

@@ -137,7 +137,7 @@ def start(
     as_json: Json = False,
 ) -> None:
     """Start a simulation on the workers, and print its id."""
-    from interlock.cli.nouns import simulation_start
+    from interlock.cli.nouns import simulation_start, simulation_watch
 
     options = simulation_start.SimulationOptions(
         what=what,
@@ -150,7 +150,14 @@ def start(
         unchecked=unchecked,
     )
     timeout_s = parse_seconds(timeout)
-    code = simulation_start.start(store, options, request_id, wait=wait, timeout_s=timeout_s, as_json=as_json)
+    code = simulation_start.start(
+        store,
+        options,
+        request_id,
+        follow=simulation_watch.follow if wait else None,
+        timeout_s=timeout_s,
+        as_json=as_json,
+    )
     raise typer.Exit(code)
 
 
@@ -219,10 +226,10 @@ def watch(run_id: Id, timeout: WaitTimeout = None, store: Place = None, as_json:
 
     If the store or the server becomes unavailable, the command waits for it.
     """
-    from interlock.cli.nouns import simulation_start
+    from interlock.cli.nouns import simulation_watch
 
     raise typer.Exit(
-        simulation_start.watch_simulation(store, run_id, parse_seconds(timeout), as_json=as_json)
+        simulation_watch.watch_simulation(store, run_id, parse_seconds(timeout), as_json=as_json)
     )
 
 

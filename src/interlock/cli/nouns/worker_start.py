@@ -106,7 +106,7 @@ def port_for(here: project.Project, options: WorkerOptions, token: str | None) -
 def _store_port(here: project.Project, options: WorkerOptions) -> OrchestratorPort:
     if not options.burst:
         return EmbeddedOrchestrator(here.url, settings=here.settings, kinds=load_kinds(here.kinds))
-    from interlock.cli.nouns.worker_burst import BurstOnStore
+    from interlock.cli.nouns.worker_start_burst import BurstOnStore
 
     port = BurstOnStore(here.url, settings=here.settings, kinds=load_kinds(here.kinds))
     port.go = _stop_this_process
@@ -123,7 +123,7 @@ def _server_port(url: str, token: str | None, options: WorkerOptions) -> Orchest
     }
     if not options.burst:
         return HttpOrchestrator(url, **how)
-    from interlock.cli.nouns.worker_burst import BurstThroughServer
+    from interlock.cli.nouns.worker_start_burst import BurstThroughServer
 
     port = BurstThroughServer(url, wait_s=0.0, tell_under_way=True, **how)
     port.go = _stop_this_process

@@ -105,18 +105,18 @@ def list_(
 ) -> None:
     """List workloads, newest first."""
     _check_installed()
-    from interlock.cli.nouns import workload_run
+    from interlock.cli.nouns import workload_views
 
-    workload_run.show_list(store, limit, as_json=as_json)
+    workload_views.show_list(store, limit, as_json=as_json)
 
 
 @app.command(epilog=examples("workload show j_0a4e98fa6cab", "workload show j_0a4e --out results --json"))
 def show(job_id: Id, out: Folder = None, store: Place = None, as_json: Json = False) -> None:
     """Show the result or the progress of a workload."""
     _check_installed()
-    from interlock.cli.nouns import workload_run
+    from interlock.cli.nouns import workload_views
 
-    workload_run.show(store, job_id, out, as_json=as_json)
+    workload_views.show(store, job_id, out, as_json=as_json)
 
 
 @app.command(epilog=epilog(_CODES, examples("workload watch j_0a4e98fa6cab")))
@@ -126,9 +126,9 @@ def watch(job_id: Id, store: Place = None, as_json: Json = False) -> None:
     Ctrl-C stops the watching, not the workload.
     """
     _check_installed()
-    from interlock.cli.nouns import workload_run
+    from interlock.cli.nouns import workload_watch
 
-    raise typer.Exit(workload_run.watch(store, job_id, as_json=as_json))
+    raise typer.Exit(workload_watch.watch(store, job_id, as_json=as_json))
 
 
 @app.command(epilog=examples("workload abort j_0a4e98fa6cab --reason 'wrong target'"))
@@ -140,9 +140,9 @@ def abort(
 ) -> None:
     """Stop a workload on every agent, within 20 seconds."""
     _check_installed()
-    from interlock.cli.nouns import workload_run
+    from interlock.cli.nouns import workload_views
 
-    workload_run.abort(store, job_id, reason, as_json=as_json)
+    workload_views.abort(store, job_id, reason, as_json=as_json)
 
 
 def _check_installed() -> None:

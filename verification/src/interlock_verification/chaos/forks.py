@@ -15,7 +15,7 @@ PRELOADED = [
     "anyio._backends._asyncio",
     "interlock_verification.chaos.system.errands",
     "httpcore2",
-    "interlock.cli.nouns.worker_burst",
+    "interlock.cli.nouns.worker_start_burst",
     "interlock.cli.connection",
     "interlock.cli.project_ci",
     "interlock.cli.main",

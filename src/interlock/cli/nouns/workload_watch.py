@@ -1,93 +1,83 @@
-"""Show a workload: its result as tables, and a live table or a line a second while it runs."""
+"""Command `workload watch`, and the display of `workload run`: a live table, or a line a second.
+
+It needs rich, and so is imported only by these two.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
+import msgspec
 from rich.console import Console, Group
 from rich.live import Live as RichLive
 from rich.table import Table
 from rich.text import Text
 
-from interlock.cli.output import COLOURS, Sheet, print_row
+from interlock.cli.connection import run_connected
+from interlock.cli.nouns.workload_views import exit_code, find_agents, find_driver, find_workload, sheets_of
+from interlock.cli.output import COLOURS, on_terminal, print_row, print_sheets, print_struct
 from interlock.cli.tables import console_here, style_of
+from interlock.cli.watch import POLL_S, has_ended
 from interlock.machine.table import Tone
-from interlock.systems.fleet.clocks import in_ms, took
-from interlock.systems.fleet.outcome import AgentProgress, WorkloadProgress
+from interlock.remote.reach import Reach
+from interlock.systems.fleet.outcome import AgentProgress, WorkloadProgress, progress_in
+from interlock.systems.fleet.spec import spec_of
 from interlock.text import counted
-from interlock.wire.workloads import FAILED_ENDINGS, AgentResult, Verdict, WorkloadResult
-
-AGENT_COLUMNS = ("agent", "outcome", "done", "errors", "p99 ms", "clock ms", "began ms")
-"""Columns that fit on a terminal of 80 characters; the report has more."""
+from interlock.wire.jobs import JobView
+from interlock.wire.workloads import FAILED_ENDINGS, WorkloadView
 
 
-def result_sheets(result: WorkloadResult) -> list[Sheet]:
-    """Return the result of all agents together, and of each."""
-    return [
-        Sheet("workload", "", ("what", "is"), list(_about(result))),
-        Sheet("agent", "", AGENT_COLUMNS, [_row(agent) for agent in result.agents]),
-        Sheet("error", "Errors", ("agent", "error"), list(_errors(result))),
-    ]
+def watch(store: str | None, text: str, *, as_json: bool) -> int:
+    """Follow a workload that another process drives; return the exit code."""
+
+    async def work(reach: Reach) -> int:
+        found = await find_driver(reach, text)
+        title = f"{found.description or found.id} on {counted(len(spec_of(found).agents), 'agent')}"
+        screen = NoDisplay() if as_json else WorkloadScreen(title) if on_terminal() else WorkloadLines()
+        screen.begin()
+        try:
+            async for live in _lives(reach, found):
+                screen.show(live)
+        finally:
+            screen.end()
+        ended = await find_workload(reach, found.id)
+        if as_json:
+            print_struct(ended)
+        else:
+            print_sheets(sheets_of(ended, await reach.now()))
+        return exit_code(ended.job, ended.result)
+
+    return run_connected(store, work)
 
 
-def last_second_sheet(live: WorkloadProgress) -> Sheet:
-    """Return the last second in the log of a workload without a result; it is partial."""
-    found = live.latencies
-    slow = f"p50 {took(found.p50_ms)}, p99 {took(found.p99_ms)}, max {took(found.max_ms)}"
-    rows = [
-        ("outcome", str(Verdict.PARTIAL)),
-        ("why", "No result was saved, because its controller was lost: this is the last second in its log."),
-        ("until", f"{live.elapsed_s:.1f} s of {live.duration_s:g} s"),
-        ("agents", f"{live.running} of {live.agents} were running"),
-        ("operations", f"{live.operations:,} ({live.errors:,} failed)"),
-        ("last second", f"{live.rate:,.0f} operations, {slow}"),
-    ]
-    return Sheet("workload", "", ("what", "is"), rows)
+async def _lives(reach: Reach, found: JobView) -> AsyncIterator[WorkloadProgress]:
+    """Yield every second of the log with the agents, until the job has ended.
+
+    Without a server, this process looks after the lease of the controller.
+    """
+    chunks, loop, swept_at = reach.new_chunks(found.id), asyncio.get_running_loop(), float("-inf")
+    while True:
+        if loop.time() - swept_at >= reach.settings.durations.sweep_every_s:
+            swept_at = loop.time()
+            await reach.recover()
+        view = await reach.here.jobs.get(found.id)
+        members = await find_agents(reach, found.id)
+        async for chunk in chunks():
+            for live in progress_in(chunk):
+                yield _with_members(live, members)
+        if has_ended(view):
+            return
+        await asyncio.sleep(POLL_S)
 
 
-def _about(result: WorkloadResult) -> Iterator[tuple[str, str]]:
-    found = result.latencies
-    yield "outcome", str(result.verdict)
-    yield "why", result.sentence
-    yield from (("warning", warning) for warning in result.warnings)
-    yield "agents", f"{result.coverage.completed} of {result.coverage.agents}"
-    yield "operations", f"{result.operations:,} ({result.rate:,.1f}/s, {result.errors:,} failed)"
-    if result.dropped:
-        yield "never began", f"{result.dropped:,} operations that were due"
-    yield (
-        "latency",
-        (
-            f"p50 {took(found.p50_ms)}, p90 {took(found.p90_ms)}, p99 {took(found.p99_ms)}, "
-            f"p99.9 {took(found.p999_ms)}, max {took(found.max_ms)}"
-        ),
+def _with_members(live: WorkloadProgress, members: tuple[WorkloadView, ...]) -> WorkloadProgress:
+    known = tuple(
+        AgentProgress(agent=each.agent, state=(each.final or each.state).lower(), operations=each.operations)
+        for each in members
     )
-    for each in result.thresholds:
-        yield "threshold", f"{'passed' if each.passed else 'MISSED'}: {each.sentence}"
-    yield "lasted", f"{result.duration_s:.2f} s"
-    if result.spread is not None:
-        spread, known = result.spread.spread_ns / 1e6, result.spread.uncertainty_ns / 1e6
-        yield "start", f"within {took(spread)} (± {took(known)})"
-
-
-def _row(agent: AgentResult) -> tuple[str, ...]:
-    found = agent.latencies
-    clock = "" if agent.offset_ms is None else f"{agent.offset_ms:+.2f} ±{agent.uncertainty_ms or 0:.2f}"
-    return (
-        agent.agent,
-        agent.status or "LOST",
-        f"{agent.operations:,}",
-        f"{agent.errors:,}",
-        in_ms(found.p99_ms),
-        clock,
-        "" if agent.began_ms is None else f"{agent.began_ms:+.3f}",
-    )
-
-
-def _errors(result: WorkloadResult) -> Iterator[tuple[str, str]]:
-    for agent in result.agents:
-        for why in filter(None, (agent.error, agent.corrupt, *agent.error_samples)):
-            yield agent.agent, why
+    return msgspec.structs.replace(live, members=known)
 
 
 SPARKS = "▁▂▃▄▅▆▇█"
