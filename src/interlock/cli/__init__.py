@@ -1,6 +1,6 @@
 """The command line. `main` is the program; each noun has a module of its own in `nouns`.
 
-    nouns/             jobs, runs, simulations, schedules, workers, queues, records, workloads, tokens, … : the
+    nouns/             jobs, runs, simulations, schedules, workers, queues, records, workloads, tokens, …: the
                        commands of a noun with their columns, filters and actions. What exceeds 600 lines is
                        `<noun>_views` (a `Noun`: search, columns, actions) and `<noun>_<verb>`
     server, dev, agent, runner_check, doctor, top, demo
