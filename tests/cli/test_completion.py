@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.shop import RunCli, Shop
+from tests.cli.shop import TASKS, RunCli, Shop
 from tests.waiting import PROGRAM_S
 
 from interlock.cli import completion
@@ -70,6 +70,47 @@ def test_a_negated_filter_is_offered_its_keys_and_values_as_well(tab: Tab, shop:
     assert "-state:" not in tab("interlock job list --")
 
 
+def test_submit_and_schedule_create_are_offered_tasks_of_the_project_without_importing_them(
+    tab: Tab, folder: Path
+) -> None:
+    talks = "raise SystemExit('imported')\nfrom interlock import task\n"
+    (folder / "interlock.toml").write_text('store = "sqlite:///jobs.db"\n[worker]\nmodule = "mails"\n')
+    (folder / "mails").mkdir()
+    (folder / "mails" / "__init__.py").write_text(f"{talks}@task\ndef send(): ...\n")
+    (folder / "mails" / "later.py").write_text(f"{talks}@task(queue='mail')\nasync def remind(): ...\n")
+    (folder / "mails" / "broken.py").write_text("@task\ndef (")
+    (folder / "stock.py").write_text(f'{talks}@task\ndef count(): "\\d"\ndef helper(): ...\n')
+    assert tab("interlock submit ma") == ["mails:send", "mails.later:remind"]
+    assert tab("interlock submit stock") == ["stock:count"]
+    assert tab("interlock submit mails:") == ["mails:send"]
+    assert tab("interlock schedule create nightly mails.") == ["mails.later:remind"]
+    assert tab("interlock submit --from mails re") == ["remind"]
+
+
+def test_submit_is_offered_tasks_of_recent_jobs_once_and_limits_that_a_job_can_name(
+    tab: Tab, cli: RunCli, shop: Shop
+) -> None:
+    shop.submit("shop_tasks.send")
+    shop.submit("elsewhere.report")
+    for limit in ("vendor-x", "tenant:*", "queue:mail"):
+        assert cli("limit", "set", limit, "--max", "1").returncode == 0
+    assert tab("interlock submit e") == ["elsewhere.report"]
+    assert tab("interlock submit shop_tasks:s") == ["shop_tasks:send"]
+    assert tab("interlock submit shop_tasks.s") == ["shop_tasks.send"]
+    assert tab("interlock submit shop_tasks") == ["shop_tasks:add", "shop_tasks:send", "shop_tasks:fail"]
+    assert tab("interlock submit elsewhere.report --limit ") == ["vendor-x"]
+    assert tab("interlock schedule create nightly el") == ["elsewhere.report"]
+
+
+def test_a_project_file_that_cannot_be_read_offers_no_tasks_and_prints_nothing(
+    tab: Tab, folder: Path
+) -> None:
+    (folder / "interlock.toml").write_text("store = [")
+    assert tab("interlock submit ") == []
+    assert tab("interlock submit --from nowhere ") == []
+    assert tab("interlock submit x --limit ") == []
+
+
 @pytest.mark.parametrize("noun", sorted(completion._LOOKS))
 def test_completion_of_every_noun_returns_no_records_from_an_empty_store(noun: str, shop: Shop) -> None:
     look: Any = completion._LOOKS[noun]  # a store of its own is what it is given everywhere
@@ -105,11 +146,15 @@ printf '%s\\n' "${COMPREPLY[@]}"
         ("interlock job li", ["list"]),
         ("interlock job list state:failed,comp", ["failed,completed"]),
         ("interlock job list -state:comp", ["completed"]),
+        ("interlock submit shop_tasks:a", ["add"]),
+        ("interlock submit shop", ["shop_tasks:add", "shop_tasks:send", "shop_tasks:fail"]),
+        ("interlock schedule create nightly shop_tasks:s", ["send"]),
     ],
 )
-def test_bash_completes_command_names_and_filter_values_after_a_colon(
+def test_bash_completes_command_names_tasks_and_filter_values_after_a_colon(
     line: str, offered: list[str], tmp_path: Path
 ) -> None:
+    (tmp_path / "shop_tasks.py").write_text(TASKS)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     answer = subprocess.run(
         ["bash", "--norc", "-c", TRY, "bash", line],

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from tests.cli.shop import RunCli, Shop
 from tests.cli.test_looking_at_jobs import column, on_a_terminal
 
-from interlock.cli.job_watch import lines_of, tree_of
+from interlock.cli.nouns.job_watch import lines_of, tree_of
 from interlock.wire.jobs import TreeNode
 from interlock.wire.runner import Complete, Succeeded
 

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from interlock.cli.journal import JournalStep
 from interlock.cli.live import LiveGraph, LiveTable
-from interlock.cli.run_submit import changes_between
-from interlock.cli.run_views import coloured, drawn
+from interlock.cli.nouns.run_views import coloured, drawn
+from interlock.cli.nouns.run_watch import changes_between
 from interlock.cli.watch import News
 from interlock.wire.jobs import FailureView, JobView
 from interlock.wire.runs import RunJobView, RunView

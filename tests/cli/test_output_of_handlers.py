@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from tests.cli.shop import RunCli, Shop
 
+from interlock.cli.nouns.worker_start import WorkerOptions, settings_for
 from interlock.cli.project import Project, WorkerSection
-from interlock.cli.worker_processes import WorkerOptions, settings_for
 from interlock.errors import InvalidArguments, InvalidSettings
 from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.wire.jobs import RetryRule

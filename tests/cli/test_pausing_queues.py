@@ -10,7 +10,7 @@ from tests.cli.shop import RunCli, Shop
 from tests.server.running import running
 
 from interlock.cli import project
-from interlock.cli.worker_processes import Depth
+from interlock.cli.nouns.worker_start import Depth
 
 
 def test_a_queue_is_paused_listed_explained_and_resumed(cli: RunCli, shop: Shop) -> None:

@@ -12,8 +12,9 @@ import pytest
 from tests.server.running import Running, running
 from tests.waiting import until
 
-from interlock.cli import project, worker_processes
-from interlock.cli.worker_processes import Depth
+from interlock.cli import project
+from interlock.cli.nouns import worker_start
+from interlock.cli.nouns.worker_start import Depth
 from interlock.wire.jobs import After, JobSpec, JobView
 from interlock.wire.limits import LimitSpec
 
@@ -69,8 +70,8 @@ async def test_the_pool_supervisor_does_not_count_jobs_that_wait_for_predecessor
 async def test_the_supervisor_estimates_startable_jobs_from_a_sample_of_the_newest_waiting_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, over_http: bool
 ) -> None:
-    monkeypatch.setattr(worker_processes, "PAGE", 4)
-    monkeypatch.setattr(worker_processes, "PAGES", 2)
+    monkeypatch.setattr(worker_start, "PAGE", 4)
+    monkeypatch.setattr(worker_start, "PAGES", 2)
     async with seen(tmp_path, monkeypatch, over_http=over_http) as (server, depth):
         await submit(server, 10, delay_s=600.0)
         await submit(server, 4)
@@ -83,7 +84,7 @@ async def test_the_supervisor_estimates_startable_jobs_from_a_sample_of_the_newe
 async def test_few_jobs_are_counted_without_looking_and_many_only_up_to_the_largest_pool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, over_http: bool
 ) -> None:
-    monkeypatch.setattr(worker_processes, "PAGE", 4)
+    monkeypatch.setattr(worker_start, "PAGE", 4)
     async with seen(tmp_path, monkeypatch, over_http=over_http, sizes=(5, 8)) as (server, depth):
         await submit(server, 5, delay_s=600.0)
         assert await depth.look() == 5, "the smallest pool is enough for all"

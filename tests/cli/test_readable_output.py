@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from tests.cli.shop import RunCli, Shop
 
-from interlock.cli.db_maintenance import pruned_sheet
+from interlock.cli.nouns.db import pruned_sheet
 from interlock.cli.output import Sheet
 from interlock.cli.tables import rendered
 

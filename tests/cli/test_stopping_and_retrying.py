@@ -141,7 +141,7 @@ def test_cancel_by_filter_is_refused_without_a_terminal_to_confirm_on(program: R
     answer = program("job", "cancel", "queue:ci")
     assert answer.returncode == 2
     assert "Refusing to cancel 1 job without confirmation: stdin is not a terminal." in answer.stderr
-    assert "→ Pass --yes to do it, or --dry-run to only look." in answer.stderr
+    assert "→ Pass --yes to do it, or --dry-run to preview." in answer.stderr
     assert shop.job(job_id).state == "PENDING"
 
 
@@ -174,7 +174,7 @@ def test_ids_and_a_filter_do_not_mix(cli: RunCli, shop: Shop) -> None:
 def test_a_filter_that_means_too_many_is_refused(
     cli: RunCli, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.cli.job_views.MAX_SCANNED", 5)
+    monkeypatch.setattr("interlock.cli.nouns.job_views.MAX_SCANNED", 5)
     shop.submit_many(8)
     answer = cli("job", "cancel", "queue:default", "--yes")
     assert answer.returncode == 2

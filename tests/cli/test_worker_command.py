@@ -12,8 +12,8 @@ import pytest
 from tests.cli.shop import RunCli, Shop
 from tests.waiting import PROGRAM_S
 
+from interlock.cli.nouns.worker_start import WorkerOptions, settings_for
 from interlock.cli.project import Project, WorkerSection
-from interlock.cli.worker_processes import WorkerOptions, settings_for
 from interlock.systems.settings import DEFAULT_SETTINGS
 
 ORDERS = Path(__file__).parents[2] / "examples" / "orders.py"

@@ -16,7 +16,7 @@ from tests.programs import Program
 from tests.systems.fleet.fleets import fleet, gated, moves, states
 from tests.waiting import PATIENCE_S, PROGRAM_S, until_so
 
-from interlock.cli.workload_screen import WorkloadScreen, sparkline
+from interlock.cli.nouns.workload_watch import WorkloadScreen, sparkline
 from interlock.systems.fleet.outcome import AgentProgress, WorkloadProgress, line_of, read_line
 from interlock.testing import skewed_clock
 from interlock.testing.agent_process import AgentProcess

@@ -19,8 +19,8 @@ import jsonschema_rs
 import pytest
 import yaml
 
+from interlock.cli.nouns.simulation_start import read_scenario
 from interlock.cli.project import read_file
-from interlock.cli.simulation_start import read_scenario
 from interlock.errors import InterlockError
 from interlock.systems.fleet.workload_file import read_workload
 from interlock.systems.orchestrator.vault import Vault

@@ -15,7 +15,7 @@ from tests.server.runners import Runner
 from tests.server.running import ANY_PORT, Running, running
 from tests.waiting import PATIENCE_S
 
-from interlock.cli.simulation_start import looks_at
+from interlock.cli.nouns.simulation_watch import looks_at
 from interlock.client import Interlock
 from interlock.errors import (
     AlreadyThere,

@@ -11,10 +11,10 @@ import typer
 
 from interlock.cli import output
 from interlock.cli.connection import run_connected
-from interlock.cli.job_views import whole_id
 from interlock.cli.logs import jobs_of_run
+from interlock.cli.nouns.job_views import whole_id
+from interlock.cli.nouns.run_views import whole_run_id
 from interlock.cli.output import Sheet, print_struct, shown
-from interlock.cli.run_views import whole_run_id
 from interlock.remote.downloads import saved
 from interlock.remote.reach import Reach
 from interlock.wire.artifacts import ArtifactList, ArtifactView

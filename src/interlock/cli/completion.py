@@ -145,6 +145,50 @@ def queue_names(ctx: typer.Context, incomplete: str) -> list[Offer]:
     return _offered(ctx, incomplete, _queues)
 
 
+def limit_names(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer the limits that a job can name: no patterns, and none of a queue or a task."""
+    found = _offered(ctx, incomplete, _limits)
+    return [each for each in found if "*" not in each[0] and not each[0].startswith(("queue:", "task:"))]
+
+
+def task_names(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer the tasks of the project, which are read and not imported, then those of recent jobs."""
+    if module := ctx.params.get("module"):
+        names = (name.rpartition(":")[2] for name in _tasks_of(module))
+        return [(name, "") for name in dict.fromkeys(names) if name.startswith(incomplete)][:MOST]
+    own = [(name, "") for name in _project_tasks() if name.startswith(incomplete)]
+    known = {name.replace(":", ".") for name, _ in own}
+    recent = [
+        (name, about)
+        for name, about in _offered(ctx, incomplete, _tasks)
+        if name not in known and not name.startswith("interlock.")
+    ]
+    return [*own, *recent][:MOST]
+
+
+def _project_tasks() -> Iterable[str]:
+    from interlock.cli import project, task_files
+    from interlock.errors import InterlockError
+
+    names: list[str] = []
+    try:
+        module = project.load().worker.module
+    except (InterlockError, OSError):
+        module = None
+    if module is not None:
+        names += _tasks_of(module)
+    return dict.fromkeys([*names, *task_files.tasks_here()])
+
+
+def _tasks_of(module: str) -> list[str]:
+    from interlock.cli import task_files
+
+    try:
+        return list(task_files.tasks_of(module))
+    except (OSError, ValueError):
+        return []
+
+
 def profile_names(incomplete: str) -> list[Offer]:
     """Offer the profiles of the user."""
     from interlock.cli import profiles

@@ -29,10 +29,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from interlock.cli import project, run_submit
+from interlock.cli import project
 from interlock.cli.connection import actor, connected
 from interlock.cli.journal import steps_in
-from interlock.cli.run_views import drawn
+from interlock.cli.nouns import run_submit, run_watch
+from interlock.cli.nouns.run_views import drawn
 from interlock.cli.tables import style_of
 from interlock.client import Interlock
 from interlock.demo import tasks
@@ -400,7 +401,7 @@ def run_ci(repository: Path) -> int:
 async def _evaluated(here: project.Project, spec: RunSpec) -> int:
     async with connected(here) as port:
         run = await port.here.runs.submit(spec, actor=actor())
-        code = await run_submit.follow(port, run.id, RUN_PATIENCE_S, as_json=False)
+        code = await run_watch.follow(port, run.id, RUN_PATIENCE_S, as_json=False)
         view = await port.here.runs.view(run.id)
         if not sys.stdout.isatty():
             for line in drawn(view, await port.now(), WIDTH):

@@ -61,8 +61,8 @@ def dev(
     import asyncio
 
     from interlock.cli import connection, project
-    from interlock.cli.db_maintenance import empty_database
     from interlock.cli.dev_processes import TaskSource, WorkerReloader, print_line, run_dev, worker_command
+    from interlock.cli.nouns.db import empty_database
     from interlock.processes.credentials import hide_password, make_private
     from interlock.server.logs import Log
     from interlock.server.settings import ServerSettings

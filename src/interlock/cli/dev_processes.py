@@ -8,7 +8,6 @@ down gracefully: it finishes its jobs or returns them.
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import os
 import signal
@@ -25,6 +24,7 @@ import typer
 
 from interlock.cli.machine_names import load_kinds
 from interlock.cli.project import Project
+from interlock.cli.task_files import dotted, file_of, tasks_in
 from interlock.processes import credentials, early_signals
 from interlock.processes.groups import descendants
 from interlock.server.logs import Log
@@ -59,7 +59,7 @@ class TaskSource:
 
     def __init__(self, module: str) -> None:
         self.module = module
-        self._file = _file_of(module.partition(":")[0])
+        self._file = file_of(module.partition(":")[0])
         self.folder: Path = self._folder()
 
     def times(self) -> Times:
@@ -69,11 +69,11 @@ class TaskSource:
     @property
     def example(self) -> str:
         """A task to submit first, with its required arguments."""
-        found = next(_tasks_in(self._file), None) if self._file else None
+        found = next(tasks_in(self._file), None) if self._file else None
         if found is None:
-            return f"{_dotted(self.module)}:TASK"
+            return f"{dotted(self.module)}:TASK"
         arguments = [f"{name}=..." for name in found[1]]
-        return " ".join([f"{_dotted(self.module)}:{found[0]}", *arguments])
+        return " ".join([f"{dotted(self.module)}:{found[0]}", *arguments])
 
     def _folder(self) -> Path:
         """Return the folder of the whole package: its modules are likely to import each other."""
@@ -194,18 +194,6 @@ async def _is_set(event: asyncio.Event, within_s: float) -> bool:
     return event.is_set()
 
 
-def _file_of(name: str) -> Path | None:
-    """Return the file of a module; None if that requires importing it."""
-    if name.endswith(".py") or "/" in name:
-        return Path(name)
-    relative = Path(*name.split("."))
-    for folder in (Path.cwd(), *map(Path, sys.path)):
-        for file in (folder / relative.with_suffix(".py"), folder / relative / "__init__.py"):
-            if file.is_file():
-                return file
-    return None
-
-
 def _times(folder: Path) -> Iterator[tuple[str, int]]:
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if _is_ours(place, name)]
@@ -220,32 +208,6 @@ def _is_ours(place: str, name: str) -> bool:
     """Return whether a folder is source: not installed, not of a tool, not made by Python."""
     hidden = name.startswith(".") or name in _ELSEWHERE
     return not hidden and not Path(place, name, "pyvenv.cfg").exists()
-
-
-def _tasks_in(file: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield functions with a `task` decorator, and their required arguments."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return  # the worker reports it
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
-            map(_is_task, node.decorator_list)
-        ):
-            wanted = node.args.args[: len(node.args.args) - len(node.args.defaults)]
-            alone = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-            wanted += [argument for argument, default in alone if default is None]
-            yield node.name, [argument.arg for argument in wanted if argument.arg not in ("context", "ctx")]
-
-
-def _is_task(decorator: ast.expr) -> bool:
-    named = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return getattr(named, "id", getattr(named, "attr", "")) == "task"
-
-
-def _dotted(module: str) -> str:
-    name = module.partition(":")[0]
-    return name.removesuffix(".py").strip("./").replace("/", ".")
 
 
 def _shown(changed: list[str]) -> str:

@@ -18,11 +18,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from interlock.cli.job_views import job_status, progress_text
 from interlock.cli.journal import JournalStep
+from interlock.cli.nouns.job_views import job_status, progress_text
+from interlock.cli.nouns.run_views import drawn
+from interlock.cli.nouns.simulation_views import status_text, steps_of
 from interlock.cli.output import COLOURS, span
-from interlock.cli.run_views import drawn
-from interlock.cli.simulation_views import status_text, steps_of
 from interlock.cli.tables import console_here, style_of
 from interlock.cli.watch import News, has_ended
 from interlock.systems.runs.graph import TONES
@@ -32,8 +32,8 @@ from interlock.wire.jobs import JobView
 from interlock.wire.runs import RunView
 
 if TYPE_CHECKING:
-    from interlock.cli.run_submit import RunChange
-    from interlock.cli.simulation_start import StepRate
+    from interlock.cli.nouns.run_submit import RunChange
+    from interlock.cli.nouns.simulation_start import StepRate
     from interlock.wire.simulations import SimulationView
 
 
@@ -188,7 +188,7 @@ class LiveBar:
     ) -> None:
         self._progress.stop()
 
-    def show(self, view: SimulationView, pace: StepRate) -> None:
+    async def show(self, view: SimulationView, pace: StepRate) -> None:
         """Update the bar."""
         dangers = f"{view.danger_count} dangers" if view.danger_count else ""
         note = harmless(view.error or view.trouble or dangers)

@@ -13,9 +13,9 @@ import typer
 from interlock.cli import output
 from interlock.cli.connection import run_connected
 from interlock.cli.errors import colour_wanted
-from interlock.cli.job_views import whole_id
+from interlock.cli.nouns.job_views import whole_id
+from interlock.cli.nouns.run_views import whole_run_id
 from interlock.cli.output import iso, print_line
-from interlock.cli.run_views import whole_run_id
 from interlock.cli.watch import POLL_S, has_ended, wait_for_wakeup
 from interlock.errors import InvalidArguments, UnknownJob
 from interlock.remote.reach import Reach

@@ -37,9 +37,9 @@ Command: TypeAlias = Any
 """A command of click, which typer brings under a name of its own."""
 
 HOMES = {
-    "submit": ("jobs.register_submit", "Submit a job and print its id."),
+    "submit": ("nouns.jobs.register_submit", "Submit a job and print its id."),
     "supervisor": (
-        "workers.register_supervisor",
+        "nouns.workers.register_supervisor",
         "Keep several workers running on this host, more under load.",
     ),
     "server": ("server.register", "Serve the HTTP API and the dashboard, and enforce deadlines."),
@@ -51,23 +51,23 @@ HOMES = {
     "agent": ("agent.register", "Run a fleet agent."),
     "verify": ("verify.register", "Explore, mutate and simulate the lifecycles."),
     "demo": ("demo.register", "Watch 28 jobs on two workers, one of which is killed."),
-    "run": ("runs.app", "Submit, list, follow, cancel and rerun workflow runs."),
-    "simulation": ("simulations.app", "Start, follow, pause, resume and cancel simulations."),
-    "job": ("jobs.app", "List, follow, cancel and retry jobs."),
-    "approval": ("approvals.app", "List, approve and reject requests of jobs."),
-    "dead-letter": ("dead_letters.app", "List, edit, retry and discard dead letters."),
-    "record": ("records.app", "Create records of your own kinds, and send them events."),
-    "queue": ("queues.app", "List, pause and resume queues."),
-    "limit": ("limits.app", "Limit concurrent jobs, or the rate of starts."),
-    "batch": ("batches.app", "Show and cancel batches of jobs."),
-    "schedule": ("schedules.app", "Submit jobs at certain times."),
-    "worker": ("workers.app", "Start, list, pause and stop workers."),
-    "workload": ("workloads.app", "Run a workload on many agents at the same time."),
-    "token": ("tokens.app", "Manage access tokens."),
-    "webhook": ("webhooks.app", "Create webhook secrets, and test receivers."),
-    "machine": ("machines.app", "Show, draw, check and compare lifecycles."),
-    "db": ("db.app", "Migrate, inspect, prune, restore and audit the database."),
-    "config": ("config.app", "Name stores and servers, and choose one."),
+    "run": ("nouns.runs.app", "Submit, list, follow, cancel and rerun workflow runs."),
+    "simulation": ("nouns.simulations.app", "Start, follow, pause, resume and cancel simulations."),
+    "job": ("nouns.jobs.app", "List, follow, cancel and retry jobs."),
+    "approval": ("nouns.approvals.app", "List, approve and reject requests of jobs."),
+    "dead-letter": ("nouns.dead_letters.app", "List, edit, retry and discard dead letters."),
+    "record": ("nouns.records.app", "Create records of your own kinds, and send them events."),
+    "queue": ("nouns.queues.app", "List, pause and resume queues."),
+    "limit": ("nouns.limits.app", "Limit concurrent jobs, or the rate of starts."),
+    "batch": ("nouns.batches.app", "Show and cancel batches of jobs."),
+    "schedule": ("nouns.schedules.app", "Submit jobs at certain times."),
+    "worker": ("nouns.workers.app", "Start, list, pause and stop workers."),
+    "workload": ("nouns.workloads.app", "Run a workload on many agents at the same time."),
+    "token": ("nouns.tokens.app", "Manage access tokens."),
+    "webhook": ("nouns.webhooks.app", "Create webhook secrets, and test receivers."),
+    "machine": ("nouns.machines.app", "Show, draw, check and compare lifecycles."),
+    "db": ("nouns.db.app", "Migrate, inspect, prune, restore and audit the database."),
+    "config": ("nouns.config.app", "Manage profiles of stores and servers."),
 }
 """The home and the summary of each command, in the order of `interlock --help`."""
 
@@ -88,7 +88,7 @@ class CommandsByName(Mapping[str, Command]):
 @cache
 def command(name: str) -> Command:
     """Import a command, and make it."""
-    module, _, attribute = HOMES[name][0].partition(".")
+    module, _, attribute = HOMES[name][0].rpartition(".")
     found = getattr(import_module(f"interlock.cli.{module}"), attribute)
     program = typer.Typer(rich_markup_mode=None)
     if isinstance(found, typer.Typer):

@@ -14,7 +14,7 @@ from interlock.cli import completion
 from interlock.cli.forms import RecordsCommand
 
 if TYPE_CHECKING:
-    from interlock.cli.nouns import Noun
+    from interlock.cli.verbs import Noun
 
 Store = Annotated[
     str | None,
@@ -167,7 +167,7 @@ def examples(*commands: str) -> str:
 
 
 class HasNoun(Protocol):
-    """Returns a noun of `nouns`, which is imported when a command runs."""
+    """Returns a noun, which is imported when a command runs."""
 
     def __call__(self) -> Noun[Any]:
         """Import the noun."""
@@ -190,10 +190,10 @@ def add_views(
 
 def _view(noun: HasNoun, verb: str, argument: Any) -> Callable[..., None]:
     def view(record_id: Id, store: Place = None, as_json: Json = False) -> None:
-        from interlock.cli import nouns
+        from interlock.cli import verbs
 
-        verbs = {"show": nouns.show, "history": nouns.history, "explain": nouns.explain}
-        verbs[verb](noun(), store, record_id, as_json=as_json)
+        views = {"show": verbs.show, "history": verbs.history, "explain": verbs.explain}
+        views[verb](noun(), store, record_id, as_json=as_json)
 
     view.__annotations__["record_id"] = argument
     return view
@@ -238,11 +238,11 @@ def act_on_all(
     as_json: bool,
 ) -> None:
     """Run an action of a noun, and exit with its code."""
-    from interlock.cli import nouns
+    from interlock.cli import verbs
 
     named = noun()
     action = named.actions[verb](**details)
-    code = nouns.act_on_all(
+    code = verbs.act_on_all(
         named, action, store, filter_words(words), yes=yes, dry_run=dry_run, as_json=as_json
     )
     raise typer.Exit(code)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from interlock.cli import job_views, output, queues, worker_views
+from interlock.cli import output
 from interlock.cli.connection import run_connected
+from interlock.cli.nouns import job_views, queues, worker_views
 from interlock.cli.output import Sheet
 from interlock.errors import NotAllowed, StoreUnavailable
 from interlock.lifecycles import job

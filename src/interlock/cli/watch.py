@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, ParamSpec, Protocol, TypeVar
 
 import typer
 
@@ -26,7 +26,8 @@ from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.jobs import JobView
 
 V = TypeVar("V")
-S = TypeVar("S")
+Row = TypeVar("Row")
+P = ParamSpec("P")
 
 POLL_S = 1.0
 """Polling interval without a notification: one may be lost, and progress causes none."""
@@ -39,17 +40,38 @@ _CODES = {job.COMPLETED: COMPLETED, job.FAILED: FAILED, job.CANCELED: CANCELED}
 _WORST_FIRST = (NOT_IN_TIME, FAILED, CANCELED, COMPLETED)
 
 
+class Screen(Protocol[P]):
+    """A display that is given news of what is watched."""
+
+    async def show(self, *news: P.args, **options: P.kwargs) -> None:
+        """Show the news."""
+        ...
+
+
+class Lines(Generic[P, Row]):
+    """Prints a line for each row that a function makes of the news."""
+
+    def __init__(self, rows: Callable[P, Iterable[Row]], print_one: Callable[[Row], None]) -> None:
+        self._rows = rows
+        self._print = print_one
+
+    async def show(self, *news: P.args, **options: P.kwargs) -> None:
+        """Print the lines, and flush them."""
+        for row in self._rows(*news, **options):
+            self._print(row)
+
+
 def screen(
     *,
     as_json: bool,
-    json_lines: Callable[[], S],
-    lines: Callable[[], S],
-    live: Callable[[], AbstractContextManager[S]],
-) -> AbstractContextManager[S]:
+    structs: Callable[P, Iterable[object]],
+    rows: Callable[P, Iterable[Sequence[str]]],
+    live: Callable[[], AbstractContextManager[Screen[P]]],
+) -> AbstractContextManager[Screen[P]]:
     """Return where news is shown: as JSON, live on a terminal, or as lines in a pipe."""
     if as_json:
-        return nullcontext(json_lines())
-    return live() if output.on_terminal() else nullcontext(lines())
+        return nullcontext(Lines(structs, output.print_line))
+    return live() if output.on_terminal() else nullcontext(Lines(rows, output.print_row))
 
 
 def until_interrupted(store: str | None, work: Callable[[Reach], Awaitable[int]], message: str) -> int:
@@ -80,7 +102,7 @@ async def looks(
     *,
     every_s: float = POLL_S,
 ) -> AsyncGenerator[V, None]:
-    """Yield a record whenever it may have changed, until it is over; wait for a store that is away."""
+    """Yield a record whenever it may have changed, until it is over; wait while the store is unavailable."""
     called, outage = asyncio.Event(), Outage()
     stop = reach.here.store.subscribe(waker(called))
     loop, swept_at = asyncio.get_running_loop(), float("-inf")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from interlock.cli.workload_actions import exit_code
+from interlock.cli.nouns.workload_views import exit_code
 from interlock.lifecycles import job
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset, choose_start, in_ms, took

@@ -7,7 +7,7 @@ import pytest
 from tests.systems.orchestrator.house import House, beat, done, failed
 from tests.systems.orchestrator.test_logs import lines, shown
 
-from interlock.cli.job_views import job_sheets
+from interlock.cli.nouns.job_views import job_sheets
 
 
 @pytest.mark.parametrize("result", [b'{"built":7}', b'"' + b"x" * 20_000 + b'"'])
