@@ -8,7 +8,6 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +18,7 @@ from interlock.cli import nouns, output, project, run_views, watch
 from interlock.cli.connection import actor, connected, run_connected
 from interlock.cli.nouns import has_filter
 from interlock.cli.output import iso, print_line, print_struct
-from interlock.cli.run_views import whole_run_id
+from interlock.cli.run_views import RunChange, whole_run_id
 from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
 from interlock.errors import CannotLoad, InvalidArguments
 from interlock.lifecycles.run import RunState
@@ -211,18 +210,6 @@ _CODES = {
     RunState.TIMEOUT: FAILED,
     RunState.CANCELED: CANCELED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class RunChange:
-    """A change of state of the run or of one of its jobs."""
-
-    at: datetime
-    what: str
-    """The name of a job, or empty for the run itself."""
-    before: str
-    after: str
-    says: str = ""
 
 
 class RunScreen(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ import yaml
 from interlock.cli import output, watch
 from interlock.cli.connection import actor, run_connected
 from interlock.cli.job_submit import typed_arguments
-from interlock.cli.output import lasting, print_line, print_struct
-from interlock.cli.simulation_views import status_text, steps_of, whole_id
+from interlock.cli.output import print_line, print_struct
+from interlock.cli.simulation_views import StepRate, status_text, steps_of, whole_id
 from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
 from interlock.client_resources import is_settled
 from interlock.errors import CannotLoad, InvalidArguments
@@ -147,46 +146,11 @@ def _arguments(words: Sequence[str]) -> dict[str, Any]:
 
 LOOK_EVERY_S = 0.5
 """Polling interval: steps are not in the journal, so they cause no notification."""
-MEASURED = 20
-"""Number of readings over which the rate is measured."""
 _CODES = {
     SimulationState.COMPLETED: COMPLETED,
     SimulationState.FAILED: FAILED,
     SimulationState.CANCELLED: CANCELED,
 }
-
-
-class StepRate:
-    """The rate of a simulation, and the time that is left at this rate."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque(maxlen=MEASURED)
-
-    def note(self, at_s: float, step: int) -> None:
-        """Record that it has reached this step."""
-        if self._seen and step < self._seen[-1][1]:
-            self._seen.clear()
-        self._seen.append((at_s, step))
-
-    @property
-    def rate(self) -> float | None:
-        """Steps per second; None if unknown."""
-        if len(self._seen) < 2:
-            return None
-        (began, first), (last, step) = self._seen[0], self._seen[-1]
-        return (step - first) / (last - began) if last > began and step > first else None
-
-    def left_s(self, view: SimulationView) -> float | None:
-        """Return how many seconds are left; None if unknown."""
-        if self.rate is None or not view.total_steps or view.status != SimulationState.RUNNING:
-            return None
-        return max(view.total_steps - view.current_step, 0) / self.rate
-
-    def text(self, view: SimulationView) -> str:
-        """Return both as text."""
-        rate = f"{self.rate:.1f}/s" if self.rate is not None else ""
-        left = self.left_s(view)
-        return " ".join(filter(None, (rate, f"{lasting(left)} left" if left is not None else "")))
 
 
 class SimulationScreen(Protocol):

@@ -10,7 +10,8 @@ from rich.live import Live as RichLive
 from rich.table import Table
 from rich.text import Text
 
-from interlock.cli.output import COLOURS, Sheet, print_row
+from interlock.cli.output import Sheet, print_row
+from interlock.cli.sheets import COLOURS
 from interlock.cli.tables import console_here, style_of
 from interlock.machine.table import Tone
 from interlock.systems.fleet.clocks import in_ms, took
