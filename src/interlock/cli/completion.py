@@ -55,16 +55,16 @@ class Shell(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    from interlock.cli.options import epilog, examples
-
     app.command(
         "completion",
-        epilog=epilog(
+        epilog=(
             "\b\nInstall it for your user:\n"
             "  bash  interlock completion bash > ~/.local/share/bash-completion/completions/interlock\n"
             "  zsh   interlock completion zsh > ~/.zfunc/_interlock (with ~/.zfunc in $fpath)\n"
-            "  fish  interlock completion fish > ~/.config/fish/completions/interlock.fish",
-            examples("completion bash", "completion bash > interlock.bash && source interlock.bash"),
+            "  fish  interlock completion fish > ~/.config/fish/completions/interlock.fish\n\n"
+            "\b\nExamples:\n"
+            "  interlock completion bash\n"
+            "  interlock completion bash > interlock.bash && source interlock.bash"
         ),
     )(print_script)
 

@@ -22,7 +22,8 @@ import typer
 from interlock.cli import project
 from interlock.cli.connection import Embedded, connected
 from interlock.cli.errors import colour_wanted
-from interlock.cli.output import COLOURS, lasting, on_terminal, print_row, print_struct
+from interlock.cli.output import lasting, on_terminal, print_row, print_struct
+from interlock.cli.sheets import COLOURS
 from interlock.errors import InterlockError, NotAllowed
 from interlock.lifecycles.worker import WORKER
 from interlock.remote import is_server

@@ -20,9 +20,10 @@ from rich.text import Text
 
 from interlock.cli.journal import JournalStep
 from interlock.cli.nouns.job_views import job_status, progress_text
-from interlock.cli.nouns.run_views import drawn
-from interlock.cli.nouns.simulation_views import status_text, steps_of
-from interlock.cli.output import COLOURS, span
+from interlock.cli.nouns.run_views import RunChange, drawn
+from interlock.cli.nouns.simulation_views import StepRate, status_text, steps_of
+from interlock.cli.output import span
+from interlock.cli.sheets import COLOURS
 from interlock.cli.tables import console_here, style_of
 from interlock.cli.watch import News, has_ended
 from interlock.systems.runs.graph import TONES
@@ -32,8 +33,6 @@ from interlock.wire.jobs import JobView
 from interlock.wire.runs import RunView
 
 if TYPE_CHECKING:
-    from interlock.cli.nouns.run_submit import RunChange
-    from interlock.cli.nouns.simulation_start import StepRate
     from interlock.wire.simulations import SimulationView
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
@@ -164,6 +165,16 @@ def epilog(*parts: str) -> str:
 def examples(*commands: str) -> str:
     """Return example commands, for the epilog."""
     return "\n".join(("\b", "Examples:", *(f"  interlock {command}" for command in commands)))
+
+
+class GraphFormat(StrEnum):
+    """Formats of the graph of a run."""
+
+    TEXT = "text"
+    SVG = "svg"
+    MERMAID = "mermaid"
+    DOT = "dot"
+    JSON = "json"
 
 
 class HasNoun(Protocol):

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -22,25 +22,9 @@ import msgspec
 import typer
 
 from interlock.cli import forms
+from interlock.cli.sheets import Sheet as Sheet  # noqa: PLC0414 (who prints sheets finds them here)
 from interlock.errors import InvalidArguments
 from interlock.text import harmless
-
-COLOURS = {"good": "green", "bad": "red", "stopped": "yellow", "active": "cyan"}
-"""Colours of states, by their tone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """One table. `noun` begins each line of a pipe if several tables share it."""
-
-    noun: str
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]] = field(default=())
-    one_line: bool = False
-    """A terminal shows each row on one line: long cells end with an ellipsis instead of wrapping."""
-    spare: Sequence[str] = ()
-    """Columns that a terminal leaves out while it is too narrow for all, the first of these first."""
 
 
 class SortedCell(str):

@@ -16,7 +16,7 @@ from rich.text import Text
 from interlock.cli import forms
 from interlock.cli.errors import colour_wanted
 from interlock.cli.hyperlinks import link_of
-from interlock.cli.output import COLOURS, Sheet
+from interlock.cli.sheets import COLOURS, Sheet
 from interlock.text import harmless
 
 _IN_ONE_PIECE = frozenset(

@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
@@ -200,18 +199,6 @@ def _plan_in(name: str) -> Plan:
             todo='Write {"jobs": [{"name": "lint", "task": "interlock.shell", "input": {"run": "make"}}]}',
             facts={"file": name},
         ) from None
-
-
-@dataclass(frozen=True, slots=True)
-class RunChange:
-    """A change of state of the run or of one of its jobs."""
-
-    at: datetime
-    what: str
-    """The name of a job, or empty for the run itself."""
-    before: str
-    after: str
-    says: str = ""
 
 
 def submit(

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 import typer
 
 from interlock.cli import output, verbs
 from interlock.cli.connection import actor, run_connected
 from interlock.cli.errors import colour_wanted
-from interlock.cli.output import COLOURS, Sheet, ago, full_time, iso, print_struct, span
+from interlock.cli.options import GraphFormat
+from interlock.cli.output import Sheet, ago, full_time, iso, print_struct, span
+from interlock.cli.sheets import COLOURS
 from interlock.cli.verbs import (
     Action,
     ListPage,
@@ -52,10 +54,6 @@ from interlock.wire.runs import (
     Which,
 )
 
-if TYPE_CHECKING:
-    from interlock.cli.nouns.runs import GraphFormat
-
-
 PAGE = 500
 MOST = 1_000
 
@@ -86,6 +84,18 @@ async def chosen_runs(reach: Reach, words: Sequence[str], action: Action[RunView
     if found.cursor:
         raise too_many("run", wanted, MOST, keys="since:, until:, workflow: or outcome:")
     return found.views
+
+
+@dataclass(frozen=True, slots=True)
+class RunChange:
+    """A change of state of the run or of one of its jobs."""
+
+    at: datetime
+    what: str
+    """The name of a job, or empty for the run itself."""
+    before: str
+    after: str
+    says: str = ""
 
 
 def list_sheet(views: Iterable[RunView], now: datetime, *, terminal: bool) -> Sheet:

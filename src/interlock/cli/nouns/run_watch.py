@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from interlock.cli import watch
-from interlock.cli.nouns.run_submit import RunChange
-from interlock.cli.nouns.run_views import whole_run_id
+from interlock.cli.nouns.run_views import RunChange, whole_run_id
 from interlock.cli.output import iso
 from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
 from interlock.lifecycles.run import RunState

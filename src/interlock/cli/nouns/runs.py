@@ -5,7 +5,6 @@ Only the declarations are here: each command imports what it needs when it runs,
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +17,7 @@ from interlock.cli.options import (
     FilterCommand,
     FilteredRecordsCommand,
     Follow,
+    GraphFormat,
     Id,
     IdsOrFilter,
     Json,
@@ -75,16 +75,6 @@ def _noun() -> Noun[Any]:
     from interlock.cli.nouns.run_views import NOUN
 
     return NOUN
-
-
-class GraphFormat(StrEnum):
-    """Formats in which the graph of a run is printed."""
-
-    TEXT = "text"
-    SVG = "svg"
-    MERMAID = "mermaid"
-    DOT = "dot"
-    JSON = "json"
 
 
 @app.command(

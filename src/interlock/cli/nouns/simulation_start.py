@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,10 @@ import yaml
 
 from interlock.cli.connection import actor, run_connected
 from interlock.cli.nouns.job_submit import typed_arguments
-from interlock.cli.output import lasting, print_struct
+from interlock.cli.output import print_struct
 from interlock.errors import CannotLoad, InvalidArguments
-from interlock.lifecycles.simulation import SimulationState
 from interlock.remote.reach import Reach
-from interlock.wire.simulations import SimulationSpec, SimulationView
+from interlock.wire.simulations import SimulationSpec
 from interlock.worker.codec import encode
 from interlock.worker.simulations import Simulation, simulation_named
 from interlock.worker.tasks import Registry, load_tasks
@@ -140,43 +138,6 @@ def _arguments(words: Sequence[str]) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise InvalidArguments("The arguments are a JSON object, by name.", todo="Write people=500.")
     return given
-
-
-MEASURED = 20
-"""Number of readings over which the rate is measured."""
-
-
-class StepRate:
-    """The rate of a simulation, and the time that is left at this rate."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque(maxlen=MEASURED)
-
-    def note(self, at_s: float, step: int) -> None:
-        """Record that it has reached this step."""
-        if self._seen and step < self._seen[-1][1]:
-            self._seen.clear()
-        self._seen.append((at_s, step))
-
-    @property
-    def rate(self) -> float | None:
-        """Steps per second; None if unknown."""
-        if len(self._seen) < 2:
-            return None
-        (began, first), (last, step) = self._seen[0], self._seen[-1]
-        return (step - first) / (last - began) if last > began and step > first else None
-
-    def left_s(self, view: SimulationView) -> float | None:
-        """Return how many seconds are left; None if unknown."""
-        if self.rate is None or not view.total_steps or view.status != SimulationState.RUNNING:
-            return None
-        return max(view.total_steps - view.current_step, 0) / self.rate
-
-    def text(self, view: SimulationView) -> str:
-        """Return both as text."""
-        rate = f"{self.rate:.1f}/s" if self.rate is not None else ""
-        left = self.left_s(view)
-        return " ".join(filter(None, (rate, f"{lasting(left)} left" if left is not None else "")))
 
 
 def start(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,9 +13,10 @@ import typer
 from interlock.cli import output, verbs
 from interlock.cli.connection import actor, run_connected, run_in_store
 from interlock.cli.options import parse_duration
-from interlock.cli.output import Sheet, iso, print_struct, shown
+from interlock.cli.output import Sheet, iso, lasting, print_struct, shown
 from interlock.cli.verbs import ListPage, Noun, list_records
 from interlock.errors import InvalidSimulation, UnknownSimulation
+from interlock.lifecycles.simulation import SimulationState
 from interlock.remote.reach import Reach
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.simulations.state_files import ImportResult
@@ -247,3 +249,40 @@ def _facts(view: SimulationView, now: datetime, *, terminal: bool) -> list[tuple
         ("version", f"{view.version}"),
         ("now", "" if terminal else iso(now)),
     ]
+
+
+MEASURED = 20
+"""Number of readings over which the rate is measured."""
+
+
+class StepRate:
+    """The rate of a simulation, and the time that is left at this rate."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque(maxlen=MEASURED)
+
+    def note(self, at_s: float, step: int) -> None:
+        """Record that it has reached this step."""
+        if self._seen and step < self._seen[-1][1]:
+            self._seen.clear()
+        self._seen.append((at_s, step))
+
+    @property
+    def rate(self) -> float | None:
+        """Steps per second; None if unknown."""
+        if len(self._seen) < 2:
+            return None
+        (began, first), (last, step) = self._seen[0], self._seen[-1]
+        return (step - first) / (last - began) if last > began and step > first else None
+
+    def left_s(self, view: SimulationView) -> float | None:
+        """Return how many seconds are left; None if unknown."""
+        if self.rate is None or not view.total_steps or view.status != SimulationState.RUNNING:
+            return None
+        return max(view.total_steps - view.current_step, 0) / self.rate
+
+    def text(self, view: SimulationView) -> str:
+        """Return both as text."""
+        rate = f"{self.rate:.1f}/s" if self.rate is not None else ""
+        left = self.left_s(view)
+        return " ".join(filter(None, (rate, f"{lasting(left)} left" if left is not None else "")))

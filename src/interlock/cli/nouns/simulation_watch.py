@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from interlock.cli import watch
-from interlock.cli.nouns.simulation_start import CONTINUES, StepRate
-from interlock.cli.nouns.simulation_views import status_text, steps_of, whole_id
+from interlock.cli.nouns.simulation_start import CONTINUES
+from interlock.cli.nouns.simulation_views import StepRate, status_text, steps_of, whole_id
 from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
 from interlock.client_resources import is_settled
 from interlock.lifecycles.simulation import SimulationState

@@ -17,7 +17,8 @@ from rich.text import Text
 
 from interlock.cli.connection import run_connected
 from interlock.cli.nouns.workload_views import exit_code, find_agents, find_driver, find_workload, sheets_of
-from interlock.cli.output import COLOURS, on_terminal, print_row, print_sheets, print_struct
+from interlock.cli.output import on_terminal, print_row, print_sheets, print_struct
+from interlock.cli.sheets import COLOURS
 from interlock.cli.tables import console_here, style_of
 from interlock.cli.watch import POLL_S, has_ended
 from interlock.machine.table import Tone

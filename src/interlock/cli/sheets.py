@@ -1,0 +1,23 @@
+"""Tables of cells that commands print, and the colours of states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+COLOURS = {"good": "green", "bad": "red", "stopped": "yellow", "active": "cyan"}
+"""Colours of states, by their tone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One table. `noun` begins each line of a pipe if several tables share it."""
+
+    noun: str
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]] = field(default=())
+    one_line: bool = False
+    """A terminal shows each row on one line: long cells end with an ellipsis instead of wrapping."""
+    spare: Sequence[str] = ()
+    """Columns that a terminal leaves out while it is too narrow for all, the first of these first."""
