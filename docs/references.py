@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,21 @@ from docs.python_pages import python_pages
 
 from interlock.cli import project, project_ci
 from interlock.cli.main import app
-from interlock.lifecycles import MACHINES, durations
+from interlock.lifecycles import MACHINES, durations, job
 from interlock.machine import blueprint_of
 from interlock.machine.blueprint import EventSheet
 from interlock.machine.draw.markdown import GENERATED, code, markdown_table, prose
+from interlock.server.settings import ServerSettings
 from interlock.systems.blobs import BlobSettings
 from interlock.systems.orchestrator.failures import DEFAULT_RETRIES
 from interlock.systems.orchestrator.settings import DeadLetterSettings
 from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine import QuarantineSettings
 from interlock.systems.retention import QueueRetention, RetentionSettings
+from interlock.wire.jobs import RetryRule
 from interlock.wire.limits import LimitSpec
 from interlock.wire.schedules import ScheduleSpec
+from interlock.worker.settings import WorkerSettings
 
 WIDTH = 100
 
@@ -163,14 +167,57 @@ def _is_section(field: msgspec.structs.FieldInfo) -> bool:
     return any(field.encode_name in (name, name.partition(".")[0]) for name in names)
 
 
+def effective_defaults() -> dict[tuple[str, str], str]:
+    """Return the defaults of settings that are empty in the schema because other code has them.
+
+    Values are as in the file; a text without code marks says what takes the place of the setting.
+    """
+    worker, kept = WorkerSettings(name="-"), ServerSettings().retention
+    rules = DEFAULT_RETRIES.values()
+    found: dict[tuple[str, str], Any] = {
+        ("", "store"): project.DEFAULT_URL,
+        ("[worker]", "queues"): worker.queues,
+        ("[worker]", "slots"): worker.concurrency,
+        ("[worker]", "prefetch"): worker.prefetch,
+        ("[worker]", "log_level"): worker.log_level,
+        ("[worker]", "job_log_level"): worker.job_log_level,
+        ("[worker]", "isolate"): worker.sandbox.kind,
+        ("[worker]", "network"): worker.sandbox.network,
+        ("[retention]", "other"): _days(kept.default),
+    }
+    for state, name in ((job.COMPLETED, "completed"), (job.FAILED, "failed"), (job.CANCELED, "canceled")):
+        found["[retention]", name] = _days(kept.of(job.JOB.name, str(state)))
+    for name in msgspec.structs.asdict(next(iter(rules))):
+        values = {getattr(rule, name) for rule in rules}
+        if len(values) == 1:
+            found["[retries.CLASS]", name] = values.pop()
+    shown = {place: code(_toml(value)) for place, value in found.items()}
+    for section, texts in TEXTS["defaults"].items():
+        shown |= {(section, name): prose(text) for name, text in texts.items()}
+    known = {
+        (section, field.encode_name)
+        for section, kind in sections().items()
+        for field in msgspec.structs.fields(kind)
+    }
+    if strange := shown.keys() - known:
+        raise LookupError(f"docs/reference_texts.toml has defaults of no setting: {sorted(strange)}")
+    return shown
+
+
+def _days(kept: timedelta) -> str:
+    return f"{kept.days}d" if kept == timedelta(days=kept.days) else f"{kept.total_seconds():g}s"
+
+
 def _setting(section: str, field: msgspec.structs.FieldInfo) -> tuple[str, ...]:
     said = TEXTS["settings"].get(section, {}).get(field.encode_name)
     if said is None:
         raise LookupError(f"docs/reference_texts.toml has no text about {field.encode_name} in {section!r}")
-    return code(field.encode_name), _default(field), said.get("unit", ""), prose(said["effect"])
+    return code(field.encode_name), _default(section, field), said.get("unit", ""), prose(said["effect"])
 
 
-def _default(field: msgspec.structs.FieldInfo) -> str:
+def _default(section: str, field: msgspec.structs.FieldInfo) -> str:
+    if text := effective_defaults().get((section, field.encode_name)):
+        return text
     if field.required:
         return "required"
     default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
@@ -203,10 +250,11 @@ def _nesting() -> Iterator[str]:
 def _retry_defaults() -> Iterator[str]:
     yield from ("", "Defaults for each class:", "")
     rows = (
-        (code(str(name)), str(rule.retries), f"{rule.first_pause_s:g} s", f"{rule.longest_pause_s:g} s")
+        (code(str(name)), *(code(_toml(value)) for value in msgspec.structs.astuple(rule)))
         for name, rule in DEFAULT_RETRIES.items()
     )
-    yield from markdown_table(("class", "retries", "first pause", "longest pause"), rows)
+    columns = (code(name) for name in RetryRule.__struct_fields__)
+    yield from markdown_table(("class", *columns), rows)
 
 
 # Events
