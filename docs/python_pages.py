@@ -213,9 +213,10 @@ def _described(module: str, name: str, examples: dict[str, str]) -> Iterator[str
         yield from _example(name, examples)
         return
     node = _definition(found.__module__, found.__name__)
-    if isinstance(node, ast.ClassDef):
+    if isinstance(node, ast.ClassDef) and isinstance(found, type):
         yield from _class(found, node, examples)
         return
+    assert not isinstance(node, ast.ClassDef)
     yield from _source(_signature(node))
     yield from _docstring(node)
     yield from _example(node.name, examples)
@@ -233,10 +234,7 @@ def _class(found: type, node: ast.ClassDef, examples: dict[str, str]) -> Iterato
     yield from _example(node.name, examples)
     methods = list(_methods(found, node))
     if issubclass(found, Enum):
-        rows = [
-            (code(ast.unparse(name)), code(ast.unparse(value)), text) for name, value, text in _members(node)
-        ]
-        yield from ("", *markdown_table(("member", "value", "meaning"), rows))
+        yield from ("", *markdown_table(("member", "value", "meaning"), _members(node)))
     rows = [*_fields(node), *(_property(method) for method in methods if _decorated(method, "property"))]
     if rows:
         yield from ("", *markdown_table(("attribute", "type", "default", "meaning"), rows))
@@ -270,11 +268,11 @@ def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str, str, str]]:
         yield code(field.target.id), code(ast.unparse(field.annotation)), default, prose(_string(after))
 
 
-def _members(node: ast.ClassDef) -> Iterator[tuple[ast.expr, ast.expr, str]]:
+def _members(node: ast.ClassDef) -> Iterator[tuple[str, str, str]]:
     """Yield the members of an enum, each with its value and the string that follows it."""
     for field, after in zip(node.body, [*node.body[1:], None], strict=True):
         if isinstance(field, ast.Assign):
-            yield field.targets[0], field.value, prose(_string(after))
+            yield code(ast.unparse(field.targets[0])), code(ast.unparse(field.value)), prose(_string(after))
 
 
 def _string(node: ast.stmt | None) -> str:
