@@ -1,268 +1,51 @@
-"""Make the reference pages of the public names, the command line, the configuration and the events.
-
-Python names are read from their source (`ast`), not from what is imported: signatures are shown as they are
-written, and the docstrings below fields, which Python itself does not keep, are there too.
-"""
+"""Make the reference pages of Python (by `python_pages.py`), commands, the configuration and the events."""
 
 from __future__ import annotations
 
-import ast
-import importlib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
-from textwrap import dedent
-from types import ModuleType
 from typing import Any
 
 import click
 import msgspec
 import typer
 from docs import transcripts
+from docs.python_pages import python_pages
 
-import interlock
-import interlock.testing
 from interlock.cli import project, project_ci
 from interlock.cli.main import app
-from interlock.lifecycles import MACHINES, durations
+from interlock.lifecycles import MACHINES, durations, job
 from interlock.machine import blueprint_of
 from interlock.machine.blueprint import EventSheet
 from interlock.machine.draw.markdown import GENERATED, code, markdown_table, prose
+from interlock.server.settings import ServerSettings
 from interlock.systems.blobs import BlobSettings
 from interlock.systems.orchestrator.failures import DEFAULT_RETRIES
 from interlock.systems.orchestrator.settings import DeadLetterSettings
 from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine import QuarantineSettings
 from interlock.systems.retention import QueueRetention, RetentionSettings
+from interlock.wire.jobs import RetryRule
 from interlock.wire.limits import LimitSpec
 from interlock.wire.schedules import ScheduleSpec
+from interlock.worker.settings import WorkerSettings
 
 WIDTH = 100
-SHOWN_DECORATORS = ("classmethod", "staticmethod", "contextmanager", "asynccontextmanager")
-CONSTRUCTED = {"Interlock", "FlakyError", "FaultyStore", "JumpingClock", "Registry"}
-"""Classes that users make themselves; the others are handed to them."""
-INTERNAL = {
-    "Context": "printed report_workloads take put_back finish_lines stop speech active quiet surround",
-    "Flow": "made",
-    "Parent": "relay_submit relay_children relay_wait relay_predecessors",
-    "Registry": "surround",
-    "Simulation": "executor_on",
-    "SimulationContext": "completed_step latest receive must_pause paused done failed",
-    "Task": "call_arguments invoke executor_on prepare context_name wants_context",
-}
-"""Methods that the worker itself calls, by class."""
 
 TEXTS = tomllib.loads(Path(__file__).with_name("reference_texts.toml").read_text(encoding="utf-8"))
-
-EXAMPLES = tomllib.loads(Path(__file__).with_name("python_examples.toml").read_text(encoding="utf-8"))
-"""Examples by module and name; tests/docs/test_python_examples.py runs them."""
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def reference_pages() -> dict[str, str]:
     """Return the text of each page, by its path below docs/."""
     return {
-        "reference/python-api.md": python_page(
-            "Python API",
-            "The public names. Everything else may change without notice. Synchronous programs use "
-            "`interlock.sync`, whose methods are the same without `await`.\n\n"
-            "In the examples, `il` is an open client with a worker (below `interlock.sync`, one without "
-            "`await`), the names of `interlock` are imported, and these tasks are declared:\n\n"
-            f"```py\n{EXAMPLES['prelude'].strip()}\n```",
-            {
-                "interlock": interlock.__all__,
-                "interlock.client_resources": (
-                    "RecordsClient",
-                    "RunHandle",
-                    "RunsClient",
-                    "SimulationHandle",
-                    "SimulationsClient",
-                ),
-                "interlock.sync": ("Interlock", "JobId", "Records", "Runs", "Simulations"),
-            },
-        ),
-        "reference/testing-api.md": python_page(
-            "Testing API",
-            "Names for tests of your own: see [testing your jobs](../guides/testing-your-jobs.md).",
-            {"interlock.testing": interlock.testing.__all__, "interlock.testing.at_work": ("at_work",)},
-        ),
+        **python_pages(),
         **command_pages(),
         "reference/configuration.md": configuration_page(),
         "reference/events.md": events_page(),
     }
-
-
-# Python
-
-
-def python_page(title: str, opening: str, modules: Mapping[str, Sequence[str]]) -> str:
-    """Return the page about the public names of some modules."""
-    lines = [GENERATED, "", f"# {title}", "", opening]
-    for name, public in modules.items():
-        lines += ["", f"## {name}"]
-        module = importlib.import_module(name)
-        left = dict(EXAMPLES.get(name, {}))
-        for each in sorted(public, key=lambda each: (not each[0].isupper(), each.lower())):
-            lines += _described(getattr(module, each), left)
-        if left:
-            raise LookupError(f"docs/python_examples.toml has examples of no name of {name}: {sorted(left)}")
-    return _page(lines)
-
-
-def _tree(module: ModuleType) -> ast.Module:
-    return ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
-
-
-def _definition(module: ModuleType, name: str) -> ast.ClassDef | Function:
-    """Return the last definition of a name, which is the one after its overloads."""
-    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    found = [node for node in ast.walk(_tree(module)) if isinstance(node, kinds) and node.name == name]
-    return found[-1]
-
-
-def _described(found: Any, examples: dict[str, str]) -> Iterator[str]:
-    """Yield the section of a name, and take its examples from those that are left."""
-    node = _definition(importlib.import_module(found.__module__), found.__name__)
-    yield from ("", f"### `{node.name}`", "")
-    if isinstance(node, ast.ClassDef):
-        yield from _class(found, node, examples)
-        return
-    yield from _source(_signature(node))
-    yield from _docstring(node)
-    yield from _example(node.name, examples)
-
-
-def _example(name: str, examples: dict[str, str]) -> Iterator[str]:
-    if text := examples.pop(name, ""):
-        yield from ("", "Example:", "", *_source(text.strip().splitlines()))
-
-
-def _class(found: type, node: ast.ClassDef, examples: dict[str, str]) -> Iterator[str]:
-    bases = [ast.unparse(base) for base in node.bases]
-    yield from _source([f"class {node.name}" + (f"({', '.join(bases)})" if bases else "")])
-    yield from _docstring(node)
-    yield from _example(node.name, examples)
-    methods = list(_methods(found, node))
-    rows = [*_fields(node), *(_property(method) for method in methods if _decorated(method, "property"))]
-    if rows:
-        yield from ("", *markdown_table(("attribute", "type", "default", "meaning"), rows))
-    for method in methods:
-        if not _decorated(method, "property"):
-            constructor = method.name == "__init__"
-            yield from ("", "#### Constructor" if constructor else f"#### `{node.name}.{method.name}`", "")
-            yield from _source(_signature(method))
-            yield from _docstring(method)
-            yield from _example(f"{node.name}.{method.name}", examples)
-
-
-def _property(node: Function) -> tuple[str, str, str, str]:
-    returned = code(ast.unparse(node.returns)) if node.returns else ""
-    return code(node.name), returned, "", prose(" ".join((ast.get_docstring(node) or "").split()))
-
-
-def _decorated(node: Function, name: str) -> bool:
-    return any(ast.unparse(decorator) == name for decorator in node.decorator_list)
-
-
-def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the annotated fields of a class, each with the string that follows it."""
-    body = [line for part in node.body for line in (part.orelse if isinstance(part, ast.If) else [part])]
-    for field, after in zip(body, [*body[1:], None], strict=True):
-        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
-            continue
-        if field.target.id.startswith("_"):
-            continue
-        default = "" if field.value is None else code(ast.unparse(field.value))
-        yield code(field.target.id), code(ast.unparse(field.annotation)), default, prose(_string(after))
-
-
-def _string(node: ast.stmt | None) -> str:
-    value = node.value if isinstance(node, ast.Expr) else None
-    text = value.value if isinstance(value, ast.Constant) else None
-    return " ".join(text.split()) if isinstance(text, str) else ""
-
-
-def _methods(found: type, node: ast.ClassDef) -> Iterator[Function]:
-    """Yield the methods that users call, also those of bases that have no entry of their own."""
-    seen: set[str] = set()
-    for one in (node, *_bases(found)):
-        seen.update(INTERNAL.get(one.name, "").split())
-        for method in one.body:
-            if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and _is_shown(node, method, seen):
-                seen.add(method.name)
-                yield method
-
-
-def _bases(found: type) -> Iterator[ast.ClassDef]:
-    for base in found.__mro__[1:]:
-        if base.__module__.startswith("interlock.") and base.__name__ not in interlock.__all__:
-            definition = _definition(importlib.import_module(base.__module__), base.__name__)
-            if isinstance(definition, ast.ClassDef):
-                yield definition
-
-
-def _is_shown(node: ast.ClassDef, method: Function, seen: set[str]) -> bool:
-    if method.name == "__init__":
-        return node.name in CONSTRUCTED and "__init__" not in seen
-    private = method.name.startswith("_") or method.name in seen
-    return (
-        not private and not _decorated(method, "overload") and not _decorated(method, f"{method.name}.setter")
-    )
-
-
-def _signature(node: Function) -> Iterator[str]:
-    """Yield the lines of a signature, a line for each parameter where it is long."""
-    yield from (f"@{name}" for name in SHOWN_DECORATORS if _decorated(node, name))
-    word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
-    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    parameters = list(_parameters(node.args))
-    line = f"{word} {node.name}({', '.join(parameters)}){returns}"
-    if len(line) <= WIDTH:
-        yield line
-        return
-    yield from (f"{word} {node.name}(", *(f"    {each}," for each in parameters), f"){returns}")
-
-
-def _parameters(given: ast.arguments) -> Iterator[str]:
-    positional = [*given.posonlyargs, *given.args]
-    blank: list[ast.expr | None] = [None] * (len(positional) - len(given.defaults))
-    defaults = [*blank, *given.defaults]
-    for place, (argument, default) in enumerate(zip(positional, defaults, strict=True), start=1):
-        yield _parameter(argument, default)
-        if place == len(given.posonlyargs):
-            yield "/"
-    if given.vararg:
-        yield f"*{_parameter(given.vararg, None)}"
-    elif given.kwonlyargs:
-        yield "*"
-    for argument, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
-        yield _parameter(argument, default)
-    if given.kwarg:
-        yield f"**{_parameter(given.kwarg, None)}"
-
-
-def _parameter(argument: ast.arg, default: ast.expr | None) -> str:
-    annotated = f"{argument.arg}: {ast.unparse(argument.annotation)}" if argument.annotation else argument.arg
-    equals = " = " if argument.annotation else "="
-    return annotated if default is None else f"{annotated}{equals}{ast.unparse(default)}"
-
-
-def _source(lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
-    yield from ("```py", *lines, "```")
-
-
-def _docstring(node: ast.ClassDef | Function) -> Iterator[str]:
-    text = ast.get_docstring(node)
-    if not text:
-        return
-    yield ""
-    for paragraph in text.split("\n\n"):
-        if paragraph.startswith("    "):
-            yield from ("```py", *dedent(paragraph).splitlines(), "```", "")
-        else:
-            yield from (*(line.replace("<", "&lt;") for line in paragraph.splitlines()), "")
 
 
 # The command line
@@ -384,14 +167,57 @@ def _is_section(field: msgspec.structs.FieldInfo) -> bool:
     return any(field.encode_name in (name, name.partition(".")[0]) for name in names)
 
 
+def effective_defaults() -> dict[tuple[str, str], str]:
+    """Return the defaults of settings that are empty in the schema because other code has them.
+
+    Values are as in the file; a text without code marks says what takes the place of the setting.
+    """
+    worker, kept = WorkerSettings(name="-"), ServerSettings().retention
+    rules = DEFAULT_RETRIES.values()
+    found: dict[tuple[str, str], Any] = {
+        ("", "store"): project.DEFAULT_URL,
+        ("[worker]", "queues"): worker.queues,
+        ("[worker]", "slots"): worker.concurrency,
+        ("[worker]", "prefetch"): worker.prefetch,
+        ("[worker]", "log_level"): worker.log_level,
+        ("[worker]", "job_log_level"): worker.job_log_level,
+        ("[worker]", "isolate"): worker.sandbox.kind,
+        ("[worker]", "network"): worker.sandbox.network,
+        ("[retention]", "other"): _days(kept.default),
+    }
+    for state, name in ((job.COMPLETED, "completed"), (job.FAILED, "failed"), (job.CANCELED, "canceled")):
+        found["[retention]", name] = _days(kept.of(job.JOB.name, str(state)))
+    for name in msgspec.structs.asdict(next(iter(rules))):
+        values = {getattr(rule, name) for rule in rules}
+        if len(values) == 1:
+            found["[retries.CLASS]", name] = values.pop()
+    shown = {place: code(_toml(value)) for place, value in found.items()}
+    for section, texts in TEXTS["defaults"].items():
+        shown |= {(section, name): prose(text) for name, text in texts.items()}
+    known = {
+        (section, field.encode_name)
+        for section, kind in sections().items()
+        for field in msgspec.structs.fields(kind)
+    }
+    if strange := shown.keys() - known:
+        raise LookupError(f"docs/reference_texts.toml has defaults of no setting: {sorted(strange)}")
+    return shown
+
+
+def _days(kept: timedelta) -> str:
+    return f"{kept.days}d" if kept == timedelta(days=kept.days) else f"{kept.total_seconds():g}s"
+
+
 def _setting(section: str, field: msgspec.structs.FieldInfo) -> tuple[str, ...]:
     said = TEXTS["settings"].get(section, {}).get(field.encode_name)
     if said is None:
         raise LookupError(f"docs/reference_texts.toml has no text about {field.encode_name} in {section!r}")
-    return code(field.encode_name), _default(field), said.get("unit", ""), prose(said["effect"])
+    return code(field.encode_name), _default(section, field), said.get("unit", ""), prose(said["effect"])
 
 
-def _default(field: msgspec.structs.FieldInfo) -> str:
+def _default(section: str, field: msgspec.structs.FieldInfo) -> str:
+    if text := effective_defaults().get((section, field.encode_name)):
+        return text
     if field.required:
         return "required"
     default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
@@ -424,10 +250,11 @@ def _nesting() -> Iterator[str]:
 def _retry_defaults() -> Iterator[str]:
     yield from ("", "Defaults for each class:", "")
     rows = (
-        (code(str(name)), str(rule.retries), f"{rule.first_pause_s:g} s", f"{rule.longest_pause_s:g} s")
+        (code(str(name)), *(code(_toml(value)) for value in msgspec.structs.astuple(rule)))
         for name, rule in DEFAULT_RETRIES.items()
     )
-    yield from markdown_table(("class", "retries", "first pause", "longest pause"), rows)
+    columns = (code(name) for name in RetryRule.__struct_fields__)
+    yield from markdown_table(("class", *columns), rows)
 
 
 # Events

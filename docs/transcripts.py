@@ -101,6 +101,11 @@ def transcripts() -> list[Path]:
     return sorted(FOLDER.glob("*.txt"))
 
 
+def of_pages() -> list[Path]:
+    """Return the files with what guides show, each named like its guide."""
+    return sorted((FOLDER / "pages").glob("*.txt"))
+
+
 def sessions() -> Iterator[Session]:
     """Yield the sessions of all transcripts."""
     for path in transcripts():

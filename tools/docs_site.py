@@ -55,7 +55,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if place.startswith("project/") and (REPOSITORY / name).is_file():
             files.append(File.generated(config, place, abs_src_path=str(REPOSITORY / name)))
     for path in sorted((*(REPOSITORY / EXAMPLES).iterdir(), *(REPOSITORY / DEPLOY).rglob("*"))):
-        if path.is_file() and not path.name.startswith("."):  # deploy/.env has a password
+        hidden = path.name.startswith(".") or "__pycache__" in path.parts  # deploy/.env has a password
+        if path.is_file() and not hidden:
             place = path.relative_to(REPOSITORY).as_posix()
             files.append(File.generated(config, place, abs_src_path=str(path)))
     return files

@@ -536,9 +536,9 @@ def replay(path: Path) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Record the transcripts that are named, or all of them."""
     parser = argparse.ArgumentParser(description="Record the console sessions of the reference.")
-    parser.add_argument("names", nargs="*", help="names of transcripts in docs/sessions; default: all")
+    parser.add_argument("names", nargs="*", help="names of transcripts below docs/sessions; default: all")
     chosen = parser.parse_args(arguments).names
-    for path in transcripts.transcripts():
+    for path in (*transcripts.transcripts(), *transcripts.of_pages()):
         if not chosen or path.stem in chosen:
             text = replay(path)
             changed = text != path.read_text(encoding="utf-8")

@@ -44,7 +44,7 @@ def main(root: Path = ROOT) -> int:
         _build_release(root, site / version, tag)
     write_entrance(site, list(releases))
     print(f"Open {site}/{MAIN}/index.html")
-    print(f"With search and versions: python3 -m http.server --directory {site} 8000")
+    print(f"With a choice of versions: python3 -m http.server --directory {site} 8000")
     return 0
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -192,7 +193,7 @@ def test_every_block_of_yaml_is_a_workflow_a_workload_a_scenario_or_what_prometh
 
 def test_every_block_of_python_that_is_not_run_can_be_compiled() -> None:
     for page, text in blocks("py"):
-        compile(text, page, "exec")
+        compile(text, page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("tutorials", "guides", "coming-from")
 PAGES = [
     ROOT / "README.md",
+    ROOT / "docs" / "index.md",
     *(page for name in FOLDERS for page in sorted((ROOT / "docs" / name).glob("*.md"))),
 ]
 ALL_PAGES = [

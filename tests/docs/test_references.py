@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 import pytest
-from docs import references
+from docs import python_pages, references
 
 import interlock
+import interlock.machine
 import interlock.testing
 
 ROOT = Path(__file__).parents[2]
 SYSTEMS = ROOT / "src/interlock/systems"
 VARIABLE = re.compile(r"INTERLOCK_[A-Z][A-Z_]*[A-Z]\b")
+
+ELSEWHERE = {
+    "interlock.errors.": "the page of errors",
+    "interlock.store.": "ARCHITECTURE.md: parts of stores, for tests with faults",
+    "interlock.systems.": "ARCHITECTURE.md: the kinds of a store, for tests with faults",
+    "interlock.wire.": "the HTTP API and the runner protocol: the same fields",
+}
+"""Packages that guides import from, and where they are described."""
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +33,36 @@ def pages() -> dict[str, str]:
 
 
 def test_every_public_name_has_its_signature_on_a_page(pages: dict[str, str]) -> None:
-    for page, names in (("python-api", interlock.__all__), ("testing-api", interlock.testing.__all__)):
-        shown = re.findall(r"^### `(\w+)`$", pages[f"reference/{page}.md"], re.M)
-        assert set(names) <= set(shown)
+    for place, page in python_pages.PYTHON_PAGES.items():
+        shown = Counter(re.findall(r"^### `(\w+)`$", pages[f"reference/{place}.md"], re.M))
+        assert shown == Counter(name for names in page.modules.values() for name in names)
+
+
+def test_every_package_that_programs_import_is_on_the_pages_with_all_its_names() -> None:
+    """Modules without `__all__` are there with the names that the guides use."""
+    promised = python_pages.PROMISED
+    names_of_pages = {name for names in promised.values() for name in names}
+    for module in (interlock, interlock.machine, interlock.testing):
+        assert set(promised[module.__name__]) == set(module.__all__)
+    guides = [path.read_text("utf-8") for path in (*ROOT.glob("docs/*/*.md"), ROOT / "README.md")]
+    imports = [
+        found for text in guides for found in re.findall(r"^from (interlock[\w.]*) import (.+)$", text, re.M)
+    ]
+    named = {(module, name) for module, names in imports for name in re.findall(r"(\w+)(?: as \w+)?", names)}
+    missing = {f"{module}.{name}" for module, name in named if name not in names_of_pages}
+    assert len(named) > 40
+    assert {name for name in missing if not name.startswith(tuple(ELSEWHERE))} == set()
+
+
+def test_every_attribute_of_a_client_is_described() -> None:
+    """The attributes of a client, and what its methods return, are classes of the pages."""
+    promised = {name for names in python_pages.PROMISED.values() for name in names}
+    for module in ("interlock.client", "interlock.sync"):
+        source = (ROOT / "src" / module.replace(".", "/")).with_suffix(".py").read_text("utf-8")
+        kept = re.findall(r"self\.[a-z]\w*: (\w+) = ", source)
+        returned = re.findall(r"-> (\w*(?:Client|Handle|Composition|Records|JobId))\b", source)
+        assert len(kept) >= 7
+        assert {*kept, *returned} - promised - {"Callable", "Submission", "str"} == set()
 
 
 def test_methods_of_a_base_without_an_entry_are_shown(pages: dict[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import re
 import subprocess
 import sys
@@ -10,21 +11,31 @@ from collections import deque
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urldefrag
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+from playwright.sync_api import Browser, sync_playwright
+from tests.waiting import PATIENCE_S
+from tests.web.browsers import ARGUMENTS, chromium
 from tools.docs_site import LATER, PROJECT, rewrite
 
 ROOT = Path(__file__).parents[2]
 CLICKS = 2
 BUILDS_S = 300
+BYTECODE = "docs/__pycache__/transcripts.of-a-test.pyc"
+VISIBLE = """() => [...document.querySelectorAll("a[href]")]
+  .filter((link) => link.checkVisibility({opacityProperty: true, visibilityProperty: true}))
+  .filter((link) => link.getClientRects().length && link.getBoundingClientRect().height > 0)
+  .map((link) => link.href)"""
+"""The addresses of the links of a page that are drawn, also further down."""
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site; a broken link or anchor, and a page that is not in the navigation, fail the build."""
     folder = tmp_path_factory.mktemp("site")
+    py_compile.compile(str(ROOT / "docs" / "transcripts.py"), cfile=str(ROOT / BYTECODE))
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
         cwd=ROOT,
@@ -39,20 +50,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Page(HTMLParser):
-    """What a page links to, and what a browser fetches for it."""
+    """What a browser fetches for a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.links: list[str] = []
         self.fetched: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Collect addresses."""
         given = {name: value for name, value in attrs if value}
-        if tag == "a" and "href" in given:
-            self.links.append(given["href"])
-        elif "src" in given:
+        if "src" in given:
             self.fetched.append(given["src"])
         elif tag == "link" and given.get("rel") in ("stylesheet", "icon", "preload", "preconnect"):
             self.fetched.append(given.get("href", ""))
@@ -62,24 +70,78 @@ def pages_of(site: Path) -> Iterator[Path]:
     return (page for page in site.rglob("*.html") if page.name != "404.html")
 
 
-def clicks_to(site: Path) -> dict[Path, int]:
-    """Count how many clicks each page is away from the first one."""
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = chromium(playwright.chromium.executable_path)
+        browser = playwright.chromium.launch(
+            executable_path=found.program,
+            env={**os.environ, **found.environment},
+            args=[*ARGUMENTS, *(["--no-sandbox"] if os.geteuid() == 0 else [])],
+        )
+        yield browser
+        browser.close()
+
+
+def clicks_to(site: Path, browser: Browser, *, hidden: str = "") -> dict[Path, int]:
+    """Count how many clicks each page is away from the first one, by the links that a reader sees.
+
+    The theme writes the whole navigation into every page and shows a part of it, so addresses alone prove
+    nothing. Pages that are CLICKS away are not opened: their links would be one too far. What the selector
+    `hidden` finds is hidden.
+    """
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    opened = context.new_page()
     far = {site / "index.html": 0}
     to_read = deque(far)
     while to_read:
         page = to_read.popleft()
-        for link in Page(page.read_text(encoding="utf-8")).links:
-            there = Path(os.path.normpath(page.parent / unquote(urldefrag(link).url)))
+        opened.goto(page.as_uri())
+        if hidden:
+            opened.add_style_tag(content=f"{hidden} {{display: none !important}}")
+        for link in opened.evaluate(VISIBLE):
+            there = Path(unquote(urlsplit(link).path))
             if there.suffix == ".html" and there.is_file() and there not in far:
                 far[there] = far[page] + 1
-                to_read.append(there)
+                if far[there] < CLICKS:
+                    to_read.append(there)
+    context.close()
     return far
 
 
+def far_pages(site: Path, browser: Browser, *, hidden: str = "") -> set[str]:
+    """Return the pages that are not reached with two clicks."""
+    far = clicks_to(site, browser, hidden=hidden)
+    return {page.relative_to(site).as_posix() for page in pages_of(site) if page not in far}
+
+
 @pytest.mark.long
-def test_every_page_is_reached_with_two_clicks(site: Path) -> None:
-    far = clicks_to(site)
-    assert {page.name for page in pages_of(site) if far.get(page, CLICKS + 1) > CLICKS} == set()
+def test_every_page_is_reached_with_two_clicks_on_what_is_visible(site: Path, browser: Browser) -> None:
+    assert far_pages(site, browser) == set()
+
+
+@pytest.mark.long
+def test_a_page_that_is_only_in_a_closed_part_of_the_navigation_is_far(site: Path, browser: Browser) -> None:
+    closed = ".md-nav__item--section .md-nav__item--nested > .md-nav"
+    assert "reference/http-api/jobs.html" in far_pages(site, browser, hidden=closed)
+    linked = "a[href*='configuration.html']"
+    assert far_pages(site, browser, hidden=linked) == {"reference/configuration.html"}
+
+
+@pytest.mark.long
+def test_a_page_that_is_opened_from_a_folder_can_be_searched(site: Path, browser: Browser) -> None:
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    context.set_default_timeout(PATIENCE_S * 1000)
+    page = context.new_page()
+    page.goto((site / "guides" / "fencing.html").as_uri())
+    page.get_by_role("textbox", name="Search").click()
+    page.keyboard.type("fencing token")
+    found = page.locator(".md-search-result__item a", has_text="Fencing")
+    found.first.wait_for(state="visible")
+    found.first.click()
+    page.wait_for_url(re.compile(r"[?&]h=fencing"))
+    assert "fencing" in page.locator("article mark").first.inner_text().lower()
+    context.close()
 
 
 @pytest.mark.long
@@ -91,22 +153,27 @@ def test_the_site_needs_no_network(site: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_site_can_be_searched(site: Path) -> None:
-    index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
-    assert "fencing token" in index
+def test_the_site_has_no_bytecode_and_no_code_but_the_examples(site: Path) -> None:
+    assert (ROOT / BYTECODE).is_file()
+    assert [path for path in site.rglob("*") if "__pycache__" in path.parts] == []
+    assert [path for path in site.rglob("*.py") if path.parent != site / "examples"] == []
 
 
-def test_an_orphaned_page_and_a_far_one_would_be_noticed(tmp_path: Path) -> None:
-    for name, link in (("index", "a"), ("a", "b"), ("b", "c"), ("c", "index"), ("orphan", "index")):
-        (tmp_path / f"{name}.html").write_text(f'<a href="{link}.html#top">on</a>', encoding="utf-8")
-    far = clicks_to(tmp_path)
-    assert {page.stem: far.get(page) for page in pages_of(tmp_path)} == {
-        "index": 0,
-        "a": 1,
-        "b": 2,
-        "c": 3,
-        "orphan": None,
-    }
+@pytest.mark.parametrize("section", ["tutorials", "guides", "coming-from", "reference", "explanation"])
+def test_the_first_page_of_a_section_links_to_the_others(section: str) -> None:
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    first = f"{section}/index.md"
+    (pages,) = (found for part in nav if first in (found := set(in_navigation(part))))
+    lists = (
+        "command-line/",
+        "http-api/",
+        "python-api/",
+        "lifecycles/",
+        "decisions/",
+    )  # their own first page has these
+    text = rewrite((ROOT / "docs" / first).read_text(encoding="utf-8"), first)
+    linked = {os.path.normpath(Path(section) / target) for target in re.findall(r"\]\(([^)#]+\.md)", text)}
+    assert {page for page in pages - linked if not any(each in page for each in lists)} == {first}
 
 
 def in_navigation(nav: object) -> Iterator[str]:

@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [page for name in ("guides", "tutorials") for page in sorted((ROOT / "docs" / name).glob("*.md"))]
 BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.S | re.M)
 RULE = "──"
+TREE = ("├", "└")
+"""What a line of a tree begins with; test_every_block.py compares these."""
 
 
 def columns_in(line: str) -> list[str]:
@@ -27,7 +29,7 @@ def tables(text: str) -> Iterator[tuple[str, list[str]]]:
         for line in block.splitlines():
             if line.startswith("$ "):
                 command = " ".join(line.split()[2:4])
-            elif command and len(columns_in(line)) > 2:
+            elif command and len(columns_in(line)) > 2 and not line.startswith(TREE):
                 yield command, columns_in(line)
                 command = ""
 

@@ -1,7 +1,8 @@
 """The names that others rely on. Changing one is a decision, so it is made here as well.
 
-`public_api.txt` has the names that programs import, with their parameters and fields. After a decision to
-change one: `python -m tests.tidy.test_public_names > tests/tidy/public_api.txt`, and a line in CHANGELOG.md.
+`public_api.txt` has the names of the references of Python, with their parameters and fields. After a decision
+to change one: `python -m tests.tidy.test_public_names > tests/tidy/public_api.txt`, and a line in
+CHANGELOG.md.
 """
 
 from __future__ import annotations
@@ -15,19 +16,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from docs.references import CONSTRUCTED, INTERNAL
+from docs.python_pages import CONSTRUCTED, INTERNAL, PROMISED
 
 import interlock.errors
 import interlock.machine
 
 PINNED = Path(__file__).with_name("public_api.txt")
-IMPORTED = (
-    "interlock",
-    "interlock.sync",
-    "interlock.machine",
-    "interlock.testing",
-    "interlock.testing.at_work",
-)
 CALLED_BY_THE_WORKER = {name for names in INTERNAL.values() for name in names.split()} | {
     "relay_predecessors",
     "surround",
@@ -249,18 +243,10 @@ def test_a_new_public_name_would_be_noticed() -> None:
 
 def public_api() -> Iterator[str]:
     """Yield a line for each public name, method, property and field."""
-    for name in IMPORTED:
+    for name, names in PROMISED.items():
         module = importlib.import_module(name)
-        for each in sorted(listed(module)):
+        for each in sorted(names):
             yield from described(f"{name}.{each}", getattr(module, each))
-
-
-def listed(module: ModuleType) -> list[str]:
-    """Return what a module promises: `__all__`, or what it defines itself."""
-    own = [
-        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
-    ]
-    return getattr(module, "__all__", [name for name in own if not name.startswith("_")])
 
 
 def described(path: str, found: Any) -> Iterator[str]:
@@ -268,7 +254,7 @@ def described(path: str, found: Any) -> Iterator[str]:
     if inspect.isclass(found):
         yield f"{path}: class"
         yield from (f"{path}.{line}" for line in sorted(set(members(found))))
-    elif callable(found):
+    elif inspect.isroutine(found):
         yield f"{path}({parameters(found)})"
     else:
         yield f"{path}: value"

@@ -1,0 +1,319 @@
+"""No block of a page is left to itself: each has a language, and a test that runs, reads or compares it.
+
+Output is compared with what is printed now; what cannot be is named below, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from docs import transcripts
+from tests import programs
+from tests.docs import (
+    test_commands_on_pages,
+    test_dev_page,
+    test_load_test_page,
+    test_other_blocks,
+    test_pages_tell_the_truth,
+)
+from tests.waiting import PROGRAM_S
+from tools import sessions
+
+from interlock.errors import InterlockError, MalformedTable
+from interlock.systems.runs.graph import MARKS, Node, RunGraph
+from interlock.systems.runs.graph_text import draw_text
+from interlock.systems.runs.workflows.workflow import read_workflow
+from interlock_verification.chaos import __main__ as chaos
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / name for name in ("index.md", "reliability.md")),
+    *(
+        page
+        for name in ("tutorials", "guides", "coming-from")
+        for page in sorted((ROOT / "docs" / name).glob("*.md"))
+    ),
+]
+RELIABILITY = ROOT / "docs" / "reliability.md"
+READERS = {
+    "console": [*test_pages_tell_the_truth.PAGES, RELIABILITY],
+    "json": test_other_blocks.PAGES,
+    "py": test_other_blocks.PAGES,
+    "python": test_pages_tell_the_truth.PAGES,
+    "sh": test_commands_on_pages.PAGES,
+    "toml": test_other_blocks.PAGES,
+    "yaml": test_other_blocks.PAGES,
+}
+"""The pages whose blocks in a language are run or read."""
+COMPARED = {
+    ("README.md", "   3.37 s  attempt 1.1  grant"): "the demo",
+    ("README.md", "                ┌─── ✓ flaky 13 s"): "a graph",
+    ("first-ci.md", "ci  r_0a4ef327c266  RUNNING"): "a graph",
+    ("your-own-ci.md", "ci  r_0a4ef327c266  RUNNING"): "a graph",
+    ("your-own-ci.md", ".interlock/ci.yml:14:5:"): "a fault of a workflow",
+    ("first-job.md", "$ interlock submit shop.py:greet"): "a job that is waited for",
+    ("first-lifecycle.md", "undecided-event: the timer silence"): "a fault of a table",
+    ("your-own-lifecycle.md", "undecided-event: the timer silence"): "a fault of a table",
+    ("dead-letters.md", "$ interlock dead-letter list"): "a transcript",
+    ("jobs-that-submit-jobs.md", "$ interlock job tree"): "a transcript",
+    ("limit-calls-to-a-vendor.md", "$ interlock limit show"): "a transcript",
+    ("wait-for-a-person.md", "$ interlock approval list"): "a transcript",
+    ("run-something-every-night.md", "$ interlock schedule list"): "the schedules of the page",
+    ("see-it-all-on-one-machine.md", "Interlock listens at"): test_dev_page.__name__,
+    ("running-an-agent.md", "The agent listens on"): test_load_test_page.__name__,
+}
+"""Blocks with output, by their page and beginning, and what they are compared with."""
+NOT_COMPARED = {
+    ("reliability.md", "Not always: an attempt is granted"): "needs a broken store: verify/test_broken_rules",
+    ("reliability.md", "Broken: a repeated report"): "needs a broken store: verify/test_broken_worlds",
+    (
+        "middleware.md",
+        '{"level":"warning","logger":"shop"',
+    ): "a line of a worker: integrations/test_observability.py",
+    ("running-a-server.md", "Interlock listens at"): "the lines of `interlock dev`: docs/test_dev_page",
+}
+"""Blocks with output that no test of the pages prints, and why."""
+QUICK = ("verify world --list", "verify model --environment race", "verify mutate --machine lease")
+"""Commands of the page on reliability that are run here; `make verify` and `make chaos` run the others."""
+FENCE = re.compile(r"^( *)```(\S*)\n(.*?)^\1```$", re.S | re.M)
+
+
+class Block(NamedTuple):
+    """A block of a page."""
+
+    page: Path
+    language: str
+    text: str
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    yield from (Block(page, found[1], found[2]) for found in FENCE.findall(page.read_text(encoding="utf-8")))
+
+
+def python_of(page: Path) -> list[str]:
+    return [block.text for block in blocks_of(page) if block.language == "python"]
+
+
+def compared(kind: str) -> list[Block]:
+    """Return the blocks that are compared in one way."""
+    return [
+        block
+        for page in PAGES
+        for block in blocks_of(page)
+        if block.language == "text" and any(COMPARED[place] == kind for place in places_of(block, COMPARED))
+    ]
+
+
+def places_of(block: Block, known: dict[tuple[str, str], str]) -> list[tuple[str, str]]:
+    return [place for place in known if place[0] == block.page.name and block.text.startswith(place[1])]
+
+
+def fault_of(block: Block) -> str:
+    """Return why nothing looks after a block; empty if something does."""
+    where = f"{block.page.name}: {block.text.splitlines()[0]}"
+    if block.language == "text":
+        known = places_of(block, COMPARED) + places_of(block, NOT_COMPARED)
+        return "" if len(known) == 1 else f"{where} is output, and not compared"
+    if block.language not in READERS:
+        return f"{where} has the language {block.language!r}"
+    return "" if block.page in READERS[block.language] else f"{where} is on a page that is not read"
+
+
+def test_every_block_of_every_page_is_run_or_read_or_compared() -> None:
+    found = [block for page in PAGES for block in blocks_of(page)]
+    assert len(found) > 280
+    assert [fault for block in found if (fault := fault_of(block))] == []
+    fences = sum(len(re.findall(r"^ *```", page.read_text(encoding="utf-8"), re.M)) for page in PAGES)
+    assert fences == 2 * len(found)
+
+
+def test_every_block_that_is_named_above_is_on_its_page() -> None:
+    shown = [block for page in PAGES for block in blocks_of(page) if block.language == "text"]
+    named = {**COMPARED, **NOT_COMPARED}
+    assert len(named) == len(COMPARED) + len(NOT_COMPARED)
+    assert {place for block in shown for place in places_of(block, named)} == named.keys()
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [("", "interlock job list\n"), ("text", "a table of mine\n"), ("ini", "[worker]\n")],
+)
+def test_a_block_that_nothing_looks_after_is_noticed(language: str, text: str) -> None:
+    assert fault_of(Block(ROOT / "README.md", language, text))
+
+
+def test_a_block_on_a_page_that_is_not_read_is_noticed() -> None:
+    assert fault_of(Block(ROOT / "docs" / "glossary.md", "python", "1 / 0\n"))
+
+
+@pytest.mark.parametrize("path", transcripts.of_pages(), ids=lambda path: path.stem)
+def test_output_on_a_page_is_what_its_transcript_prints_now(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert sessions.replay(path) == text
+    page = ROOT / "docs" / "guides" / f"{path.stem}.md"
+    shown = ["\n".join(session.shown) + "\n" for session in transcripts.read(text)]
+    assert [block.text for block in compared("a transcript") if block.page == page] == shown
+
+
+def test_the_history_in_the_readme_is_part_of_the_recorded_demo() -> None:
+    (block,) = compared("the demo")
+    (demo,) = (session for session in transcripts.sessions() if session.words == "demo")
+    recorded = [sessions.loosened([line]).split() for line in demo.shown]
+    for each in block.text.splitlines():
+        words = sessions.loosened([each]).split()
+        named = {"anna", "ben"} & {*words}  # which worker it was may be another
+        assert "..." in words or any(
+            [word for word in words if word not in named]
+            == [word for word in line if word not in {"anna", "ben"}]
+            for line in recorded
+        ), each
+
+
+STATES = {mark: state for state, mark in MARKS.items()}
+JOB = re.compile(rf"([{''.join(STATES)}]) (\S+(?: \([^)]*\))*)((?: [\d.]+ s)?)")
+
+
+def drawn(text: str, planned: list[dict[str, Any]]) -> str:
+    """Draw the jobs of a plan, each in the state and with the duration that a text has."""
+    shown = {name.removesuffix(" (optional)"): (mark, took.strip()) for mark, name, took in JOB.findall(text)}
+    nodes = [
+        Node(
+            name=job["name"],
+            state=STATES[shown[job["name"]][0]],
+            needs=(*job.get("needs", ()), *job.get("after", ())),
+            required=job.get("required", True),
+        )
+        for job in planned
+    ]
+    lines = draw_text(RunGraph(nodes=tuple(nodes)), 100, lambda node: shown[node.name][1])
+    return "\n".join("".join(piece.text for piece in line).rstrip() for line in lines)
+
+
+def interlock(folder: Path, *words: str) -> str:
+    """Return what a command prints in a folder."""
+    done = programs.run(
+        *words, folder=folder, environment={**os.environ, "INTERLOCK_URL": "", "NO_COLOR": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
+
+
+@pytest.mark.long  # systems/runs/drawing draws such graphs
+def test_the_graphs_on_the_pages_are_drawn_like_that(tmp_path: Path) -> None:
+    for block in compared("a graph"):
+        folder = tmp_path / block.page.stem
+        (folder / ".interlock").mkdir(parents=True)
+        own = ROOT / ".interlock" / "ci.yml"
+        texts = [each.text for each in blocks_of(block.page) if each.text.startswith("# .interlock/ci.yml\n")]
+        (folder / ".interlock" / "ci.yml").write_text(texts[0] if texts else own.read_text(encoding="utf-8"))
+        planned = json.loads(interlock(folder, "run", "submit", "--dry-run", "--json"))["jobs"]
+        head, graph = block.text[: block.text.startswith("ci ") and block.text.index("\n") + 1], block.text
+        assert drawn(graph, planned).strip("\n") == graph.removeprefix(head).strip("\n")
+
+
+def test_the_fault_of_a_workflow_is_reported_where_the_page_says() -> None:
+    (block,) = compared("a fault of a workflow")
+    (workflow,) = (
+        each.text for each in blocks_of(block.page) if each.text.startswith("# .interlock/ci.yml\n")
+    )
+    lines = workflow.splitlines()
+    file, line, _, says = block.text.rstrip("\n").split(":", 3)
+    lines[int(line) - 1] = lines[int(line) - 1].replace("steps:", "stepz:")
+    with pytest.raises(InterlockError) as refused:
+        read_workflow("\n".join(lines), file)
+    assert block.text.strip() in str(refused.value), says
+
+
+def test_a_table_without_the_row_has_the_fault_that_the_page_says() -> None:
+    for block in compared("a fault of a table"):
+        source = python_of(block.page)[0]
+        without = re.sub(r"^ +ignore\(silence.*\n", "", source, flags=re.M)
+        assert without != source
+        with pytest.raises(MalformedTable) as refused:
+            exec(compile(without, str(block.page), "exec", dont_inherit=True), {"__name__": "a_page"})
+        assert block.text.strip() in str(refused.value)
+
+
+def test_the_schedules_of_the_page_are_listed_like_that(tmp_path: Path) -> None:
+    (block,) = compared("the schedules of the page")
+    (tmp_path / "shop.py").write_text(python_of(block.page)[0], encoding="utf-8")
+    interlock(tmp_path, "schedule", "apply", "shop.py")
+    listed = [line.split("\t") for line in interlock(tmp_path, "schedule", "list").splitlines()]
+    shown = [re.split(r" {2,}", line) for line in block.text.splitlines()[2:]]
+    assert [(*line[:3], line[4]) for line in shown] == [(*line[:3], line[4]) for line in listed]
+
+
+@pytest.mark.long  # cli/test_submit.py waits for a job as well
+def test_a_job_that_is_waited_for_prints_what_the_page_says(tmp_path: Path) -> None:
+    (block,) = compared("a job that is waited for")
+    (tmp_path / "shop.py").write_text(python_of(block.page)[0], encoding="utf-8")
+    prompt, *shown = block.text.splitlines()
+    script = (
+        f"interlock worker start shop.py 2>worker.log & {prompt.removeprefix('$ ')} 2>&1; kill $!; wait $!"
+    )
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "INTERLOCK_URL": "", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + (tmp_path / "worker.log").read_text()
+    quiet = [line for line in done.stdout.splitlines() if not re.search(r"RUNNING|^Waiting", line)]
+    found = [re.sub(r"j_[0-9a-f]{12}", "ID", line) for line in quiet]
+    promised = [re.sub(r"j_[0-9a-f]{12}", "ID", line) for line in shown]
+    assert found in (promised, [line for line in promised if "PENDING" not in line])
+
+
+@pytest.mark.long  # starts mypy; tests/typing has the same calls
+def test_the_type_checker_reports_each_mistake_on_the_page(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "tutorials" / "first-job.md"
+    (mistakes,) = (block.text for block in blocks_of(page) if "# error:" in block.text)
+    before = "\n".join([python_of(page)[0], python_of(page)[1].rstrip(), ""])
+    lines = "".join(f"    {line}\n" for line in mistakes.splitlines())
+    (tmp_path / "page.py").write_text(f"{before}\n{lines}", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", tmp_path / "cache", "page.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=False,
+    )
+    first = before.count("\n") + 2
+    wrong = {int(number) for number in re.findall(r"^page\.py:(\d+): error:", done.stdout, re.M)}
+    assert wrong == {*range(first, first + mistakes.count("\n"))}, done.stdout
+
+
+def test_chaos_accepts_the_commands_of_the_page_on_reliability() -> None:
+    lines = test_pages_tell_the_truth.commands(RELIABILITY)
+    programs_of = [shlex.split(line, comments=True) for line in lines]
+    started = [
+        words[3:] for words in programs_of if words[:3] == ["python", "-m", "interlock_verification.chaos"]
+    ]
+    assert len(started) > 3
+    assert all(chaos._arguments(words) for words in started)
+    others = {tuple(words[:2]) for words in programs_of if words[0] != "python"}
+    assert others == {("interlock", "verify"), ("make", "chaos")}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", QUICK)
+def test_a_quick_command_of_the_page_on_reliability_succeeds(command: str, tmp_path: Path) -> None:
+    lines = test_pages_tell_the_truth.commands(RELIABILITY)
+    words = shlex.split(command)
+    assert ["interlock", *words] in [shlex.split(line, comments=True) for line in lines]
+    assert interlock(tmp_path, *words)
