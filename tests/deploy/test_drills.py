@@ -125,8 +125,7 @@ def in_shell(script: str, folder: Path) -> str:
 
 def on(server: PostgresServer, script: str, database: str) -> str:
     """Return a script of the guide for a database of a test."""
-    host, port = server.address
-    there = f"--host {host} --port {port} --username postgres"
+    there = f"--host 127.0.0.1 --port {server.port} --username postgres"
     script = script.replace(f"{OWN}interlock_drill", server.url_of(f"{database}_drill"))
     script = script.replace(f"{OWN}interlock", server.url_of(database)).replace("--host db", there)
     return script.replace(" interlock_drill", f" {database}_drill")
