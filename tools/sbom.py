@@ -1,14 +1,15 @@
 """Write a CycloneDX SBOM of the locked runtime dependencies: `make sbom`, or `python tools/sbom.py FILE`.
 
 Names, versions, licences and what needs what come from the installed distributions, which are those of
-requirements.lock. Dependencies of extras are optional components. Two runs on one lock differ in their time
-only, and SOURCE_DATE_EPOCH sets that.
+requirements.lock. Dependencies of extras are optional components. The JavaScript in the built dashboard comes
+from web/package-lock.json. Two runs on one lock differ in their time only, and SOURCE_DATE_EPOCH sets that.
 
 Why: decision 0435.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
+from typing import Any
 
 from cyclonedx.contrib.license.factories import LicenseFactory
 from cyclonedx.model.bom import Bom
@@ -32,6 +34,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PROJECT = "interlock"
 LOCK = ROOT / "requirements.lock"
+WEB_LOCK = ROOT / "web" / "package-lock.json"
+_MODULES = "node_modules/"
 SCHEMA = SchemaVersion.V1_6
 _OSI = "License :: OSI Approved :: "
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
@@ -61,17 +65,40 @@ def bom_of_runtime() -> Bom:
         name: _component(name, ComponentScope.OPTIONAL if name in optional else ComponentScope.REQUIRED)
         for name in sorted(needed | optional)
     }
+    bundled = bundled_packages()
+    scripts = {name: _script(name, package) for name, package in sorted(bundled.items())}
+    locks = "".join(lock.read_text(encoding="utf-8") for lock in (LOCK, WEB_LOCK))
+    libraries = [component for name, component in components.items() if name != PROJECT]
     bom = Bom(
-        components=[component for name, component in components.items() if name != PROJECT],
-        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, LOCK.read_text(encoding="utf-8")),
+        components=[*libraries, *scripts.values()],
+        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, locks),
     )
     bom.metadata.component = components[PROJECT]
     bom.metadata.timestamp = _time()
     for name, component in components.items():
         wanted = _extras() if name == PROJECT else frozenset[str]()
         following = {canonicalize_name(each.name) for each in _requirements(name, wanted)}
-        bom.register_dependency(component, [components[each] for each in sorted(following & set(components))])
+        needs = [components[each] for each in sorted(following & set(components))]
+        if name == PROJECT:
+            needs += [scripts[each] for each in _web_lock()[""]["dependencies"]]
+        bom.register_dependency(component, needs)
+    for name, script in scripts.items():
+        bom.register_dependency(script, [scripts[each] for each in bundled[name].get("dependencies", ())])
     return bom
+
+
+def bundled_packages() -> dict[str, dict[str, Any]]:
+    """Return the locked packages of npm that the build puts into the dashboard, by name."""
+    return {
+        path.removeprefix(_MODULES): package
+        for path, package in _web_lock().items()
+        if path and not package.get("dev")
+    }
+
+
+def _web_lock() -> dict[str, Any]:
+    packages: dict[str, Any] = json.loads(WEB_LOCK.read_text(encoding="utf-8"))["packages"]
+    return packages
 
 
 def locked() -> dict[str, set[str]]:
@@ -124,6 +151,24 @@ def _component(name: str, scope: ComponentScope) -> Component:
     )
 
 
+def _script(name: str, package: dict[str, Any]) -> Component:
+    """Return a package of npm as a component; raise if it declares no licence."""
+    group, _, last = name.rpartition("/")
+    if "license" not in package:
+        raise SystemExit(f"{name} declares no licence in {WEB_LOCK.name}.")
+    purl = PackageURL("npm", group or None, last, package["version"])
+    return Component(
+        group=group or None,
+        name=last,
+        version=package["version"],
+        type=ComponentType.LIBRARY,
+        scope=ComponentScope.REQUIRED,
+        purl=purl,
+        bom_ref=str(purl),
+        licenses=[_declared(package["license"])],
+    )
+
+
 def licence_of(found: Distribution) -> License:
     """Return the licence as its authors declare it; raise if they do not."""
     metadata = found.metadata
@@ -132,7 +177,11 @@ def licence_of(found: Distribution) -> License:
     said = next(filter(None, map(_one_line, names)), " OR ".join(osi))
     if not said:
         raise SystemExit(f"{metadata['Name']} declares no licence.")
-    return LicenseFactory().make_from_string(said, license_acknowledgement=LicenseAcknowledgement.DECLARED)
+    return _declared(said)
+
+
+def _declared(licence: str) -> License:
+    return LicenseFactory().make_from_string(licence, license_acknowledgement=LicenseAcknowledgement.DECLARED)
 
 
 def _one_line(text: str) -> str:

@@ -16,6 +16,7 @@ from interlock.server.metrics import CAP
 
 (RULES,) = documents(DEPLOY / "prometheus" / "alerts.yaml")
 ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"]}
+SITE, PAGE = "https://docs.example.org/main", "guides/running-in-production.html"
 TEXT = GUIDE.read_text(encoding="utf-8")
 STATES = {name: {str(state) for state in machine.states} for name, machine in MACHINES.items()}
 LOOPS = set(
@@ -62,9 +63,19 @@ def test_an_alert_has_a_severity_a_summary_and_a_link_to_its_runbook_section(nam
     assert set(rule) - {"for"} == {"alert", "expr", "labels", "annotations"}
     assert rule["labels"]["severity"] in ("warning", "critical")
     assert rule["annotations"]["summary"].endswith(".")
-    page, _, anchor = rule["annotations"]["runbook"].partition("#")
-    assert ROOT / page == GUIDE
-    assert anchor == name.lower()
+    assert rule["annotations"]["runbook_url"] == f"{SITE}/{PAGE}#{name.lower()}"
+
+
+def test_the_runbook_urls_lead_to_the_page_that_the_site_has_and_the_guide_says_how_to_set_their_host() -> (
+    None
+):
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert "site_dir: .site/main\n" in settings
+    assert "use_directory_urls: false" in settings, "pages end in .html"
+    assert GUIDE.relative_to(ROOT / "docs").with_suffix(".html").as_posix() == PAGE
+    (command,) = re.findall(r"^(sed -i 's#.*#' alerts\.yaml)$", TEXT, re.M)
+    changed = command.split("#")[1]
+    assert changed == SITE.removesuffix("/main")
 
 
 def runbook_of(name: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from docs import references
 
 from interlock.cli import project
-from interlock.cli.worker_processes import WorkerOptions, settings_for
+from interlock.cli.nouns.worker_start import WorkerOptions, settings_for
 from interlock.engine.retention import Retention
 from interlock.server.settings import ServerSettings
 from interlock.systems.settings import Settings

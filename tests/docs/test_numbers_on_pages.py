@@ -11,7 +11,7 @@ from interlock.lifecycles.durations import DEFAULTS
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 SENTENCES = {
-    "fleet.md": ("ask their workload for {abort_warning_s} seconds and kill it after {abort_kill_s}",),
+    "fleet.md": ("terminate it after {abort_warning_s} seconds and kill it after {abort_kill_s}",),
     "running-an-agent.md": (
         "at most {start_wait_s} seconds ahead",
         "after {abort_warning_s} s terminates it, after {abort_kill_s} s kills it",

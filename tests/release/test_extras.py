@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -66,6 +67,49 @@ def test_a_part_without_its_libraries_names_the_command_that_installs_them(
     assert "Traceback" not in done.stderr
 
 
+SUITE = """
+from interlock.errors import InterlockError
+from interlock.testing.store_contract import Traits, suite_for
+try:
+    suite_for(Traits())
+except InterlockError as error:
+    print(error.sentence, error.todo)
+"""
+
+
+@pytest.mark.parametrize("library", ["hypothesis", "pytest"])
+def test_the_contract_of_a_store_without_its_libraries_names_the_command(
+    library: str,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT.format(missing=(library,)) + SUITE],
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{library} is missing" in done.stdout
+    assert "pip install 'interlock[testing]'" in done.stdout
+
+
+@pytest.mark.parametrize("missing", [("opentelemetry",), ("opentelemetry.sdk",)])
+def test_a_worker_that_cannot_send_its_spans_logs_the_command_that_installs_the_libraries(
+    missing: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from interlock import task\n\n\n@task(name='one')\ndef one() -> int:\n    return 1\n"
+    )
+    start = ("worker", "start", "shop.py", "--burst", "--log-format", "json")
+    assert "spans_not_sent" not in call(tmp_path, missing, *start).stderr
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    done = call(tmp_path, missing, *start)
+    assert done.returncode == 0, done.stderr
+    (line,) = (json.loads(line) for line in done.stderr.splitlines() if "spans_not_sent" in line)
+    assert line["level"] == "warning"
+    assert line["todo"] == "Install them: pip install 'interlock[otel]'"
+
+
 def test_jobs_on_sqlite_need_no_extra(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         "from interlock import task\n\n\n@task(name='one')\ndef one() -> int:\n    return 1\n"
@@ -77,10 +121,20 @@ def test_jobs_on_sqlite_need_no_extra(tmp_path: Path) -> None:
 
 
 def test_every_extra_is_known_here_or_has_a_test_of_its_own() -> None:
+    here = "release/test_extras.py"
     own = {
-        "notebook": "tests/integrations/test_notebook.py",
-        "otel": "no error: there are no spans without it",
-        "psycopg": "the connection is the user's",
-        "testing": "for tests of users",
+        "notebook": (
+            "integrations/test_notebook.py",
+            "without_ipython_the_command_that_installs_it_is_named",
+        ),
+        "otel": (here, "a_worker_that_cannot_send_its_spans_logs_the_command_that_installs_the_libraries"),
+        "psycopg": (
+            "systems/orchestrator/test_transactions.py",
+            "a_connection_without_a_transaction_is_refused",
+        ),
+        "testing": (here, "the_contract_of_a_store_without_its_libraries_names_the_command"),
     }
     assert set(PROJECT["optional-dependencies"]) == {*LIBRARIES, *own}
+    for file, name in own.values():
+        text = (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
+        assert f"def test_{name}(" in text

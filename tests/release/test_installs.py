@@ -87,6 +87,48 @@ def blocks_of_readme() -> tuple[str, list[str]]:
     return task, [line.removeprefix("$ ") for line in commands.splitlines()]
 
 
+def script_of_readme() -> str:
+    """Return the blocks of the README to the first job, in order, as one shell script."""
+    chapter = README.partition("## Run a job in three minutes")[2].partition("\n## ")[0]
+    script = ["set -eu"]
+    parts = re.split(r"```(\w+)\n(.*?)```", chapter, flags=re.DOTALL)
+    for before, language, block in zip(parts[::3], parts[1::3], parts[2::3], strict=False):
+        if language in ("sh", "console"):
+            script += [line.removeprefix("$ ") for line in block.splitlines()]
+        elif saved := re.search(r"Save this as `([\w.]+)`", before):
+            script.append(f"cat > {saved[1]} <<'END OF FILE'\n{block}END OF FILE")
+        else:
+            (first,) = re.findall(r"after `(from \w+ import \w+)`", before)
+            script.append(f"python - <<'END OF FILE'\n{first}\n{block}END OF FILE")
+    return "\n".join(script)
+
+
+@pytest.mark.long  # pip builds the dashboard, for which npm fetches its packages
+def test_the_readme_alone_leads_from_a_checkout_to_a_completed_job(tmp_path: Path) -> None:
+    archive, checkout = tmp_path / "head.tar", tmp_path / "checkout"
+    run("git", "archive", "--output", archive, "HEAD", cwd=ROOT)
+    checkout.mkdir()
+    run("tar", "--extract", "--file", archive, cwd=checkout)
+    assert not (checkout / dashboard.BUILT).exists(), "nothing is prebuilt"
+    script = script_of_readme()
+    assert {"pip", "submit", "worker"} <= set(script.split())
+    system = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if ".venv" not in part)
+    output = run("bash", "-c", script, cwd=checkout, PATH=system)
+    assert re.search(r"resize.*COMPLETED|COMPLETED.*resize", output), output
+    assert output.splitlines()[-1] == "PENDING"
+    added = run(checkout / ".venv/bin/pip", "install", "interlock[redis]", cwd=tmp_path)
+    assert "already satisfied: interlock[redis]" in added
+    run(checkout / ".venv/bin/python", "-c", "import redis", cwd=tmp_path)
+
+
+def test_each_block_of_the_first_chapter_of_the_readme_is_followed() -> None:
+    chapter = README.partition("## Run a job in three minutes")[2].partition("\n## ")[0]
+    script = script_of_readme()
+    assert chapter.count("```") == 2 * 4
+    assert script.count("END OF FILE") == 2 * 2
+    assert "cat > ticket.py" in script
+
+
 @pytest.mark.parametrize("suffix", [".whl", pytest.param(".tar.gz", marks=pytest.mark.long)])
 @pytest.mark.parametrize("version", PYTHONS)
 def test_the_first_job_of_the_readme_completes_in_an_empty_environment(

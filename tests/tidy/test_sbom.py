@@ -49,7 +49,20 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def components(text: str) -> dict[str, dict[str, Any]]:
-    return {each["name"]: each for each in json.loads(text)["components"]}
+    """The distributions of Python, by name."""
+    every = json.loads(text)["components"]
+    return {each["name"]: each for each in every if each["purl"].startswith("pkg:pypi/")}
+
+
+@pytest.fixture(scope="module")
+def scripts(text: str) -> dict[str, dict[str, Any]]:
+    """The packages of npm in the dashboard, by name."""
+    every = json.loads(text)["components"]
+    return {
+        "/".join(filter(None, (each.get("group"), each["name"]))): each
+        for each in every
+        if each["purl"].startswith("pkg:npm/")
+    }
 
 
 def names_of(requirements: list[str]) -> set[str]:
@@ -70,7 +83,48 @@ def test_every_runtime_dependency_is_in_it_with_its_locked_version_and_licence(
     assert names_of(PROJECT["dependencies"]) <= set(components)
     assert [name for name, each in components.items() if each["version"] not in locked[name]] == []
     assert [name for name, each in components.items() if not each["licenses"]] == []
-    assert [name for name, each in components.items() if not each["purl"].startswith("pkg:pypi/")] == []
+
+
+def test_every_script_that_the_dashboard_bundles_is_in_it_with_its_locked_version_and_licence(
+    text: str, scripts: dict[str, dict[str, Any]]
+) -> None:
+    web = ROOT / "web"
+    asked = json.loads((web / "package.json").read_text(encoding="utf-8"))
+    lock = json.loads((web / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+    direct = asked["dependencies"]
+    assert {name: scripts[name]["version"] for name in direct} == direct
+    assert {name: each["version"] for name, each in scripts.items()} == {
+        name: lock[f"node_modules/{name}"]["version"] for name in scripts
+    }
+    assert [name for name, each in scripts.items() if licences(each) != ["MIT"]] == []
+    assert set(asked["devDependencies"]) & set(scripts) == set(), "tools of the developers are not shipped"
+    assert all(each["purl"].startswith(("pkg:pypi/", "pkg:npm/")) for each in json.loads(text)["components"])
+
+
+def test_every_package_that_a_source_of_the_dashboard_imports_is_in_it(
+    scripts: dict[str, dict[str, Any]],
+) -> None:
+    sources = [path for path in (ROOT / "web" / "src").rglob("*.ts*") if path.name != "schema.ts"]
+    imported = {
+        name
+        for path in sources
+        for name in re.findall(
+            r'(?:from|import) "((?:@[\w-]+/)?[a-z][\w-]*)', path.read_text(encoding="utf-8")
+        )
+    }
+    assert {"preact", "uplot"} <= imported
+    assert imported <= set(scripts)
+
+
+@pytest.mark.parametrize("licence", [None, "GPL-3.0-only"])
+def test_a_script_without_a_licence_or_with_another_one_is_noticed(licence: str | None) -> None:
+    package = {"version": "1.0.0", **({"license": licence} if licence else {})}
+    if licence is None:
+        with pytest.raises(SystemExit, match="@a/script declares no licence"):
+            sbom._script("@a/script", package)
+    else:
+        (found,) = sbom._script("@a/script", package).licenses
+        assert str(getattr(found, "id", "")) == licence != "MIT"
 
 
 def test_no_runtime_dependency_has_a_licence_that_was_not_decided_on(
@@ -112,6 +166,7 @@ def test_the_dependency_graph_of_the_sbom_reaches_every_component_from_interlock
     assert root["licenses"]
     direct = {ref.removeprefix("pkg:pypi/").partition("@")[0] for ref in graph[root["bom-ref"]]}
     assert names_of(PROJECT["dependencies"]) <= direct
+    assert any(ref.startswith("pkg:npm/preact@") for ref in graph[root["bom-ref"]])
     reached, waiting = set[str](), [root["bom-ref"]]
     while waiting:
         ref = waiting.pop()

@@ -64,7 +64,7 @@ def run_worker(
             incarnation=incarnation,
             log=log,
             shutdown=shutdown,
-            meters=Meters(metrics=metrics, tracing=tracing_if_configured()),
+            meters=Meters(metrics=metrics, tracing=tracing_if_configured(log=log)),
             host=WorkerHost(also=_duties(settings, shutdown, log)),
         )
         return _run(process)

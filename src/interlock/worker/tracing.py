@@ -14,7 +14,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from interlock.wire.runner import Grant
+from interlock.worker.telemetry import Log
 
+_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _SENT_WITHIN_MS = 2_000
 """Timeout to send spans at the end of a process."""
 
@@ -93,12 +95,28 @@ def continuing(carried: Mapping[str, str]) -> Iterator[None]:
             flush(_SENT_WITHIN_MS)
 
 
-def tracing_if_configured(environ: Mapping[str, str] = os.environ) -> AttemptSpans | None:
-    """Return the tracing, if OpenTelemetry is installed and configured."""
-    if not _installed("opentelemetry.trace"):
-        return None
-    wanted = bool(environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"))
+def tracing_if_configured(
+    environ: Mapping[str, str] = os.environ, log: Log | None = None
+) -> AttemptSpans | None:
+    """Return the tracing, if OpenTelemetry is installed and configured.
+
+    Log a warning if an endpoint is configured and a library is missing, because no spans are sent then.
+    """
+    wanted = bool(environ.get(_ENDPOINT))
     if not wanted and "opentelemetry.trace" not in sys.modules:
+        return None
+    tracing = _tracing(wanted=wanted)
+    if wanted and tracing is None and log is not None:
+        log.warning(
+            "spans_not_sent",
+            error=f"{_ENDPOINT} is set, and the libraries of OpenTelemetry are not installed.",
+            todo="Install them: pip install 'interlock[otel]'",
+        )
+    return tracing
+
+
+def _tracing(*, wanted: bool) -> AttemptSpans | None:
+    if not _installed("opentelemetry.trace"):
         return None
     from opentelemetry import trace  # noqa: PLC0415
 

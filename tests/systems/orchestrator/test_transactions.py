@@ -209,9 +209,10 @@ async def test_a_connection_without_a_transaction_is_refused(url: str, tmp_path:
                 await il.within(pg).submit("t")
         with (
             contextlib.closing(sqlite3.connect(":memory:")) as other,
-            pytest.raises(InvalidArguments, match=r"takes a connection of asyncpg or psycopg 3"),
+            pytest.raises(InvalidArguments, match=r"takes a connection of asyncpg or psycopg 3") as caught,
         ):
             await il.within(other).submit("t")
+        assert "pip install 'interlock[psycopg]'" in caught.value.todo
     async with Interlock(f"sqlite:///{tmp_path}/jobs.db") as il:
         bare = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
         with contextlib.closing(bare), pytest.raises(InvalidArguments, match="in no transaction"):

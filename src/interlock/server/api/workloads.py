@@ -153,7 +153,7 @@ async def get_percentiles(call: Call) -> api.WorkloadPercentiles:
         if find_spec("hdrh") is None:
             raise CannotLoad(
                 "This server cannot read histograms: HdrHistogram is not installed beside it.",
-                todo='pip install "interlock[fleet]"',
+                todo="Install it on the server: pip install 'interlock[fleet]'.",
                 facts={"missing": ["hdrh"]},
             )
         from interlock.systems.fleet import histograms  # noqa: PLC0415 - optional dependency

@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from interlock.errors import CannotLoad
 from interlock.store.contract import Store
 
 MakeStore: TypeAlias = Callable[[], Store]
@@ -165,8 +166,17 @@ def suite_for(traits: Traits, *, subjects: tuple[str, ...] = SUBJECTS) -> dict[s
 
 
 def tests_of(subject: str) -> dict[str, ContractTest]:
-    """Return all tests of a subject."""
-    module = import_module(f"{__package__}.{subject}")
+    """Return all tests of a subject; raise if a library that they need is not installed."""
+    try:
+        module = import_module(f"{__package__}.{subject}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("interlock"):
+            raise
+        raise CannotLoad(
+            f"The contract of a store needs libraries that are not installed: {error.name} is missing.",
+            todo="Install them: pip install 'interlock[testing]'",
+            facts={"missing": error.name},
+        ) from None
     return {
         name: test
         for name, test in vars(module).items()
