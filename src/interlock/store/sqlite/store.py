@@ -42,7 +42,7 @@ from interlock.store.records import (
     Work,
 )
 from interlock.store.sqlite import queries, reads
-from interlock.store.sqlite.database import HeldClock, check_floor, least_epoch, path_of, raise_epoch, url_of
+from interlock.store.sqlite.database import HeldClock, least_epoch, path_of, raise_epoch, url_of
 from interlock.store.sqlite.failures import store_error
 from interlock.store.sqlite.threads import Reader, Subscribers, Writer
 from interlock.store.sqlite.transaction import (
@@ -319,7 +319,6 @@ class SqliteDialect:
             return moment(self._clock.read(reads.latest_us(connection)))
         if isinstance(step, LoadRecords):
             return reads.load(connection, step.keys)
-        check_floor(connection)
         check_commits(self._catalogue, step.commits, self._max_body_bytes)
         ledger = Transaction(connection, self._moves, self._clock, RowCache(self._catalogue))
         outcomes = ledger.judge(step.commits)
