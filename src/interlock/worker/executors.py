@@ -327,13 +327,13 @@ class Lanes(dict[str, ExecutorLane]):
         """Return how many more can start at once, besides those on their way; 0 while others wait."""
         return 0 if any(lane.waiting for lane in self.values()) else self.free() - coming
 
-    def room_ahead(self, coming: int) -> int:
+    def room_ahead(self, coming: int, batch: int) -> int:
         """Return how many jobs to claim: those that can start at once, or a whole batch that may wait a
         moment.
 
         All or nothing: for a store a large claim costs little more than a small one.
         """
-        free, batch = self.free() - coming, self.batch_ahead()
+        free = self.free() - coming
         if 0 < self._concurrency - free <= batch:
             return batch
         return 0 if any(lane.waiting for lane in self.values()) else free

@@ -18,7 +18,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from interlock.errors import UnknownTask
 from interlock.lifecycles.lease import EXPIRED, REVOKED, LeaseState
@@ -66,7 +66,7 @@ from interlock.worker.running_task import (
     outcome_event,
     report_of,
 )
-from interlock.worker.settings import WorkerSettings
+from interlock.worker.settings import BATCHES, WorkerSettings
 from interlock.worker.shell import NAME as SHELL_NAME
 from interlock.worker.shell import SHELL
 from interlock.worker.telemetry import Log
@@ -132,6 +132,14 @@ SLICE_S = 0.005
 """Maximum time of starting handlers before the event loop gets a turn."""
 
 
+class _Handler(NamedTuple):
+    """The handler of a task, where it is executed, and whether similar jobs can be a cohort."""
+
+    task: AnyTask | None
+    lane: ExecutorLane | None
+    may_be_one: bool
+
+
 class TaskRunner:
     """The unfinished tasks of this process."""
 
@@ -178,8 +186,12 @@ class TaskRunner:
         self._unknown = 0
         """Number of grants of unknown tasks."""
         self._named: int | None = None
-        """Number of tasks in the registry with these names."""
+        """The changes of the registry with these names."""
         self._names: tuple[str, ...] | None = None
+        self._handled: int | None = None
+        """The changes of the registry with these handlers."""
+        self._handlers: dict[str, _Handler] = {}
+        self._slots_beside = around.settings.slots_for(0)
         self._nudge, self._ended = renewer.nudge, self._handler_ended  # bound once, not once per task
         self._cohorts = Cohorts(
             around,
@@ -209,31 +221,30 @@ class TaskRunner:
 
     # Capacity
 
-    def room(self) -> int:
-        """Return how many more grants can start at once, or soon enough to be claimed ahead."""
-        return self._lanes.room_ahead(len(self._acknowledging))
+    def capacity(self) -> tuple[int, bool]:
+        """Return how many more grants to claim, and whether to begin them; otherwise they are prefetched.
 
-    def free_slots(self) -> int:
-        """Return how many more tasks there may be; without answers to reports, those use up the slots."""
-        settings = self._settings
-        slots = settings.slots_for(max(self._lanes.batch_ahead(), settings.concurrency))
+        They begin at once, or soon enough to be claimed ahead. Without answers to reports the tasks use up
+        the slots.
+        """
+        batch = self._lanes.batch_ahead()
+        room = self._lanes.room_ahead(len(self._acknowledging), batch)
+        if not (begin := room > 0):
+            room = self._settings.prefetch - len(self._prefetched)
+        slots = self._slots_beside + BATCHES * max(batch, self._settings.concurrency)
         active: int = self.machines.process.data.active_tasks
-        return slots - active
+        return min(room, slots - active), begin
 
     def _room_now(self) -> int:
         return self._lanes.room(len(self._acknowledging))
-
-    def room_to_prefetch(self) -> int:
-        """Return how many more grants may wait unacknowledged."""
-        return self._settings.prefetch - len(self._prefetched)
 
     # From a grant to a handler
 
     def tasks(self) -> tuple[str, ...] | None:
         """Return the tasks that can be executed here; None if there are too many to name."""
-        if len(self._registry) != self._named:
+        if self._registry.changes != self._named:
             names = self._registry.names()
-            self._named = len(names)
+            self._named = self._registry.changes
             self._names = None if len(names) >= MAX_TASKS else tuple(sorted({*names, SHELL_NAME}))
         return self._names
 
@@ -248,8 +259,8 @@ class TaskRunner:
         unknown, free = self._unknown, max(0, self._lanes.free())
         grants = list(grants)
         for some, ahead in ((grants[:free], False), (grants[free:], True)):
-            for _, alike in groupby(some, terms_of):
-                self._take_alike(list(alike), claimed_at, ahead=ahead)
+            for terms, alike in groupby(some, terms_of):
+                self._take_alike(list(alike), claimed_at, plain=terms[0] is True, ahead=ahead)
         if begin and soon:
             asyncio.get_running_loop().call_soon(self._fill_soon_if_needed)
         elif begin:
@@ -258,14 +269,14 @@ class TaskRunner:
             asyncio.get_running_loop().call_later(AHEAD_FOR_S, self._release_ahead, self._monotonic())
         return self._unknown - unknown
 
-    def _take_alike(self, grants: list[Grant], claimed_at: float, *, ahead: bool) -> None:
+    def _take_alike(self, grants: list[Grant], claimed_at: float, *, plain: bool, ahead: bool) -> None:
         """Accept grants of the same task and terms, as a cohort if possible."""
+        if self._handled != self._registry.changes:
+            self._handlers.clear()
+            self._handled = self._registry.changes
         name = grants[0].task
-        task: AnyTask | None = SHELL if name == SHELL_NAME else None
-        if task is None and name in self._registry:
-            task = self._registry.get(name)
-        lane = None if task is None else self._lanes[task.executor_on(self._settings.executor)]
-        if task is not None and lane is not None and self._cohorts.may_be_one(grants, task, lane):
+        task, lane, may_be_one = self._handlers.get(name) or self._find_handler(name)
+        if task is not None and may_be_one and plain and not self._registry.chain.waits:
             self._cohorts.form(grants, task, claimed_at, ahead=ahead)
             return
         for grant in grants:
@@ -276,6 +287,15 @@ class TaskRunner:
                 self._accept(running)
             else:
                 self._prefetched.append((claimed_at, running))
+
+    def _find_handler(self, name: str) -> _Handler:
+        """Return the handler of a task; kept, unless there is none."""
+        if name != SHELL_NAME and name not in self._registry:
+            return _Handler(None, None, may_be_one=False)
+        task: AnyTask = SHELL if name == SHELL_NAME else self._registry.get(name)
+        lane = self._lanes[task.executor_on(self._settings.executor)]
+        self._handlers[name] = found = _Handler(task, lane, self._cohorts.may_be_one(task, lane))
+        return found
 
     def fill(self) -> None:
         """Start waiting tasks while there is room, with turns for the event loop."""
