@@ -246,10 +246,10 @@ class GroupCommit:
         if len(work) == 1:
             work = [*one_by_one(work)]
         middle = len(work) // 2
-        outcomes: list[Outcome | InterlockError] = []
+        found: list[Outcome | InterlockError] = []
         for half in (work[:middle], work[middle:]):
-            outcomes += await self._outcomes_of(half, sum([item.size for item in half]))
-        return outcomes
+            found += await self._outcomes_of(half, sum([item.size for item in half]))
+        return found
 
     def _make_room(self, places: int) -> None:
         self._inside -= places
