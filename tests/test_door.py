@@ -108,7 +108,8 @@ async def test_a_result_is_that_of_the_view_which_only_large_ones_and_shards_nee
     text: str | None, times: int, workers: int, viewed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = None if text is None else text * times
-    made, views = [], Jobs.views
+    views = Jobs.views
+    made: list[Record] = []
 
     async def counted(self: Jobs, records: Sequence[Record]) -> list[JobView]:
         made.extend(records)
@@ -128,13 +129,13 @@ async def test_a_job_that_has_ended_in_time_is_returned_although_its_view_is_lat
     views = Jobs.views
 
     async def slow(self: Jobs, records: Sequence[Record]) -> list[JobView]:
-        await asyncio.sleep(3_600)  # the clock jumps
+        await program.clock.jump("1h")
         return await views(self, records)
 
-    async with in_memory() as il:
-        job = await il.submit(double, 21)
+    async with in_memory() as program:
+        job = await program.submit(double, 21)
         monkeypatch.setattr(Jobs, "views", slow)
-        assert (await il.wait(job.id, timeout_s=60)).state == "COMPLETED"
+        assert (await program.wait(job.id, timeout_s=60)).state == "COMPLETED"
 
 
 def test_the_traceback_of_an_interlock_error_includes_its_hint() -> None:

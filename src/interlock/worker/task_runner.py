@@ -5,10 +5,6 @@ handler has ended, the report goes to the reporter; when the report was accepted
 process has a free slot. The task table decides each of these steps, and the effects on handlers and messages
 follow from them (`acknowledge`, `interrupted`, `ended`: see `machines`).
 
-`Stopper` stops a handler: it asks first, then forces it. A coroutine is cancelled, a process is killed with
-its group, a thread cannot be stopped. A handler that ignores this is logged and counted, and its slot is used
-for others.
-
 Why: decision 0282.
 """
 
@@ -54,8 +50,7 @@ from interlock.wire.runner import (
 from interlock.worker.cohorts import Cohort, CohortMember, Cohorts, FinishedCohort, terms_of
 from interlock.worker.context import Context, HandlerServices
 from interlock.worker.environment import WorkerEnv
-from interlock.worker.executors import AHEAD_FOR_S, ExecutorLane, Lanes
-from interlock.worker.host import AwakeTime
+from interlock.worker.executors import AHEAD_FOR_S, ExecutorLane, Lanes, Stopper
 from interlock.worker.leases import RenewalResult, Renewer, Reporting, ReportQueue
 from interlock.worker.machines import Machines, TaskPart
 from interlock.worker.outcomes import Interrupted, Outcome
@@ -66,74 +61,16 @@ from interlock.worker.running_task import (
     outcome_event,
     report_of,
 )
-from interlock.worker.settings import BATCHES, WorkerSettings
+from interlock.worker.settings import BATCHES
 from interlock.worker.shell import NAME as SHELL_NAME
 from interlock.worker.shell import SHELL
-from interlock.worker.telemetry import Log
-
-
-class Stopper:
-    """Stops handlers."""
-
-    def __init__(
-        self,
-        settings: WorkerSettings,
-        log: Log,
-        *,
-        awake: AwakeTime,
-        left_behind: Callable[[], None],
-        freed: Callable[[], None],
-    ) -> None:
-        self._settings = settings
-        self._log = log
-        self._awake = awake
-        self._left_behind = left_behind
-        self._freed = freed
-
-    def stop_gracefully(self, running: RunningTask) -> None:
-        """Give a handler time to stop, then kill it."""
-        running.lane.executor.forward_stop(running)
-        self._awake.call_later(self._settings.stop_grace_s, self._kill, running)
-
-    def stop(self, running: RunningTask) -> None:
-        """Kill a handler now: its results are not accepted any more."""
-        running.lane.executor.forward_stop(running)
-        self._kill(running)
-
-    def _kill(self, running: RunningTask) -> None:
-        if running.handler_ended:
-            return
-        if running.lane.executor.kill(running):
-            delay_s = self._settings.stop_grace_s + self._settings.kill_grace_s
-            self._awake.call_later(delay_s, self._leave, running)
-        elif running.ended:
-            self._leave(running)
-        else:
-            self._warn("handler_cannot_be_stopped", running)
-
-    def _leave(self, running: RunningTask) -> None:
-        """Abandon a handler that ignores the stop; its slot is freed once its task has ended."""
-        if running.handler_ended or running not in running.lane.running:
-            return
-        running.lane.executor.leave(running)
-        if running.ended:
-            running.lane.running.pop(running, None)
-            self._freed()
-        self._warn("handler_left_behind", running)
-        self._left_behind()
-
-    def _warn(self, message: str, running: RunningTask) -> None:
-        executor = "" if running.lane is None else running.lane.name
-        grant = running.grant
-        self._log.warning(message, task_id=grant.job_id, task_type=grant.task, executor=executor)
-
 
 SLICE_S = 0.005
 """Maximum time of starting handlers before the event loop gets a turn."""
 
 
-class _Handler(NamedTuple):
-    """The handler of a task, where it is executed, and whether similar jobs can be a cohort."""
+class _Handling(NamedTuple):
+    """The handler of a task here: where it is executed, and whether similar jobs can be a cohort."""
 
     task: AnyTask | None
     lane: ExecutorLane | None
@@ -185,12 +122,10 @@ class TaskRunner:
         self._warned = False
         self._unknown = 0
         """Number of grants of unknown tasks."""
-        self._named: int | None = None
-        """The changes of the registry with these names."""
+        self._read_changes: int | None = None
+        """The changes of the registry when it was read."""
         self._names: tuple[str, ...] | None = None
-        self._handled: int | None = None
-        """The changes of the registry with these handlers."""
-        self._handlers: dict[str, _Handler] = {}
+        self._handlings: dict[str, _Handling] = {}
         self._slots_beside = around.settings.slots_for(0)
         self._nudge, self._ended = renewer.nudge, self._handler_ended  # bound once, not once per task
         self._cohorts = Cohorts(
@@ -222,10 +157,9 @@ class TaskRunner:
     # Capacity
 
     def capacity(self) -> tuple[int, bool]:
-        """Return how many more grants to claim, and whether to begin them; otherwise they are prefetched.
+        """Return how many more grants to claim, and whether they begin soon; otherwise they are prefetched.
 
-        They begin at once, or soon enough to be claimed ahead. Without answers to reports the tasks use up
-        the slots.
+        Without answers to reports the tasks use up the slots.
         """
         batch = self._lanes.batch_ahead()
         room = self._lanes.room_ahead(len(self._acknowledging), batch)
@@ -242,11 +176,14 @@ class TaskRunner:
 
     def tasks(self) -> tuple[str, ...] | None:
         """Return the tasks that can be executed here; None if there are too many to name."""
-        if self._registry.changes != self._named:
-            names = self._registry.names()
-            self._named = self._registry.changes
-            self._names = None if len(names) >= MAX_TASKS else tuple(sorted({*names, SHELL_NAME}))
+        if self._read_changes != self._registry.changes:
+            self._read_registry()
         return self._names
+
+    def _read_registry(self) -> None:
+        self._read_changes, names = self._registry.changes, self._registry.names()
+        self._names = None if len(names) >= MAX_TASKS else tuple(sorted({*names, SHELL_NAME}))
+        self._handlings.clear()
 
     def take(
         self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True, soon: bool = False
@@ -271,11 +208,10 @@ class TaskRunner:
 
     def _take_alike(self, grants: list[Grant], claimed_at: float, *, plain: bool, ahead: bool) -> None:
         """Accept grants of the same task and terms, as a cohort if possible."""
-        if self._handled != self._registry.changes:
-            self._handlers.clear()
-            self._handled = self._registry.changes
+        if self._read_changes != self._registry.changes:
+            self._read_registry()
         name = grants[0].task
-        task, lane, may_be_one = self._handlers.get(name) or self._find_handler(name)
+        task, lane, may_be_one = self._handlings.get(name) or self._handling_of(name)
         if task is not None and may_be_one and plain and not self._registry.chain.waits:
             self._cohorts.form(grants, task, claimed_at, ahead=ahead)
             return
@@ -288,14 +224,13 @@ class TaskRunner:
             else:
                 self._prefetched.append((claimed_at, running))
 
-    def _find_handler(self, name: str) -> _Handler:
-        """Return the handler of a task; kept, unless there is none."""
+    def _handling_of(self, name: str) -> _Handling:
         if name != SHELL_NAME and name not in self._registry:
-            return _Handler(None, None, may_be_one=False)
+            return _Handling(None, None, may_be_one=False)
         task: AnyTask = SHELL if name == SHELL_NAME else self._registry.get(name)
         lane = self._lanes[task.executor_on(self._settings.executor)]
-        self._handlers[name] = found = _Handler(task, lane, self._cohorts.may_be_one(task, lane))
-        return found
+        self._handlings[name] = known = _Handling(task, lane, self._cohorts.may_be_one(task, lane))
+        return known
 
     def fill(self) -> None:
         """Start waiting tasks while there is room, with turns for the event loop."""
@@ -453,7 +388,6 @@ class TaskRunner:
             running.send(report_succeeded)
         elif isinstance(answer, NotHeard) and _is_success(message):
             self._report_refusal(running, answer)
-            return
         else:
             error = "it could not be delivered in time" if answer is None else answer.error
             self._log.warning("report_failed", task_id=running.grant.job_id, error=error)
