@@ -69,8 +69,8 @@ SLICE_S = 0.005
 """Maximum time of starting handlers before the event loop gets a turn."""
 
 
-class _Handling(NamedTuple):
-    """The handler of a task here: where it is executed, and whether similar jobs can be a cohort."""
+class _TaskPlace(NamedTuple):
+    """A task of this worker: where it is executed, and whether similar jobs can be a cohort."""
 
     task: AnyTask | None
     lane: ExecutorLane | None
@@ -125,7 +125,7 @@ class TaskRunner:
         self._read_changes: int | None = None
         """The changes of the registry when it was read."""
         self._names: tuple[str, ...] | None = None
-        self._handlings: dict[str, _Handling] = {}
+        self._task_places: dict[str, _TaskPlace] = {}
         self._slots_beside = around.settings.slots_for(0)
         self._nudge, self._ended = renewer.nudge, self._handler_ended  # bound once, not once per task
         self._cohorts = Cohorts(
@@ -183,7 +183,7 @@ class TaskRunner:
     def _read_registry(self) -> None:
         self._read_changes, names = self._registry.changes, self._registry.names()
         self._names = None if len(names) >= MAX_TASKS else tuple(sorted({*names, SHELL_NAME}))
-        self._handlings.clear()
+        self._task_places.clear()
 
     def take(
         self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True, soon: bool = False
@@ -211,7 +211,7 @@ class TaskRunner:
         if self._read_changes != self._registry.changes:
             self._read_registry()
         name = grants[0].task
-        task, lane, may_be_one = self._handlings.get(name) or self._handling_of(name)
+        task, lane, may_be_one = self._task_places.get(name) or self._place_of(name)
         if task is not None and may_be_one and plain and not self._registry.chain.waits:
             self._cohorts.form(grants, task, claimed_at, ahead=ahead)
             return
@@ -224,12 +224,12 @@ class TaskRunner:
             else:
                 self._prefetched.append((claimed_at, running))
 
-    def _handling_of(self, name: str) -> _Handling:
+    def _place_of(self, name: str) -> _TaskPlace:
         if name != SHELL_NAME and name not in self._registry:
-            return _Handling(None, None, may_be_one=False)
+            return _TaskPlace(None, None, may_be_one=False)
         task: AnyTask = SHELL if name == SHELL_NAME else self._registry.get(name)
         lane = self._lanes[task.executor_on(self._settings.executor)]
-        self._handlings[name] = known = _Handling(task, lane, self._cohorts.may_be_one(task, lane))
+        self._task_places[name] = known = _TaskPlace(task, lane, self._cohorts.may_be_one(task, lane))
         return known
 
     def fill(self) -> None:
