@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,10 @@ import pytest
 
 from interlock import Context, FlakyError, Interlock, JobSpec, Registry, task
 from interlock.errors import BadFilter, BadStoreUrl, InvalidArguments, NotJson, ResultNotReady
+from interlock.store.records import Record
+from interlock.systems.orchestrator.jobs import Jobs
 from interlock.testing import in_memory
+from interlock.wire.jobs import JobView
 from interlock.wire.schedules import ScheduleSpec
 
 
@@ -90,6 +93,49 @@ async def test_a_result_that_is_late_is_a_timeout() -> None:
     assert isinstance(late.value, ResultNotReady)
     assert str(late.value).startswith(f"The job {job.id} is still PENDING")
     assert late.value.as_dict()["code"] == "result_not_ready"
+
+
+@task(name="door.repeat")
+def repeat(text: str | None, times: int) -> str | None:
+    return None if text is None else text * times
+
+
+@pytest.mark.parametrize(
+    ("text", "times", "workers", "viewed"),
+    [(None, 1, 1, False), ("x", 3, 1, False), ("x", 50_000, 1, True), ("x", 3, 2, True)],
+)
+async def test_a_result_is_that_of_the_view_which_only_large_ones_and_shards_need(
+    text: str | None, times: int, workers: int, viewed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = None if text is None else text * times
+    views = Jobs.views
+    made: list[Record] = []
+
+    async def counted(self: Jobs, records: Sequence[Record]) -> list[JobView]:
+        made.extend(records)
+        return await views(self, records)
+
+    async with in_memory() as il:
+        job = await il.submit(repeat.options(worker_count=workers), text, times)
+        monkeypatch.setattr(Jobs, "views", counted)
+        assert await job.result(timeout_s=60) == (one if workers == 1 else [one] * workers)
+        assert bool(made) is viewed
+        assert (await job.view()).to_dict()["result"] == await job.result()
+
+
+async def test_a_job_that_has_ended_in_time_is_returned_although_its_view_is_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    views = Jobs.views
+
+    async def slow(self: Jobs, records: Sequence[Record]) -> list[JobView]:
+        await program.clock.jump("1h")
+        return await views(self, records)
+
+    async with in_memory() as program:
+        job = await program.submit(double, 21)
+        monkeypatch.setattr(Jobs, "views", slow)
+        assert (await program.wait(job.id, timeout_s=60)).state == "COMPLETED"
 
 
 def test_the_traceback_of_an_interlock_error_includes_its_hint() -> None:

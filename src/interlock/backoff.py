@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import zlib
 
-_MOST_DOUBLINGS = 64
+MOST_DOUBLINGS = 64
 """No pause needs a larger exponent, which would overflow."""
 
 
 def nth_pause_s(number: int, first_s: float, longest_s: float, factor: float = 2.0) -> float:
     """Return the pause after the nth failure, counted from 1: `first_s` at first, at most `longest_s`."""
-    return min(first_s * factor ** min(max(number - 1, 0), _MOST_DOUBLINGS), longest_s)
+    return min(first_s * factor ** min(max(number - 1, 0), MOST_DOUBLINGS), longest_s)
 
 
 def jittered_s(pause_s: float, salt: str, *, least: float = 1.0, span: float) -> float:

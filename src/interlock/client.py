@@ -31,7 +31,7 @@ from interlock.remote import is_server
 from interlock.remote.downloads import saved
 from interlock.remote.interfaces import JobsApi
 from interlock.remote.search import find
-from interlock.store.records import Query
+from interlock.store.records import Query, Record
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.kinds import DeclaredKind
 from interlock.systems.runtime import Runtime
@@ -259,15 +259,15 @@ class Interlock:
 
     async def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
         """Wait until a job has ended and return it. Raise `ResultNotReady` on a timeout."""
+        return await self._viewed(await self._ended(job_id, timeout_s))
+
+    async def _ended(self, job_id: str, timeout_s: float | None) -> Record | JobView:
+        """Return an ended job as it is at hand: the record of a store, or the view of a server."""
         if not isinstance(self._port, EmbeddedOrchestrator):
             await self._jobs.get(job_id)  # raises at once if there is no such job, or no server
         try:
             async with asyncio.timeout(timeout_s):
-                if not isinstance(self._port, EmbeddedOrchestrator):
-                    return await self._port.here.waiting.ended(job_id)
-                here = self._port.here
-                (view,) = await here.jobs.views([await here.waiting.ended(job_id)])
-                return view
+                return await self._port.here.waiting.ended(job_id)
         except TimeoutError:
             view = await self._jobs.get(job_id)
             raise ResultNotReady(
@@ -275,6 +275,12 @@ class Interlock:
                 todo=f"Wait longer, or see why with `interlock job explain {job_id}`.",
                 facts={"job_id": job_id, "state": view.state},
             ) from None
+
+    async def _viewed(self, ended: Record | JobView) -> JobView:
+        if isinstance(ended, JobView):
+            return ended
+        (view,) = await self.here.jobs.views([ended])
+        return view
 
     @overload
     async def result(self, job_id: str, *, timeout_s: float | None = None, as_type: type[T]) -> T: ...
@@ -287,7 +293,10 @@ class Interlock:
 
         Raise `JobFailed` or `JobCanceled` if there is none, and `ResultNotReady` on a timeout.
         """
-        view = await self.wait(job_id, timeout_s=timeout_s)
+        ended = await self._ended(job_id, timeout_s)
+        if isinstance(ended, Record) and ended.result and ended.state == job_lifecycle.COMPLETED:
+            return decoder_of(as_type)(ended.result)
+        view = await self._viewed(ended)  # has failures, and results that are kept apart
         if view.state == job_lifecycle.COMPLETED and isinstance(view.result, msgspec.Raw):
             return decoder_of(as_type)(view.result)
         raise _no_result(view)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -43,7 +43,7 @@ from interlock.machine.cascade import (
     outward,
     to,
 )
-from interlock.machine.couplings import AnyMachine
+from interlock.machine.couplings import AnyMachine, Fact
 
 NOW = datetime(2026, 11, 17, tzinfo=UTC)
 
@@ -209,6 +209,25 @@ def test_a_consequence_whose_condition_is_false_is_not_applied() -> None:
     kitchen.send_to(TAP, kitchen.tap, open_it)
     assert steps(kitchen) == [("", "tap", "open_it")]
     assert [cup.state for cup in kitchen.cups] == [Cup.EMPTY]
+
+
+@pytest.mark.parametrize("thirsty", [True, False])
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_condition_that_is_a_fact_is_met_if_the_fact_is_as_it_says(thirsty: bool, holds: bool) -> None:
+    condition = Fact("thirst", "somebody is thirsty", "thirsty", holds)
+    couplings = Couplings([replace(each, when=(condition,) if each.when else ()) for each in COUPLINGS])
+
+    class Rewired(Kitchen):
+        wiring = Wiring((TAP, CUP), couplings, ROUTES, events=EventRules(made=MADE), durations=("flow_s",))
+
+    kitchen = Rewired(thirsty=thirsty)
+    kitchen.send_to(TAP, kitchen.tap, open_it)
+    assert [cup.state for cup in kitchen.cups] == [Cup.FULL if thirsty is holds else Cup.EMPTY]
+    assert condition(Facts(thirsty)) is (thirsty is holds)
+    assert condition.__name__ == "thirst"
+    assert [each.sentence for each in couplings if each.when] == [
+        "tap enters open, if somebody is thirsty: send fill to each cup"
+    ]
 
 
 def test_a_refused_event_changes_nothing_and_returns_the_reason() -> None:

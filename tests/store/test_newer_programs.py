@@ -98,8 +98,9 @@ async def test_a_running_program_refuses_to_write_after_a_migration_that_does_no
     await made(older, creation("a"))
     harmful = INCOMPATIBLE + place.harmful
     await migrate(place, monkeypatch, harmful)
-    with pytest.raises(SchemaTooNew, match=r"while this program was running\. Nothing was written"):
-        await made(older, creation("b"))
+    for _ in range(2):  # it refuses the next commit as well
+        with pytest.raises(SchemaTooNew, match=r"while this program was running\. Nothing was written"):
+            await made(older, creation("b"))
     async with newer(place, monkeypatch, harmful) as store:
         assert await look(store, "b") is None
 

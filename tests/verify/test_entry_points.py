@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tests.sources import statements
 
 import interlock.systems
+from interlock.store.records import Commit
 from interlock.systems.orchestrator import grants, runner_messages, submission
 from interlock.testing.model_checker import check
 from interlock_verification import claims
@@ -117,6 +118,7 @@ def test_the_checker_explores_the_ways_of_batches() -> None:
         grants.foresee,
         runner_messages.decide_completions,
         submission.NewJobs.batch,
+        submission.NewJobs.commit,
     )
     assert [way.__qualname__ for way in ways if _place(way) not in called] == []
 
@@ -132,6 +134,7 @@ def _place(function: Any) -> tuple[str, int]:
         (job_decisions, "foresee"),
         (job_decisions, "decide_completions"),
         (submission.NewJobs, "batch"),
+        (submission.NewJobs, "commit"),
     ],
 )
 def test_a_batch_that_decides_otherwise_is_noticed(
@@ -150,4 +153,6 @@ def test_a_batch_that_decides_otherwise_is_noticed(
 
 
 def _other(decided: Any) -> Any:
+    if isinstance(decided, Commit):
+        return replace(decided, changes=tuple(replace(change, priority=7) for change in decided.changes))
     return replace(decided, change=replace(decided.change, priority=7))

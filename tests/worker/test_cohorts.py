@@ -334,3 +334,21 @@ async def test_jobs_with_secrets_or_of_strangers_have_tasks_of_their_own(
     start()
     await all_succeeded(board, jobs)
     assert tasks_made == [jobs[0].id, jobs[1].id]
+
+
+async def test_a_reloaded_task_is_executed_although_its_older_version_was_before(
+    board: Board, start: Start, registry: Registry
+) -> None:
+    executed: list[str] = []
+
+    def load(version: str) -> None:
+        @registry.task(name="reloaded")
+        async def reloaded() -> None:
+            executed.append(version)
+
+    load("older")
+    start()
+    for version in ("older", "newer"):
+        load(version)
+        await board.until_state(board.pin("reloaded", {}), "succeeded")
+    assert executed == ["older", "newer"]

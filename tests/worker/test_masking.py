@@ -137,6 +137,17 @@ def test_any_secret_is_masked_byte_by_byte(secret: str, before: str, after: str)
         assert secret.encode() not in shown or secret.encode() in f"{before}{MASK}{after}".encode()
 
 
+@given(secret=st.text(max_size=9), at=st.integers(0, 60), length=st.integers(0, 60))
+def test_no_text_below_the_shortest_form_contains_a_secret(secret: str, at: int, length: int) -> None:
+    """Every part of every form and of a lease: what is not searched would not have been masked."""
+    mask = Mask({"ANY": secret})
+    assert mask.shortest == min([len(LEASE) - 1, *(len(form.text) for form in mask.forms)])
+    for text in (LEASE.encode(), *(form.text for form in mask.forms)):
+        part = text[at : at + length][: mask.shortest - 1]
+        assert mask.all(part) == mask._regex.sub(MASK.encode(), part) == part
+        assert mask.all(text) != text
+
+
 def test_a_mask_that_holds_nothing_back_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mask, "_hold", lambda _, piece, __: len(piece))
     stream = MaskedStream(Mask(SECRETS))

@@ -132,28 +132,32 @@ class Waiting:
     count = 1
 
 
+def room_ahead(lanes: executors.Lanes, coming: int = 0) -> int:
+    return lanes.room_ahead(coming, lanes.batch_ahead())
+
+
 def test_a_worker_claims_ahead_only_while_its_handlers_are_fast() -> None:
     now = 0.0
     all_lanes = executors.Lanes(WorkerSettings(name="a", concurrency=4), lambda: now)
     lane = all_lanes["async"]
     tasks: list[Any] = [Waiting() for _ in range(16)]
-    assert all_lanes.room_ahead(0) == 4
+    assert room_ahead(all_lanes) == 4
     for one in tasks[:12]:
         lane.running[one] = now
-        assert all_lanes.room_ahead(0) == (3 if lane.longest_s > executors.SOON_S else 4)
+        assert room_ahead(all_lanes) == (3 if lane.longest_s > executors.SOON_S else 4)
         lane.left(one, now)
     assert lane.longest_s < executors.SOON_S, "it has learnt that they are quick"
     lane.running.update(dict.fromkeys(tasks[:4], now))
-    assert (all_lanes.room(0), all_lanes.room_ahead(0), all_lanes.room_ahead(1)) == (0, 4, -1)
+    assert (all_lanes.room(0), room_ahead(all_lanes), room_ahead(all_lanes, 1)) == (0, 4, -1)
     lane.waiting.append(tasks[4])
-    assert all_lanes.room_ahead(0) == 0, "that many are there already"
+    assert room_ahead(all_lanes) == 0, "that many are there already"
     lane.waiting.clear()
     now = 2 * executors.SOON_S
-    assert all_lanes.room_ahead(0) == 0, "what runs takes long, and what waits may have to wait"
+    assert room_ahead(all_lanes) == 0, "what runs takes long, and what waits may have to wait"
     lane.left(tasks[0], now)
     now += executors.SOON_S
     lane.running = {tasks[5]: now}
-    assert all_lanes.room_ahead(0) == 3, "one that took long is remembered"
+    assert room_ahead(all_lanes) == 3, "one that took long is remembered"
 
 
 @pytest.mark.parametrize(
@@ -169,12 +173,12 @@ def test_the_quicker_the_handlers_the_more_jobs_are_claimed_ahead(
     lanes = executors.Lanes(settings, lambda: now)
     lane = lanes["async"]
     lane.learn(handler_s, 100)
-    assert lanes.room_ahead(0) == concurrency, "nothing runs, so nothing is claimed ahead"
+    assert room_ahead(lanes) == concurrency, "nothing runs, so nothing is claimed ahead"
     tasks: list[Any] = [Waiting() for _ in range(batch + 1)]
     lane.waiting.extend(tasks[:batch])
-    assert (lanes.batch_ahead(), lanes.room_ahead(0)) == (batch, batch)
+    assert (lanes.batch_ahead(), room_ahead(lanes)) == (batch, batch)
     lane.waiting.append(tasks[batch])
-    assert lanes.room_ahead(0) == 0, "a whole batch waits already"
+    assert room_ahead(lanes) == 0, "a whole batch waits already"
     assert settings.slots >= settings.slots_for(batch) >= batch
 
 

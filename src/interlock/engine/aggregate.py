@@ -72,7 +72,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Aggregate(Cascade):
     """The working copy of one record."""
 
-    __slots__ = ("id", "record", "root")
+    __slots__ = ("id", "record", "root", "version")
     kind: ClassVar[str]
     journalled: ClassVar[bool] = True
 
@@ -83,16 +83,13 @@ class Aggregate(Cascade):
         self.id: str = record_id
         self.root: Any = root
         self.record: Record | None = record
+        self.version: int = 0 if record is None else record.version
+        """The version that is decided on; 0 for a record that does not exist yet."""
 
     @property
     def state(self) -> Any:
         """The state of the record."""
         return self.root.state
-
-    @property
-    def version(self) -> int:
-        """The version that is decided on; 0 for a record that does not exist yet."""
-        return self.record.version if self.record is not None else 0
 
     @property
     def key(self) -> Key:
@@ -155,7 +152,7 @@ class Aggregate(Cascade):
         return Change(
             kind=self.kind,
             id=self.id,
-            expected=record.version if record is not None else 0,
+            expected=self.version,
             expected_at=record.updated_at if record is not None else None,
             state=self.root.state,
             body=body,

@@ -97,35 +97,30 @@ class _Batch(Generic[A]):
         return turn
 
     def decide(self, turn: Sequence[int], now: datetime) -> list[tuple[int, Commit, Decision[A]]]:
-        """Decide; return the items with a commit. Others have a result, or are loaded again."""
+        """Decide; return the items with a commit. Others have a result, or are loaded again.
+
+        A decision is reliable on a record just read, or if the commit confirms the version that it names.
+        """
         mark = self._engine.mark()
         decided: list[tuple[int, Commit, Decision[A]]] = []
         for place in turn:
-            decision = self._decision(place, now, mark)
-            if decision is None:
+            item, known, is_sure = self._items[place], self._known[place], self._loaded[place]
+            try:
+                decision = item.decide(known, now, mark)
+            except InterlockError as error:
+                if is_sure:
+                    self._end(place, error)
+                else:
+                    self._forget(place)
                 continue
-            if decision.commit is None:
+            commit = decision.commit
+            if not is_sure and not _names_version(commit, item.key):
+                self._forget(place)
+            elif commit is None:
                 self._end(place, Applied(decision.answer, now))
             else:
-                sealed = self._engine.sealed(decision.commit, [self._known[place]])
-                decided.append((place, sealed, decision))
+                decided.append((place, self._engine.sealed(commit, [known]), decision))
         return decided
-
-    def _decision(self, place: int, now: datetime, mark: str) -> Decision[A] | None:
-        """Return a reliable decision: on a record just read, or confirmed by the version it names."""
-        item = self._items[place]
-        try:
-            decision = item.decide(self._known[place], now, mark)
-        except InterlockError as error:
-            if self._loaded[place]:
-                self._end(place, error)
-            else:
-                self._forget(place)
-            return None
-        if self._loaded[place] or _names_version(decision.commit, item.key):
-            return decision
-        self._forget(place)
-        return None
 
     def settle(self, place: int, decision: Decision[A], outcome: Outcome | InterlockError) -> None:
         """Handle the outcome of an item."""

@@ -140,7 +140,7 @@ class GroupCommit:
         self._is_quiet, self._direct = False, True
         self._inside += size
         try:
-            return await self._outcomes_of(work)
+            return await self._outcomes_of(work, size)
         finally:
             self._direct = False
             self._is_quiet = not self._waiting and not self._closed
@@ -206,7 +206,8 @@ class GroupCommit:
 
     async def _flush_batch(self, batch: Sequence[_Bundle]) -> None:
         try:
-            outcomes = await self._outcomes_of([item for bundle in batch for item in bundle.work])
+            work = [item for bundle in batch for item in bundle.work]
+            outcomes = await self._outcomes_of(work, sum([bundle.size for bundle in batch]))
         except asyncio.CancelledError as error:
             self._closed = True
             for bundle in (*batch, *self._waiting):
@@ -225,9 +226,8 @@ class GroupCommit:
                     bundle.answer.set_result(outcomes[start:end])
                 start = end
 
-    async def _outcomes_of(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
-        """Return the outcome of each; a commit that the store rejects gets its own error."""
-        size = sum([item.size for item in work])
+    async def _outcomes_of(self, work: Sequence[Work], size: int) -> list[Outcome | InterlockError]:
+        """Return the `size` outcomes; a commit that the store rejects gets its own error."""
         try:
             outcomes = await self._store.commit(work)
         except StoreUnavailable as error:
@@ -246,7 +246,10 @@ class GroupCommit:
         if len(work) == 1:
             work = [*one_by_one(work)]
         middle = len(work) // 2
-        return [*await self._outcomes_of(work[:middle]), *await self._outcomes_of(work[middle:])]
+        found: list[Outcome | InterlockError] = []
+        for half in (work[:middle], work[middle:]):
+            found += await self._outcomes_of(half, sum([item.size for item in half]))
+        return found
 
     def _make_room(self, places: int) -> None:
         self._inside -= places

@@ -15,7 +15,7 @@ import hashlib
 import secrets
 import zlib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, Self, TypeAlias, TypeVar
@@ -324,9 +324,9 @@ class Engine:
         same = recorded.fingerprint == idempotency_key.fingerprint
         return Repeated(recorded) if same else RequestReused(recorded, idempotency_key.fingerprint)
 
-    async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
+    def claim(self, claim: Claim, decide: Decide) -> Coroutine[Any, Any, list[Outcome]]:
         """Claim records of the store, with sealed decisions."""
-        return await self.store.claim(claim, self._sealing(decide))
+        return self.store.claim(claim, self._sealing(decide))
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
         """Handle due records of the store, with sealed decisions."""
@@ -334,9 +334,15 @@ class Engine:
 
     def sealed(self, commit: Commit, records: Sequence[Record | None]) -> Commit:
         """Return the commit with its unique id, and the time of each version that it was decided on."""
-        if commit.request is None and _is_sealed(commit):
-            return commit
         request = commit.request
+        if request is None and all(refused.note.request_id for refused in commit.refusals):
+            for change in commit.changes:
+                if change.note is not None and not change.note.request_id:
+                    break
+                if change.expected and change.expected_at is None:
+                    break
+            else:  # nothing is missing
+                return commit
         mark, spelled = (self.mark(), "") if request is None else (request.id, request.said)
         seen = {record.key: record for record in records if record is not None}
         changes = [_dated(_marked(change, mark, spelled), seen) for change in commit.changes]
@@ -358,15 +364,6 @@ class Engine:
 
 def _do_nothing(_: Repeated | RequestReused) -> None:
     """Do nothing."""
-
-
-def _is_sealed(commit: Commit) -> bool:
-    for change in commit.changes:
-        if change.note is not None and not change.note.request_id:
-            return False
-        if change.expected and change.expected_at is None:
-            return False
-    return not commit.refusals or all(refused.note.request_id for refused in commit.refusals)
 
 
 def _marked(change: Change, mark: str, spelled: str) -> Change:

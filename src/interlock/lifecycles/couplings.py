@@ -25,6 +25,7 @@ from interlock.lifecycles.task import TASK
 from interlock.lifecycles.worker import WORKER
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.machine import Blueprint, Couplings, couple, map_of
+from interlock.machine.couplings import Fact
 
 
 class Recipient(StrEnum):
@@ -133,74 +134,27 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     fail_fast: bool = True
 
 
-def a_try_is_left(now: Facts) -> bool:
-    """its failure may be retried and a try is left"""
-    return now.tries_left
-
-
-def no_try_is_left(now: Facts) -> bool:
-    """its failure may not be retried or no try is left"""
-    return not now.tries_left
-
-
-def a_loss_is_left(now: Facts) -> bool:
-    """its losses are within their own budget"""
-    return now.losses_left
-
-
-def no_loss_is_left(now: Facts) -> bool:
-    """it was lost too often"""
-    return not now.losses_left
-
-
-def going_on(now: Facts) -> bool:
-    """no stop was requested"""
-    return not now.stopping
-
-
-def stopping(now: Facts) -> bool:
-    """it was asked to stop"""
-    return now.stopping
-
-
-def nothing_active(now: Facts) -> bool:
-    """nothing of it is active any more"""
-    return not now.anything_active
-
-
-def every_shard_succeeded(now: Facts) -> bool:
-    """it was the last shard"""
-    return now.every_shard_succeeded
-
-
-def required(now: Facts) -> bool:
-    """the job is required"""
-    return now.required
-
-
-def fails_parent(now: Facts) -> bool:
-    """its submitter said that its parent fails with it"""
-    return now.fails_parent
-
-
-def stops_siblings(now: Facts) -> bool:
-    """its submitter said that its siblings are stopped then"""
-    return now.stops_siblings
-
-
-def followed(now: Facts) -> bool:
-    """jobs come after it and it was not skipped"""
-    return now.followed
-
-
-def every_required_job_succeeded(now: Facts) -> bool:
-    """every required job has succeeded"""
-    return now.every_required_job_succeeded
-
-
-def fail_fast(now: Facts) -> bool:
-    """fail-fast is on"""
-    return now.fail_fast
+# Conditions: each says that one of the facts holds, or that it does not.
+a_try_is_left = Fact("a_try_is_left", "its failure may be retried and a try is left", "tries_left")
+no_try_is_left = Fact(
+    "no_try_is_left", "its failure may not be retried or no try is left", "tries_left", holds=False
+)
+a_loss_is_left = Fact("a_loss_is_left", "its losses are within their own budget", "losses_left")
+no_loss_is_left = Fact("no_loss_is_left", "it was lost too often", "losses_left", holds=False)
+going_on = Fact("going_on", "no stop was requested", "stopping", holds=False)
+stopping = Fact("stopping", "it was asked to stop", "stopping")
+nothing_active = Fact("nothing_active", "nothing of it is active any more", "anything_active", holds=False)
+every_shard_succeeded = Fact("every_shard_succeeded", "it was the last shard", "every_shard_succeeded")
+required = Fact("required", "the job is required", "required")
+fails_parent = Fact("fails_parent", "its submitter said that its parent fails with it", "fails_parent")
+stops_siblings = Fact(
+    "stops_siblings", "its submitter said that its siblings are stopped then", "stops_siblings"
+)
+followed = Fact("followed", "jobs come after it and it was not skipped", "followed")
+every_required_job_succeeded = Fact(
+    "every_required_job_succeeded", "every required job has succeeded", "every_required_job_succeeded"
+)
+fail_fast = Fact("fail_fast", "fail-fast is on", "fail_fast")
 
 
 # fmt: off

@@ -29,12 +29,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import msgspec
 
 from interlock.errors import MalformedCouplings
-from interlock.machine.couplings import AnyMachine, Condition, Coupling, Couplings
+from interlock.machine.couplings import AnyMachine, Condition, Coupling, Couplings, Fact
 from interlock.machine.decision import Moved, Refused, Step
 from interlock.machine.events import Event, EventRef, Kind, payload_of, type_of
 from interlock.machine.table import Deadline
@@ -152,7 +153,11 @@ class Consequence:
         self, coupling: Coupling[Any], route: CouplingRoute, deliver: Callable[[Any, Owner], None]
     ) -> None:
         self.coupling: Coupling[Any] = coupling
-        self.conditions: tuple[Condition[Any], ...] = () if route.judged_there else coupling.when
+        self.conditions: tuple[tuple[Condition[Any], bool], ...] = tuple(
+            (attrgetter(each.fact), each.holds) if isinstance(each, Fact) else (each, True)
+            for each in (() if route.judged_there else coupling.when)
+        )
+        """Each condition with the answer that is needed; that of a fact only reads it."""
         self.deliver: Callable[[Any, Owner], None] = deliver
 
 
@@ -507,8 +512,8 @@ class Cascade(ABC):
                 self.entered(step, owner)
             for consequence in consequences:
                 facts = self.facts(owner) if consequence.conditions else None
-                for condition in consequence.conditions:
-                    if not condition(facts):
+                for condition, needed in consequence.conditions:
+                    if bool(condition(facts)) is not needed:
                         break
                 else:
                     self._waiting.append((consequence, owner))

@@ -29,6 +29,26 @@ AnyMachine: TypeAlias = Machine[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Fact:
+    """A condition that one of the facts holds, or that it does not; a cascade reads it without a call."""
+
+    name: str
+    sentence: str
+    fact: str
+    """The name of the fact."""
+    holds: bool = True
+
+    @property
+    def __name__(self) -> str:
+        """The name, like that of a function."""
+        return self.name
+
+    def __call__(self, circumstances: object) -> bool:
+        """Return whether the condition is met."""
+        return bool(getattr(circumstances, self.fact)) is self.holds
+
+
+@dataclass(frozen=True, slots=True)
 class Coupling(Generic[C]):
     """One consequence. `to` names the record of the other machine."""
 
@@ -208,4 +228,6 @@ def _listed(names: Any) -> str:
 
 
 def _words_of(condition: Condition[Any]) -> str:
+    if isinstance(condition, Fact):
+        return condition.sentence
     return " ".join((condition.__doc__ or condition.__name__).split()).rstrip(".")

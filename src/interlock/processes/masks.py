@@ -70,6 +70,8 @@ class Mask:
         forms |= set() if beside is None else set(beside.forms)
         self.forms: list[Form] = sorted(forms, key=lambda form: (-len(form.text), form.text, form.wrapped))
         """The forms, longer ones first."""
+        self.shortest: int = min((credentials.SHORTEST, *(len(form.text) for form in self.forms)))
+        """Number of bytes below which a text contains none of them, and no credential."""
 
     @cached_property
     def _regex(self) -> re.Pattern[bytes]:
@@ -98,7 +100,7 @@ class Mask:
 
     def all(self, text: bytes) -> bytes:
         """Return masked bytes."""
-        if not self.forms and (len(text) < credentials.SHORTEST or not credentials.may_have_any(text)):
+        if len(text) < self.shortest or not (self.forms or credentials.may_have_any(text)):
             return text
         return self._regex.sub(MASK.encode(), text)
 

@@ -375,10 +375,9 @@ class Cohorts:
 
     # Forming
 
-    def may_be_one(self, grants: Sequence[Grant], task: AnyTask, lane: ExecutorLane) -> bool:
-        """Return whether grants of the same terms can be a cohort; with tracing each attempt needs a span."""
-        plain = terms_of(grants[0])[0] is True and not self._registry.chain.waits
-        return plain and lane is self._lane and not self._traced and never_waits(task)
+    def may_be_one(self, task: AnyTask, lane: ExecutorLane) -> bool:
+        """Return whether jobs of this task can be a cohort; with tracing each attempt needs a span."""
+        return lane is self._lane and not self._traced and never_waits(task)
 
     def form(self, grants: list[Grant], task: AnyTask, claimed_at: float, *, ahead: bool) -> None:
         """Queue these grants as a cohort."""
@@ -502,7 +501,10 @@ class Cohorts:
     def _success(self, value: Any) -> Outcome:
         if value is None:
             return self._nothing
-        return self._mask.outcome(success_of(value, max_bytes=self._max_bytes))
+        outcome = success_of(value, max_bytes=self._max_bytes)
+        if type(outcome) is Succeeded and len(outcome.result) < self._mask.shortest:
+            return outcome
+        return self._mask.outcome(outcome)
 
     def _context_of(self, cohort: Cohort, grant: Grant) -> Context:
         """Return the context of a handler that asks for it; that of an ended handler is ignored."""

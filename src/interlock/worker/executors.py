@@ -14,6 +14,10 @@ handlers of microseconds it would then wait for the store more than it works, so
 again as it may run at once, or more if they begin within `AHEAD_WORK_S`. It does so only while handlers take
 less than `SOON_S`, because jobs that wait here could start elsewhere, and releases jobs that have waited for
 `AHEAD_FOR_S`, which costs no retry.
+
+`Stopper` stops a handler: it asks first, then forces it. A coroutine is cancelled, a process is killed with
+its group, a thread cannot be stopped. A handler that ignores this is logged and counted, and its slot is used
+for others.
 """
 
 from __future__ import annotations
@@ -29,13 +33,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache
 from types import CodeType
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from interlock.worker.machines import TaskPart
 from interlock.worker.outcomes import Interrupted, Outcome, outcome_of, success_of
 from interlock.worker.process_executor import ProcessExecutor
 from interlock.worker.running_task import Ended, RunningTask
 from interlock.worker.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from interlock.worker.host import AwakeTime
+    from interlock.worker.telemetry import Log
 
 
 class Executor(Protocol):
@@ -327,13 +335,13 @@ class Lanes(dict[str, ExecutorLane]):
         """Return how many more can start at once, besides those on their way; 0 while others wait."""
         return 0 if any(lane.waiting for lane in self.values()) else self.free() - coming
 
-    def room_ahead(self, coming: int) -> int:
+    def room_ahead(self, coming: int, batch: int) -> int:
         """Return how many jobs to claim: those that can start at once, or a whole batch that may wait a
         moment.
 
         All or nothing: for a store a large claim costs little more than a small one.
         """
-        free, batch = self.free() - coming, self.batch_ahead()
+        free = self.free() - coming
         if 0 < self._concurrency - free <= batch:
             return batch
         return 0 if any(lane.waiting for lane in self.values()) else free
@@ -355,3 +363,59 @@ class Lanes(dict[str, ExecutorLane]):
     def elsewhere(self) -> int:
         """Return the number of handlers in threads or processes."""
         return sum(len(lane.running) for lane in self.values() if lane.name != "async")
+
+
+class Stopper:
+    """Stops handlers."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        log: Log,
+        *,
+        awake: AwakeTime,
+        left_behind: Callable[[], None],
+        freed: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._awake = awake
+        self._left_behind = left_behind
+        self._freed = freed
+
+    def stop_gracefully(self, running: RunningTask) -> None:
+        """Give a handler time to stop, then kill it."""
+        running.lane.executor.forward_stop(running)
+        self._awake.call_later(self._settings.stop_grace_s, self._kill, running)
+
+    def stop(self, running: RunningTask) -> None:
+        """Kill a handler now: its results are not accepted any more."""
+        running.lane.executor.forward_stop(running)
+        self._kill(running)
+
+    def _kill(self, running: RunningTask) -> None:
+        if running.handler_ended:
+            return
+        if running.lane.executor.kill(running):
+            delay_s = self._settings.stop_grace_s + self._settings.kill_grace_s
+            self._awake.call_later(delay_s, self._leave, running)
+        elif running.ended:
+            self._leave(running)
+        else:
+            self._warn("handler_cannot_be_stopped", running)
+
+    def _leave(self, running: RunningTask) -> None:
+        """Abandon a handler that ignores the stop; its slot is freed once its task has ended."""
+        if running.handler_ended or running not in running.lane.running:
+            return
+        running.lane.executor.leave(running)
+        if running.ended:
+            running.lane.running.pop(running, None)
+            self._freed()
+        self._warn("handler_left_behind", running)
+        self._left_behind()
+
+    def _warn(self, message: str, running: RunningTask) -> None:
+        executor = "" if running.lane is None else running.lane.name
+        grant = running.grant
+        self._log.warning(message, task_id=grant.job_id, task_type=grant.task, executor=executor)

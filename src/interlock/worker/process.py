@@ -20,6 +20,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+from interlock.backoff import MOST_DOUBLINGS
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles.process import (
     BACKING_OFF,
@@ -221,6 +222,8 @@ class WorkerProcess:
             awake=self.shutdown.awake,
             host=host,
         )
+        self._pauses_s = [settings.backoff_s(count) for count in range(MOST_DOUBLINGS + 2)]
+        """Pauses by the number of consecutive failures; the last one is as long as they get."""
         self._connection = Connection(connect, now=self._now, woken=self._wake, monotonic=monotonic)
         self._crew = Components(
             around,
@@ -368,9 +371,8 @@ class WorkerProcess:
             self._process.state, self._process.data
         ):
             return None
-        begins = self._executing.room()
-        room = begins if begins > 0 else self._executing.room_to_prefetch()
-        limit = min(room, self._executing.free_slots(), MAX_BATCH)
+        room, begin = self._executing.capacity()
+        limit = min(room, MAX_BATCH)
         if limit <= 0:
             return None
         return ClaimRequest(
@@ -380,7 +382,7 @@ class WorkerProcess:
             tasks=self._executing.tasks(),
             limit=limit,
             worker_id=self._crew.standing.worker_id,
-            acknowledge=begins > 0,
+            acknowledge=begin,
         )
 
     async def _poll_for(self, request: ClaimRequest) -> None:
@@ -512,7 +514,8 @@ class WorkerProcess:
 
     async def _pause(self, *, wakes: bool) -> None:
         """Back off as long as the table's count says; with `wakes` a notification ends it."""
-        until = self._monotonic() + self._settings.backoff_s(self._process.data.backoff_count)
+        pauses_s = self._pauses_s
+        until = self._monotonic() + pauses_s[min(self._process.data.backoff_count, len(pauses_s) - 1)]
         while not self._stop_requested.is_set() and not (wakes and self._woken):
             self._stir.clear()
             if not await set_within(self._stir, until - self._monotonic()):

@@ -15,6 +15,8 @@ from interlock.worker.outcomes import MAX_RESULT_BYTES
 
 _DERIVED = -1.0
 _AHEAD_TIMES, _MOST_AHEAD = 4, 100
+BATCHES = 2
+"""Number of batches that have slots beside what runs: one waits, and one is being reported."""
 _STOP_GRACE_S = 5.0
 _LEAST_PATIENCE_S, _MOST_PATIENCE_S = 2.0, 10.0
 _AT_LEAST = {
@@ -128,7 +130,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def slots_for(self, batch: int) -> int:
         """Return the maximum number of tasks while batches of this size are claimed."""
-        return self.concurrency + 2 * batch + self.prefetch
+        return self.concurrency + BATCHES * batch + self.prefetch
 
     def lease_margin_s(self, ttl_s: float) -> float:
         """Return how long before its end a lease counts as lost, so that no worker is late unknowingly."""

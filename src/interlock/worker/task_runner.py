@@ -5,10 +5,6 @@ handler has ended, the report goes to the reporter; when the report was accepted
 process has a free slot. The task table decides each of these steps, and the effects on handlers and messages
 follow from them (`acknowledge`, `interrupted`, `ended`: see `machines`).
 
-`Stopper` stops a handler: it asks first, then forces it. A coroutine is cancelled, a process is killed with
-its group, a thread cannot be stopped. A handler that ignores this is logged and counted, and its slot is used
-for others.
-
 Why: decision 0282.
 """
 
@@ -18,7 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from interlock.errors import UnknownTask
 from interlock.lifecycles.lease import EXPIRED, REVOKED, LeaseState
@@ -54,8 +50,7 @@ from interlock.wire.runner import (
 from interlock.worker.cohorts import Cohort, CohortMember, Cohorts, FinishedCohort, terms_of
 from interlock.worker.context import Context, HandlerServices
 from interlock.worker.environment import WorkerEnv
-from interlock.worker.executors import AHEAD_FOR_S, ExecutorLane, Lanes
-from interlock.worker.host import AwakeTime
+from interlock.worker.executors import AHEAD_FOR_S, ExecutorLane, Lanes, Stopper
 from interlock.worker.leases import RenewalResult, Renewer, Reporting, ReportQueue
 from interlock.worker.machines import Machines, TaskPart
 from interlock.worker.outcomes import Interrupted, Outcome
@@ -66,70 +61,20 @@ from interlock.worker.running_task import (
     outcome_event,
     report_of,
 )
-from interlock.worker.settings import WorkerSettings
+from interlock.worker.settings import BATCHES
 from interlock.worker.shell import NAME as SHELL_NAME
 from interlock.worker.shell import SHELL
-from interlock.worker.telemetry import Log
-
-
-class Stopper:
-    """Stops handlers."""
-
-    def __init__(
-        self,
-        settings: WorkerSettings,
-        log: Log,
-        *,
-        awake: AwakeTime,
-        left_behind: Callable[[], None],
-        freed: Callable[[], None],
-    ) -> None:
-        self._settings = settings
-        self._log = log
-        self._awake = awake
-        self._left_behind = left_behind
-        self._freed = freed
-
-    def stop_gracefully(self, running: RunningTask) -> None:
-        """Give a handler time to stop, then kill it."""
-        running.lane.executor.forward_stop(running)
-        self._awake.call_later(self._settings.stop_grace_s, self._kill, running)
-
-    def stop(self, running: RunningTask) -> None:
-        """Kill a handler now: its results are not accepted any more."""
-        running.lane.executor.forward_stop(running)
-        self._kill(running)
-
-    def _kill(self, running: RunningTask) -> None:
-        if running.handler_ended:
-            return
-        if running.lane.executor.kill(running):
-            delay_s = self._settings.stop_grace_s + self._settings.kill_grace_s
-            self._awake.call_later(delay_s, self._leave, running)
-        elif running.ended:
-            self._leave(running)
-        else:
-            self._warn("handler_cannot_be_stopped", running)
-
-    def _leave(self, running: RunningTask) -> None:
-        """Abandon a handler that ignores the stop; its slot is freed once its task has ended."""
-        if running.handler_ended or running not in running.lane.running:
-            return
-        running.lane.executor.leave(running)
-        if running.ended:
-            running.lane.running.pop(running, None)
-            self._freed()
-        self._warn("handler_left_behind", running)
-        self._left_behind()
-
-    def _warn(self, message: str, running: RunningTask) -> None:
-        executor = "" if running.lane is None else running.lane.name
-        grant = running.grant
-        self._log.warning(message, task_id=grant.job_id, task_type=grant.task, executor=executor)
-
 
 SLICE_S = 0.005
 """Maximum time of starting handlers before the event loop gets a turn."""
+
+
+class _TaskPlace(NamedTuple):
+    """A task of this worker: where it is executed, and whether similar jobs can be a cohort."""
+
+    task: AnyTask | None
+    lane: ExecutorLane | None
+    may_be_one: bool
 
 
 class TaskRunner:
@@ -177,9 +122,11 @@ class TaskRunner:
         self._warned = False
         self._unknown = 0
         """Number of grants of unknown tasks."""
-        self._named: int | None = None
-        """Number of tasks in the registry with these names."""
+        self._read_changes: int | None = None
+        """The changes of the registry when it was read."""
         self._names: tuple[str, ...] | None = None
+        self._task_places: dict[str, _TaskPlace] = {}
+        self._slots_beside = around.settings.slots_for(0)
         self._nudge, self._ended = renewer.nudge, self._handler_ended  # bound once, not once per task
         self._cohorts = Cohorts(
             around,
@@ -209,33 +156,34 @@ class TaskRunner:
 
     # Capacity
 
-    def room(self) -> int:
-        """Return how many more grants can start at once, or soon enough to be claimed ahead."""
-        return self._lanes.room_ahead(len(self._acknowledging))
+    def capacity(self) -> tuple[int, bool]:
+        """Return how many more grants to claim, and whether they begin soon; otherwise they are prefetched.
 
-    def free_slots(self) -> int:
-        """Return how many more tasks there may be; without answers to reports, those use up the slots."""
-        settings = self._settings
-        slots = settings.slots_for(max(self._lanes.batch_ahead(), settings.concurrency))
+        Without answers to reports the tasks use up the slots.
+        """
+        batch = self._lanes.batch_ahead()
+        room = self._lanes.room_ahead(len(self._acknowledging), batch)
+        if not (begin := room > 0):
+            room = self._settings.prefetch - len(self._prefetched)
+        slots = self._slots_beside + BATCHES * max(batch, self._settings.concurrency)
         active: int = self.machines.process.data.active_tasks
-        return slots - active
+        return min(room, slots - active), begin
 
     def _room_now(self) -> int:
         return self._lanes.room(len(self._acknowledging))
-
-    def room_to_prefetch(self) -> int:
-        """Return how many more grants may wait unacknowledged."""
-        return self._settings.prefetch - len(self._prefetched)
 
     # From a grant to a handler
 
     def tasks(self) -> tuple[str, ...] | None:
         """Return the tasks that can be executed here; None if there are too many to name."""
-        if len(self._registry) != self._named:
-            names = self._registry.names()
-            self._named = len(names)
-            self._names = None if len(names) >= MAX_TASKS else tuple(sorted({*names, SHELL_NAME}))
+        if self._read_changes != self._registry.changes:
+            self._read_registry()
         return self._names
+
+    def _read_registry(self) -> None:
+        self._read_changes, names = self._registry.changes, self._registry.names()
+        self._names = None if len(names) >= MAX_TASKS else tuple(sorted({*names, SHELL_NAME}))
+        self._task_places.clear()
 
     def take(
         self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True, soon: bool = False
@@ -248,8 +196,8 @@ class TaskRunner:
         unknown, free = self._unknown, max(0, self._lanes.free())
         grants = list(grants)
         for some, ahead in ((grants[:free], False), (grants[free:], True)):
-            for _, alike in groupby(some, terms_of):
-                self._take_alike(list(alike), claimed_at, ahead=ahead)
+            for terms, alike in groupby(some, terms_of):
+                self._take_alike(list(alike), claimed_at, plain=terms[0] is True, ahead=ahead)
         if begin and soon:
             asyncio.get_running_loop().call_soon(self._fill_soon_if_needed)
         elif begin:
@@ -258,14 +206,13 @@ class TaskRunner:
             asyncio.get_running_loop().call_later(AHEAD_FOR_S, self._release_ahead, self._monotonic())
         return self._unknown - unknown
 
-    def _take_alike(self, grants: list[Grant], claimed_at: float, *, ahead: bool) -> None:
+    def _take_alike(self, grants: list[Grant], claimed_at: float, *, plain: bool, ahead: bool) -> None:
         """Accept grants of the same task and terms, as a cohort if possible."""
+        if self._read_changes != self._registry.changes:
+            self._read_registry()
         name = grants[0].task
-        task: AnyTask | None = SHELL if name == SHELL_NAME else None
-        if task is None and name in self._registry:
-            task = self._registry.get(name)
-        lane = None if task is None else self._lanes[task.executor_on(self._settings.executor)]
-        if task is not None and lane is not None and self._cohorts.may_be_one(grants, task, lane):
+        task, lane, may_be_one = self._task_places.get(name) or self._place_of(name)
+        if task is not None and may_be_one and plain and not self._registry.chain.waits:
             self._cohorts.form(grants, task, claimed_at, ahead=ahead)
             return
         for grant in grants:
@@ -276,6 +223,14 @@ class TaskRunner:
                 self._accept(running)
             else:
                 self._prefetched.append((claimed_at, running))
+
+    def _place_of(self, name: str) -> _TaskPlace:
+        if name != SHELL_NAME and name not in self._registry:
+            return _TaskPlace(None, None, may_be_one=False)
+        task: AnyTask = SHELL if name == SHELL_NAME else self._registry.get(name)
+        lane = self._lanes[task.executor_on(self._settings.executor)]
+        self._task_places[name] = known = _TaskPlace(task, lane, self._cohorts.may_be_one(task, lane))
+        return known
 
     def fill(self) -> None:
         """Start waiting tasks while there is room, with turns for the event loop."""
@@ -433,7 +388,6 @@ class TaskRunner:
             running.send(report_succeeded)
         elif isinstance(answer, NotHeard) and _is_success(message):
             self._report_refusal(running, answer)
-            return
         else:
             error = "it could not be delivered in time" if answer is None else answer.error
             self._log.warning("report_failed", task_id=running.grant.job_id, error=error)

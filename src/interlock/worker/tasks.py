@@ -202,6 +202,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task[..., Any]] = {}
+        self.changes: int = 0
+        """Number of times that a task was added or replaced."""
         self.schedules: dict[str, DeclaredSchedule] = {}
         """Schedules by name, which a worker with these tasks registers."""
         self.chain: Chain = NO_MIDDLEWARE
@@ -240,6 +242,7 @@ class Registry:
                 facts={"name": task.name},
             )
         self._tasks[task.name] = task
+        self.changes += 1
 
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...

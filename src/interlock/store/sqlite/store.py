@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from interlock.store.records import (
     Work,
 )
 from interlock.store.sqlite import queries, reads
-from interlock.store.sqlite.database import HeldClock, check_floor, least_epoch, path_of, raise_epoch, url_of
+from interlock.store.sqlite.database import HeldClock, least_epoch, path_of, raise_epoch, url_of
 from interlock.store.sqlite.failures import store_error
 from interlock.store.sqlite.threads import Reader, Subscribers, Writer
 from interlock.store.sqlite.transaction import (
@@ -258,9 +258,9 @@ class SqliteStore:
         """Return the status."""
         return await self._reader.do(lambda connection: queries.status(connection, url_of(self._path)))
 
-    async def _decided(
+    def _decided(
         self, select: Callable[[Transaction], list[reads.Keyed]], decide: Decide, limit: int
-    ) -> list[Outcome]:
+    ) -> Coroutine[Any, Any, list[Outcome]]:
         def work(ledger: Transaction) -> list[Outcome]:
             try:
                 taken = select(ledger)
@@ -274,7 +274,7 @@ class SqliteStore:
             check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
             return ledger.judge(commits)
 
-        return await self._writer.do(work, settled=True, weight=limit)
+        return self._writer.do(work, settled=True, weight=limit)
 
     def _make_threads(self) -> None:
         """Create the threads: one can be started only once, so a reopened store gets new ones."""
@@ -319,7 +319,6 @@ class SqliteDialect:
             return moment(self._clock.read(reads.latest_us(connection)))
         if isinstance(step, LoadRecords):
             return reads.load(connection, step.keys)
-        check_floor(connection)
         check_commits(self._catalogue, step.commits, self._max_body_bytes)
         ledger = Transaction(connection, self._moves, self._clock, RowCache(self._catalogue))
         outcomes = ledger.judge(step.commits)

@@ -36,7 +36,6 @@ from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Wake
 from interlock.store.sqlite.database import (
     HeldClock,
-    check_floor,
     connect,
     leave_mark,
     load_kinds,
@@ -480,11 +479,6 @@ class Writer(DatabaseThread):
         while not all(job.dropped for job in jobs):
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
-                check_floor(self._connection)
-            except SchemaTooNew as error:
-                self._undo()
-                _fail(jobs, error)
-                return False
             except sqlite3.Error as error:
                 if not is_busy(error):
                     _fail(jobs, store_error(error, self._path))
@@ -524,6 +518,9 @@ class Writer(DatabaseThread):
             if len(live) > 1:
                 return False
             _fail(live, _cause(error, self._path))
+        except SchemaTooNew as error:
+            self._undo()
+            _fail(live, error)
         except sqlite3.Error as error:
             self._undo()
             _fail(live, store_error(error, self._path, outcome))

@@ -38,7 +38,7 @@ from interlock.store.records import (
     TooLate,
     Work,
 )
-from interlock.store.sqlite.database import HeldClock, connect
+from interlock.store.sqlite.database import HeldClock, check_floor, connect
 from interlock.store.sqlite.failures import store_error
 from interlock.store.sqlite.queries import number_at
 from interlock.store.sqlite.reads import (
@@ -99,8 +99,13 @@ class RowCache:
         self._known = {**{kind: {} for kind in kinds}, **self._known}
 
     def recall(self, connection: sqlite3.Connection) -> Known:
-        """Return the current records; called in a transaction, so that they stay current to its end."""
+        """Return the current records; called in a transaction, so that they stay current to its end.
+
+        Raise if a newer program has migrated the database, in this transaction and in each one after it.
+        """
         (seen,) = connection.execute("PRAGMA data_version").fetchone()
+        if seen != self._seen:
+            check_floor(connection)  # nothing but a commit of another connection can have raised it
         if seen != self._seen or sum(map(len, self._known.values())) > self._most:
             self.forget()
             self._seen = seen
@@ -243,7 +248,8 @@ class Transaction:
         for change in changes:
             kind = change.kind
             [(_, stand)] = self._standings(kind, (change.id,))
-            if stand.version != change.expected or not _was_expected(change.expected_at, stand):
+            at = change.expected_at  # a missing record was never written
+            if stand.version != change.expected or (at is not None and at != stand.since and stand.version):
                 return Conflict(change.key, change.expected, stand.version)
             if illegal is None and (stand.state, change.state) not in self._moves[kind]:
                 illegal = Illegal(change.key, stand.state, change.state)
@@ -314,12 +320,9 @@ def _are_alike(standings: Sequence[RowState], expected_at: Sequence[datetime | N
         return not first.version or {None, first.since}.issuperset(expected_at)
     if any(stand[:3] != first[:3] for _, stand in standings):
         return False
-    return all(_was_expected(at, stand) for at, (_, stand) in zip(expected_at, standings, strict=False))
-
-
-def _was_expected(at: datetime | None, stand: Stand) -> bool:
-    """Return whether the version was written then; a missing record was never written."""
-    return at is None or at == stand.since or not stand.version
+    return not first.version or all(
+        at is None or at == stand.since for at, (_, stand) in zip(expected_at, standings, strict=False)
+    )
 
 
 def _touched(item: Work) -> Iterable[tuple[str, str]]:

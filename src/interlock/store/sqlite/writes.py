@@ -136,12 +136,8 @@ class JournalGroup(msgspec.Struct, eq=False):
     version: int
     note: Note
     numbers: list[int] = []
-
-    @property
-    def trail(self) -> str:
-        """The addition to the trail of its records, if one row has all of them; else empty."""
-        size = len(self.numbers)
-        return f" {self.first + size - 1}" if size > 1 and self.version <= LONGEST_TRAIL else ""
+    trail: str = ""
+    """The addition to the trail of its records, if one row has all of them; else empty."""
 
     def rows(self, now_us: int) -> list[Row]:
         """Return the rows for `_INSERT_ENTRY`."""
@@ -311,6 +307,8 @@ class PendingWrites:
             self._journal.append(last)
         last.numbers += numbers
         self.sequence += len(numbers)
+        if version <= LONGEST_TRAIL and len(last.numbers) > 1:
+            last.trail = f" {self.sequence}"
         return last
 
     def _renumber(self) -> list[tuple[str, str, int]]:

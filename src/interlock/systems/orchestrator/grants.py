@@ -172,7 +172,7 @@ def _alike(claiming: ClaimInput, records: Sequence[Record]) -> list[tuple[Record
 def offer_of(claiming: ClaimInput, record: Record, now: datetime) -> Offer | None:
     """Return the longest waiting attempt of this job for this runner; None if none waits."""
     draft = JobAggregate.of(record, now, claiming.settings)
-    if has_expired(record, now):
+    if record.deadline_at is not None and has_expired(record, now):
         draft.fire_due()
         change = draft.change(mark=claiming.mark, actor="clock")
         return Offer(change, (record,), (), draft.body, messages_of(draft, claiming.mark))
@@ -331,9 +331,8 @@ def _granted(claiming: ClaimInput, draft: JobAggregate, one: AttemptBody) -> Cha
 
 
 def _grant_in(claiming: ClaimInput, draft: JobAggregate, one: AttemptBody, given: JobGiven) -> Grant:
-    fence = fence_of(claiming.epoch, draft.version + 1)
-    token = Token(draft.id, one.shard, one.index, claiming.secret, claiming.digest)
-    return grant_of(draft, one, str(token), fence, given)
+    token = f"{draft.id}.{one.shard}.{one.index}.{claiming.secret}"
+    return grant_of(draft, one, token, fence_of(claiming.epoch, draft.version + 1), given)
 
 
 def next_attempt(draft: JobAggregate) -> AttemptBody | None:

@@ -110,7 +110,8 @@ def decide_message(
     one = _attempt_of(draft, token)
     if one is None or one.lease is None or not token.opens(one.lease.digest):
         return Decision(_unknown_lease(token))
-    message = _cleaned(message)
+    if type(message) is not Complete or type(message.outcome) is not Succeeded:
+        message = _cleaned(message)
     if (unfit := _unfit(draft, one, message)) is not None:
         return Decision(unfit)
     until = record.deadline_at
@@ -152,7 +153,9 @@ def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None
     assert one.lease is not None
     match message:
         case Complete():
-            one.reported = digest_of_report(message)
+            # The record of a job of one shard has its result, from which the digest follows: see `_reported`.
+            if draft.root.state is not job.COMPLETED or draft.body.data.worker_count > 1 or one.result_apart:
+                one.reported = digest_of_report(message)
             if draft.body.checkpoints and one.state is attempt.SUCCEEDED:
                 draft.body.checkpoints.pop(str(one.shard), None)  # no later attempt needs it
         case Heartbeat():
@@ -571,8 +574,6 @@ def decide_completions(
 def _cleaned(message: Message) -> Message:
     """Return the message with storable texts, except its log lines, which are handled separately."""
     match message:
-        case Complete(outcome=Succeeded()):
-            return message  # most messages; the others are more expensive to distinguish
         case Complete(outcome=Failed() as failed):
             cleaned = msgspec.structs.replace(
                 failed,

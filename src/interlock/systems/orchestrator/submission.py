@@ -77,11 +77,12 @@ def new_job(
     unique: UniquePart | None = None,
     after: AfterPart | None = None,
     held: bool = False,
+    given: bytes | None = None,
 ) -> JobAggregate:
     """Return a new job that waits for a worker. The spec was validated before.
 
     A held job waits for its needs, and cannot be claimed before it is released; so does one that comes after
-    others.
+    others. `given` is what the job is given, if it is encoded already.
     """
     body = JobBody(
         task=spec.task,
@@ -105,7 +106,7 @@ def new_job(
     )
     parent = run.run_id if run is not None else spec.parent_job_id
     place = Place(spec.queue, tuple(sorted(set(spec.labels))), spec.priority, parent)
-    given = given_by(spec, unique, plan)
+    given = given_by(spec, unique, plan) if given is None else given
     draft = JobAggregate(job_id, JOB.initial, body, place, now, settings, given=given)
     draft.send(job.Validate(at=now))
     if not held and after is None:
@@ -160,7 +161,8 @@ class NewJobs(msgspec.Struct, frozen=True):
         self, ids: Sequence[str], now: datetime, settings: OrchestratorSettings, *, mark: str, actor: str
     ) -> Batch:
         """Return these jobs as a batch, with these ids."""
-        change = new_job(self.spec, "", now, settings).change(mark=mark, actor=actor)
+        draft = new_job(self.spec, "", now, settings, given=self.given[0])
+        change = draft.change(mark=mark, actor=actor)
         change = msgspec.structs.replace(change, given=None)
         return Batch(change=change, ids=tuple(ids), given=tuple(self.given))
 
@@ -178,7 +180,7 @@ class NewJobs(msgspec.Struct, frozen=True):
 
         `then` names the jobs that receive their ends.
         """
-        draft = new_job(self.spec, "", now, settings)
+        draft = new_job(self.spec, "", now, settings, given=self.given[0])
         draft.body.then = then
         like = draft.change(mark=mark, actor=actor)
         changes = [
@@ -194,6 +196,9 @@ class NewJobs(msgspec.Struct, frozen=True):
 
 def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJobs]:
     """Return the specs in groups of equal ones; raise for the first invalid one."""
+    if len(specs) == 1:  # there is none to compare it with
+        check_spec(specs[0], settings)
+        return [NewJobs(specs[0], [0], [given_by(specs[0])])]
     return [
         NewJobs(like, places, [given_by(specs[place]) for place in places])
         for like, places in check_specs(specs, settings)

@@ -222,10 +222,12 @@ class JobDecisions:
 
     def submit(self, number: int) -> DecidedEvent:
         """Return the submitted job."""
-        commit = commit_of(self._new(number), mark=MARK, actor="user")
         if self.plan.part(number) is not None:  # jobs of a run are created by its orders
+            commit = commit_of(self._new(number), mark=MARK, actor="user")
             return self._committed(ABSENT, commit, number, cause="orchestrator")
         names = (*OTHERS, JOB_ID)
+        (alone,) = alike([self.plan.spec(number)], self._settings)
+        commit = alone.commit((JOB_ID,), NOW, self._settings, mark=MARK, actor="user")
         (group,) = alike([self.plan.spec(number)] * len(names), self._settings)
         batch = group.batch(names, NOW, self._settings, mark=MARK, actor="user")
         return self._alike(commit, batch.commits()[-1], ABSENT, number, cause="orchestrator")
