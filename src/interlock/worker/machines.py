@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from interlock.lifecycles import lease, process, task, worker
-from interlock.lifecycles.couplings import COUPLINGS, Recipient
+from interlock.lifecycles.couplings import COUPLINGS, Deliverer, Recipient
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.lease import LEASE
 from interlock.lifecycles.process import PROCESS
@@ -267,7 +267,7 @@ WIRING = Wiring(
     (PROCESS, TASK),
     COUPLINGS,
     {
-        Recipient.ITS_PROCESS: to(PROCESS, lambda machines, _: machines.process),
+        (Recipient.ITS_PROCESS, process.TaskEnded): to(PROCESS, lambda machines, _: machines.process),
         (Recipient.ITS_PROCESS, process.shutdown_requested): order(_hurry),
         Recipient.ITS_TASK: to(TASK, lambda _, running: running),
         Recipient.ITS_TASKS: each(TASK, _tasks),
@@ -276,7 +276,7 @@ WIRING = Wiring(
         (Recipient.ITS_LEASE, lease.Complete): order(_owe_completion),
         (Recipient.ITS_LEASE, lease.Release): order(_owe_release),
     },
-    hears=(LEASE, WORKER),
+    deliverer=Deliverer.WORKER,
     events=EventRules(
         made={
             process.TaskEnded: _how_it_ended,
