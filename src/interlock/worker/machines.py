@@ -139,7 +139,7 @@ class Machines(Cascade):
     # of leases by the renewer, those of the process by its loop, each by its own clock.
 
     def take(self, machine: AnyMachine, part: Part, event: Event, owner: Owner) -> Refusal:
-        """Let the table decide about one part. Consequences are handled by `settle`."""
+        """Let the table decide about one part, and carry out the consequences at once."""
         decision = machine.decide(part.state, part.data, event)
         if not isinstance(decision, Moved):
             self._watch.refused(decision, owner.grant if machine is TASK else None)
@@ -153,12 +153,16 @@ class Machines(Cascade):
         effects = self.wiring.known.get(id(steps))
         if effects is None or effects.steps is not steps:
             effects = self.wiring.effects_of(machine, steps)
-        for step, consequences in effects.consequences:
-            if step is not None:
-                self.entered(step, owner)
-            for consequence in consequences:
-                consequence.deliver(self, owner)
+        if effects.consequences:
+            self._follow(effects, owner)
+            self.settle()
         return None
+
+    def settle(self) -> None:
+        """Carry out waiting consequences, each with its own before the next one."""
+        waiting, self._waiting = self._waiting, []
+        for consequence, owner in waiting:
+            consequence.deliver(self, owner)
 
     def _report(self, machine: AnyMachine, owner: Owner, steps: tuple[Step[Any], ...]) -> None:
         if machine is TASK:
