@@ -18,23 +18,33 @@ async def first_attempts(world: World) -> None:
     await world.attempts(await world.submit(worker_count=2), "QUEUED", "QUEUED")
 
 
-@delivers("job stays RUNNING by cancel or timeout: send cancel to each of its attempts")
+@delivers("job stays RUNNING by cancel or timeout: send cancel to each of its attempts", "cancel")
 async def attempts_of_a_stopping_job(world: World) -> None:
-    """What is active is asked to stop, whoever wants that: a person or the clock."""
+    """What is active is asked to stop when a person wants that."""
     canceled = await world.started()
     await world.jobs.cancel(canceled.job_id)
     await world.job_took(canceled.job_id, "attempt", "cancel", "STARTING", "CANCEL_REQUESTED")
+
+
+@delivers("job stays RUNNING by cancel or timeout: send cancel to each of its attempts", "timeout")
+async def attempts_of_an_overdue_job(world: World) -> None:
+    """What is active is asked to stop when the job has taken too long."""
     overdue = await world.started(job_timeout_s=50.0)
     await world.later(50)
     await world.job_took(overdue.job_id, "attempt", "cancel", "STARTING", "CANCEL_REQUESTED")
 
 
-@delivers("job enters CANCELED or FAILED: send cancel to each of its attempts")
-async def attempts_of_an_ended_job(world: World) -> None:
-    """Shards that wait are not given out after the job has ended."""
+@delivers("job enters CANCELED or FAILED: send cancel to each of its attempts", "CANCELED")
+async def attempts_of_a_canceled_job(world: World) -> None:
+    """Shards that wait are not given out after the job was canceled."""
     canceled = await world.submit(queue="waiting")
     await world.jobs.cancel(canceled)
     await world.job_took(canceled, "attempt", "cancel", "QUEUED", "CANCEL_REQUESTED")
+
+
+@delivers("job enters CANCELED or FAILED: send cancel to each of its attempts", "FAILED")
+async def attempts_of_a_failed_job(world: World) -> None:
+    """Shards that wait are not given out after the job has failed."""
     hopeless = await world.submit(worker_count=2, retries=0)
     await world.heard(failed(await world.grant()))
     await world.job_took(hopeless, "attempt", "cancel", "QUEUED", "CANCEL_REQUESTED")
@@ -173,13 +183,23 @@ async def job_that_succeeds(world: World) -> None:
 
 @delivers(
     "attempt enters FAILED or TIMED_OUT, if no stop was requested and its failure may be retried and "
-    "a try is left: create the next attempt of the shard"
+    "a try is left: create the next attempt of the shard",
+    "FAILED",
 )
-async def retry(world: World) -> None:
-    """A failure and a timeout are each followed by another attempt."""
+async def attempt_after_a_failure(world: World) -> None:
+    """A failure is followed by another attempt."""
     grant = await world.started(retries=1)
     await world.heard(failed(grant))
     await world.attempts(grant.job_id, "FAILED", "CREATED")
+
+
+@delivers(
+    "attempt enters FAILED or TIMED_OUT, if no stop was requested and its failure may be retried and "
+    "a try is left: create the next attempt of the shard",
+    "TIMED_OUT",
+)
+async def attempt_after_a_timeout(world: World) -> None:
+    """A timeout is followed by another attempt."""
     overdue = await world.started(retries=1, timeout_s=50.0)
     await world.later(50)
     await world.attempts(overdue.job_id, "TIMED_OUT", "CREATED")
@@ -187,13 +207,23 @@ async def retry(world: World) -> None:
 
 @delivers(
     "attempt enters FAILED or TIMED_OUT, if no stop was requested and its failure may not be retried "
-    "or no try is left: send error to its job"
+    "or no try is left: send error to its job",
+    "FAILED",
 )
-async def job_without_a_try_left(world: World) -> None:
-    """A failure, or a timeout, fails the job when no try is left."""
+async def job_without_a_try_left_after_a_failure(world: World) -> None:
+    """A failure fails the job when no try is left."""
     grant = await world.started(retries=0)
     await world.heard(failed(grant))
     await world.job_took(grant.job_id, "job", "error", "RUNNING", "FAILED")
+
+
+@delivers(
+    "attempt enters FAILED or TIMED_OUT, if no stop was requested and its failure may not be retried "
+    "or no try is left: send error to its job",
+    "TIMED_OUT",
+)
+async def job_without_a_try_left_after_a_timeout(world: World) -> None:
+    """A timeout fails the job when no try is left."""
     overdue = await world.started(retries=0, timeout_s=50.0)
     await world.later(50)
     await world.job_took(overdue.job_id, "job", "error", "RUNNING", "FAILED")
@@ -233,7 +263,8 @@ async def attempt_after_a_release(world: World) -> None:
 
 @delivers(
     "attempt enters SUCCEEDED or FAILED or CANCELED or TIMED_OUT or STALE, if it was asked to stop and "
-    "nothing of it is active any more: send cancel to its job"
+    "nothing of it is active any more: send cancel to its job",
+    "CANCELED",
 )
 async def job_whose_last_attempt_has_stopped(world: World) -> None:
     """The last attempt to stop makes the cancel final."""
@@ -256,14 +287,19 @@ async def children_of_a_canceled_job(world: World) -> None:
     await world.job_took(child, "job", "cancel", "PENDING", "CANCELED")
 
 
-@delivers("job stays RUNNING by cancel or timeout: send cancel to each of its children")
+@delivers("job stays RUNNING by cancel or timeout: send cancel to each of its children", "cancel")
 async def children_of_a_stopping_job(world: World) -> None:
-    """The children are stopped while their parent is asked to stop, by a person or by the clock."""
+    """The children are stopped while their parent is asked to stop."""
     canceled = await world.started()
     child = await world.submit(parent_job_id=canceled.job_id, queue="children")
     await world.jobs.cancel(canceled.job_id)
     await world.recover()
     await world.job_took(child, "job", "cancel", "PENDING", "CANCELED")
+
+
+@delivers("job stays RUNNING by cancel or timeout: send cancel to each of its children", "timeout")
+async def children_of_an_overdue_job(world: World) -> None:
+    """The children are stopped when their parent has taken too long."""
     overdue = await world.started(job_timeout_s=50.0)
     child = await world.submit(parent_job_id=overdue.job_id, queue="children")
     await world.later(50)
@@ -272,7 +308,8 @@ async def children_of_a_stopping_job(world: World) -> None:
 
 @delivers(
     "job enters FAILED or CANCELED, if its submitter said that its siblings are stopped then: "
-    "send cancel to each of its siblings"
+    "send cancel to each of its siblings",
+    "FAILED",
 )
 async def siblings_of_a_failed_job(world: World) -> None:
     """Children that are wanted together or not at all are stopped with the first that fails."""
@@ -285,8 +322,24 @@ async def siblings_of_a_failed_job(world: World) -> None:
 
 
 @delivers(
+    "job enters FAILED or CANCELED, if its submitter said that its siblings are stopped then: "
+    "send cancel to each of its siblings",
+    "CANCELED",
+)
+async def siblings_of_a_canceled_job(world: World) -> None:
+    """They are stopped as well with the first that is canceled."""
+    parent = await world.submit(queue="parents")
+    sibling = await world.submit(parent_job_id=parent, queue="siblings")
+    child = await world.submit(parent_job_id=parent, if_fails="cancel_siblings")
+    await world.jobs.cancel(child)
+    await world.recover()
+    await world.job_took(sibling, "job", "cancel", "PENDING", "CANCELED")
+
+
+@delivers(
     "job enters FAILED or CANCELED, if jobs come after it and it was not skipped: "
-    "send cancel to each job that comes after it"
+    "send cancel to each job that comes after it",
+    "FAILED",
 )
 async def followers_of_a_failed_job(world: World) -> None:
     """A job that waits for a success is canceled when that cannot come any more."""
@@ -298,8 +351,37 @@ async def followers_of_a_failed_job(world: World) -> None:
 
 
 @delivers(
+    "job enters FAILED or CANCELED, if jobs come after it and it was not skipped: "
+    "send cancel to each job that comes after it",
+    "CANCELED",
+)
+async def followers_of_a_canceled_job(world: World) -> None:
+    """A cancel ends the wait for a success, too."""
+    first = await world.submit()
+    follower = await world.submit(after=After(jobs=(first,)))
+    await world.jobs.cancel(first)
+    await world.recover()
+    await world.job_took(follower, "job", "cancel", "PENDING", "CANCELED")
+
+
+@delivers(
     "job enters FAILED or CANCELED, if its submitter said that its parent fails with it: "
-    "send error to its parent"
+    "send error to its parent",
+    "CANCELED",
+)
+async def parent_of_a_canceled_job(world: World) -> None:
+    """A parent that cannot do without its child fails when that is canceled."""
+    parent = await world.started(queue="parents")
+    child = await world.submit(parent_job_id=parent.job_id, if_fails="fail_parent")
+    await world.jobs.cancel(child)
+    await world.recover()
+    await world.job_took(parent.job_id, "job", "error", "RUNNING", "FAILED")
+
+
+@delivers(
+    "job enters FAILED or CANCELED, if its submitter said that its parent fails with it: "
+    "send error to its parent",
+    "FAILED",
 )
 async def parent_of_a_failed_job(world: World) -> None:
     """A parent that cannot do without its child fails with it."""

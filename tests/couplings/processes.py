@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
 from typing import Any
 
 from tests.couplings.world import Worker, World, delivers, must
@@ -10,7 +12,9 @@ from tests.systems.supervisor.test_workers import workers
 
 from interlock.lifecycles.durations import DEFAULTS, Durations
 from interlock.store.records import Query
+from interlock.wire.workers import WorkerSpec
 from interlock.worker.context import Context, TaskCancelled
+from interlock.worker.postponement import Snooze
 from interlock.worker.tasks import Registry
 
 REGISTRY = Registry()
@@ -22,6 +26,18 @@ async def quick() -> str:
     return "done"
 
 
+@REGISTRY.task(name="broken")
+async def broken() -> None:
+    """Fail at once."""
+    raise ValueError("no")
+
+
+@REGISTRY.task(name="snoozed")
+async def snoozed() -> None:
+    """Ask to be executed later."""
+    raise Snooze(timedelta(hours=1))
+
+
 @REGISTRY.task(name="held")
 async def held(ctx: Context) -> None:
     """Work until it is told to stop."""
@@ -29,9 +45,15 @@ async def held(ctx: Context) -> None:
     raise TaskCancelled
 
 
-async def at_work(world: World, **settings: Any) -> tuple[Worker, str]:
+@REGISTRY.task(name="deaf")
+async def deaf() -> None:
+    """Work until it is cancelled, and look for no request to stop."""
+    await asyncio.Event().wait()
+
+
+async def at_work(world: World, task: str = "held", **settings: Any) -> tuple[Worker, str]:
     """Start a worker and wait until it executes a job that does not end by itself."""
-    job_id = await world.submit("held")
+    job_id = await world.submit(task)
     worker = world.worker(REGISTRY, **settings)
     await worker.is_at(job_id, "processing")
     return worker, job_id
@@ -88,7 +110,18 @@ async def lease_of_a_task_that_begins(world: World) -> None:
     must(len(attempts) == 1, f"The lease was left to expire, and {second} has {len(attempts)} attempts.")
 
 
-@delivers("task enters reporting by processing_succeeded or processing_failed: send complete to its lease")
+COMPLETE = "task enters reporting by processing_succeeded or processing_failed: send complete to its lease"
+
+
+@delivers(COMPLETE, "processing_failed")
+async def lease_of_a_task_that_has_failed(world: World) -> None:
+    """The failure is reported under the lease."""
+    job_id = await world.submit("broken", retries=0)
+    world.worker(REGISTRY)
+    await world.job_takes(job_id, "lease", "complete", "ACTIVE", "COMPLETED")
+
+
+@delivers(COMPLETE, "processing_succeeded")
 async def lease_of_a_task_that_has_a_result(world: World) -> None:
     """The result is reported under the lease."""
     job_id = await world.submit("quick")
@@ -96,7 +129,18 @@ async def lease_of_a_task_that_has_a_result(world: World) -> None:
     await world.job_takes(job_id, "lease", "complete", "ACTIVE", "COMPLETED")
 
 
-@delivers("task enters reporting by shutdown_requested or processing_yielded: send release to its lease")
+RELEASE = "task enters reporting by shutdown_requested or processing_yielded: send release to its lease"
+
+
+@delivers(RELEASE, "processing_yielded")
+async def lease_of_a_task_that_is_snoozed(world: World) -> None:
+    """Work that asks for a later time is given back."""
+    job_id = await world.submit("snoozed")
+    world.worker(REGISTRY)
+    await world.job_takes(job_id, "lease", "release", "ACTIVE", "REVOKED")
+
+
+@delivers(RELEASE, "shutdown_requested")
 async def lease_of_a_task_that_is_interrupted(world: World) -> None:
     """Interrupted work is given back."""
     worker, job_id = await at_work(world)
@@ -104,7 +148,30 @@ async def lease_of_a_task_that_is_interrupted(world: World) -> None:
     await world.job_takes(job_id, "lease", "release", "ACTIVE", "REVOKED")
 
 
-@delivers("task enters completed or failed or abandoned: send task_ended to its process")
+ENDED = "task enters completed or failed or abandoned: send task_ended to its process"
+
+
+@delivers(ENDED, "failed")
+async def process_whose_task_has_failed(world: World) -> None:
+    """A slot is free again, and the process has counted a failure."""
+    job_id = await world.submit("broken", retries=0)
+    worker = world.worker(REGISTRY)
+    await worker.is_at(job_id, "failed")
+    data = worker.process.data
+    must((data.active_tasks, data.failed) == (0, 1), f"The process has not counted it: {data}.")
+
+
+@delivers(ENDED, "abandoned")
+async def process_whose_task_is_abandoned(world: World) -> None:
+    """A slot is free again."""
+    job_id = await world.submit("snoozed")
+    worker = world.worker(REGISTRY)
+    await worker.is_at(job_id, "abandoned")
+    data = worker.process.data
+    must(data.active_tasks == 0, f"The process has not counted it: {data}.")
+
+
+@delivers(ENDED, "completed")
 async def process_whose_task_has_ended(world: World) -> None:
     """A slot is free again, and the process has counted its task."""
     job_id = await world.submit("quick")
@@ -117,7 +184,21 @@ async def process_whose_task_has_ended(world: World) -> None:
 # What comes from outside
 
 
-@delivers("lease enters EXPIRED or REVOKED: send lease_expired to the task under it")
+LEASE_ENDS = "lease enters EXPIRED or REVOKED: send lease_expired to the task under it"
+
+
+@delivers(LEASE_ENDS, "REVOKED")
+async def task_whose_lease_was_revoked(world: World) -> None:
+    """A task learns with its next renewal that its lease was revoked, and stops."""
+    worker, job_id = await at_work(world, task="deaf")
+    registered = await workers(world).register(WorkerSpec(name="worker", incarnation="1"))
+    await workers(world).terminate(registered.id)
+    await world.recover()
+    assert await world.leases(job_id) == ["REVOKED"]
+    await worker.takes("task", job_id, "lease_expired", "processing", "abandoned", within_s=TTL_S / 2)
+
+
+@delivers(LEASE_ENDS, "EXPIRED")
 async def task_whose_lease_has_ended(world: World) -> None:
     """A task learns with its next renewal that its lease has ended, and stops."""
     worker, job_id = await at_work(world)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.couplings.world import World, delivers, must
-from tests.systems.orchestrator.house import stopped
+from tests.systems.orchestrator.house import done, failed, stopped
 from tests.systems.runs.site import plan, planned
 
+from interlock.wire.runner import Complete, Grant
 from interlock.wire.runs import RunSpec
 
 # What a run wants of its jobs, and of itself
@@ -43,12 +46,21 @@ async def run_with_nothing_active(world: World) -> None:
     await world.took("run", view.id, "run", "all_stopped", "CANCEL_REQUESTED", "CANCELED")
 
 
-@delivers("run enters FAILED or TIMEOUT, if fail-fast is on: send cancel to each of its unfinished jobs")
+@delivers(
+    "run enters FAILED or TIMEOUT, if fail-fast is on: send cancel to each of its unfinished jobs", "FAILED"
+)
 async def jobs_of_a_failed_run(world: World) -> None:
-    """Jobs that cannot change the outcome are canceled, after a failure and after a timeout."""
+    """Jobs that cannot change the outcome are canceled after a failure."""
     run_id = await world.begin(planned("a"), planned("b", queue="others"))
     await world.finish(run_id, "a")
     await world.job_took(await job_named(world, run_id, "b"), "job", "cancel", "PENDING", "CANCELED")
+
+
+@delivers(
+    "run enters FAILED or TIMEOUT, if fail-fast is on: send cancel to each of its unfinished jobs", "TIMEOUT"
+)
+async def jobs_of_an_overdue_run(world: World) -> None:
+    """Jobs that cannot change the outcome are canceled after a timeout."""
     run_id = await world.begin(planned("a"), timeout_s=50.0)
     await world.later(50)
     await world.job_took(await job_named(world, run_id, "a"), "job", "cancel", "PENDING", "CANCELED")
@@ -57,7 +69,20 @@ async def jobs_of_a_failed_run(world: World) -> None:
 # What jobs tell their run, and each other through it
 
 
-@delivers("job enters FAILED or CANCELED, if the job is required: send cancel to each job that needs it")
+@delivers(
+    "job enters FAILED or CANCELED, if the job is required: send cancel to each job that needs it", "CANCELED"
+)
+async def job_that_needs_a_canceled_one(world: World) -> None:
+    """What was to follow a canceled job is canceled."""
+    run_id = await world.begin(planned("a"), planned("b", "a"), fail_fast=False)
+    await world.jobs.cancel(await job_named(world, run_id, "a"))
+    await world.recover()
+    await world.job_took(await job_named(world, run_id, "b"), "job", "cancel", "PENDING", "CANCELED")
+
+
+@delivers(
+    "job enters FAILED or CANCELED, if the job is required: send cancel to each job that needs it", "FAILED"
+)
 async def job_that_needs_a_failed_one(world: World) -> None:
     """What was to follow a failed job is canceled, also where the rest of the run goes on."""
     run_id = await world.begin(planned("a"), planned("b", "a"), fail_fast=False)
@@ -85,22 +110,46 @@ async def run_that_succeeds(world: World) -> None:
     await world.took("run", run_id, "run", "required_jobs_succeeded", "RUNNING", "SUCCESS")
 
 
-@delivers("job enters FAILED or CANCELED, if the job is required: send required_job_failed to its run")
+@delivers(
+    "job enters FAILED or CANCELED, if the job is required: send required_job_failed to its run", "FAILED"
+)
 async def run_that_fails(world: World) -> None:
-    """A required job that fails, or is canceled, fails the run."""
+    """A required job that fails, fails the run."""
     failing = await world.begin(planned("a"))
     await world.finish(failing, "a")
     await world.took("run", failing, "run", "required_job_failed", "RUNNING", "FAILED")
+
+
+@delivers(
+    "job enters FAILED or CANCELED, if the job is required: send required_job_failed to its run", "CANCELED"
+)
+async def run_whose_job_is_canceled(world: World) -> None:
+    """A required job that is canceled, fails the run."""
     canceled = await world.begin(planned("a"))
     await world.jobs.cancel(await job_named(world, canceled, "a"))
     await world.recover()
     await world.took("run", canceled, "run", "required_job_failed", "RUNNING", "FAILED")
 
 
-@delivers(
+STOPPED = (
     "job enters COMPLETED or FAILED or CANCELED, if it was asked to stop and nothing of it is active any "
     "more: send all_stopped to its run"
 )
+
+
+@delivers(STOPPED, "COMPLETED")
+async def run_whose_last_job_completes(world: World) -> None:
+    """The last job may have completed when its run is canceled."""
+    await stopped_run(world, done)
+
+
+@delivers(STOPPED, "FAILED")
+async def run_whose_last_job_fails(world: World) -> None:
+    """The last job may have failed when its run is canceled."""
+    await stopped_run(world, failed)
+
+
+@delivers(STOPPED, "CANCELED")
 async def run_whose_last_job_has_stopped(world: World) -> None:
     """The last job to stop makes the cancel of its run final."""
     run_id = await world.begin(planned("a"))
@@ -108,6 +157,17 @@ async def run_whose_last_job_has_stopped(world: World) -> None:
     await world.runs.cancel(run_id)
     await world.recover()
     await world.say(stopped(grant))
+    await world.recover()
+    await world.took("run", run_id, "run", "all_stopped", "CANCEL_REQUESTED", "CANCELED")
+
+
+async def stopped_run(world: World, report: Callable[[Grant], Complete]) -> None:
+    """Cancel a run whose only job has ended, which the run has yet to learn."""
+    run_id = await world.begin(planned("a"))
+    (grant,) = await world.claim()
+    await world.recover()
+    await world.heard(report(grant))
+    await world.runs.cancel(run_id)
     await world.recover()
     await world.took("run", run_id, "run", "all_stopped", "CANCEL_REQUESTED", "CANCELED")
 

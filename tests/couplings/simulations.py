@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.couplings.world import World, delivers
-from tests.systems.orchestrator.house import failed, release
+from tests.systems.orchestrator.house import failed, release, stopped
 from tests.systems.simulations.worker import running, simulations
 
 from interlock.wire.simulations import Paused
@@ -18,7 +18,17 @@ async def simulation_that_is_given_back(world: World) -> None:
     await world.took("simulation", view.run_id, "simulation", "interrupt", "running", "interrupted")
 
 
-@delivers("job enters FAILED or CANCELED: send interrupt to the simulation it executed")
+@delivers("job enters FAILED or CANCELED: send interrupt to the simulation it executed", "CANCELED")
+async def simulation_whose_job_is_canceled(world: World) -> None:
+    """A simulation whose job was canceled can be resumed."""
+    view, player = await running(world)
+    await world.jobs.cancel(player.grant.job_id)
+    await world.heard(stopped(player.grant))
+    await world.recover()
+    await world.took("simulation", view.run_id, "simulation", "interrupt", "running", "interrupted")
+
+
+@delivers("job enters FAILED or CANCELED: send interrupt to the simulation it executed", "FAILED")
 async def simulation_whose_job_failed(world: World) -> None:
     """A simulation whose job has failed can be resumed."""
     view, player = await running(world)

@@ -185,16 +185,16 @@ class WorkerPort(EmbeddedOrchestrator):
 
 Scenario: TypeAlias = Callable[[World], Awaitable[None]]
 
-SCENARIOS: dict[str, Scenario] = {}
-"""One for each coupling, by its sentence."""
+SCENARIOS: dict[tuple[str, str], Scenario] = {}
+"""One for each cause of each coupling, by its sentence and the cause."""
 
 
-def delivers(sentence: str) -> Callable[[Scenario], Scenario]:
-    """Note that a scenario is the one of this coupling."""
+def delivers(sentence: str, cause: str = "") -> Callable[[Scenario], Scenario]:
+    """Note that a scenario is the one of this coupling, and of this one of its causes if it has several."""
 
     def note(scenario: Scenario) -> Scenario:
-        assert sentence not in SCENARIOS, f"There are two scenarios of “{sentence}”."
-        SCENARIOS[sentence] = scenario
+        assert (sentence, cause) not in SCENARIOS, f"There are two scenarios of “{sentence}” {cause}."
+        SCENARIOS[sentence, cause] = scenario
         return scenario
 
     return note

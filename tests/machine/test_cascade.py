@@ -128,7 +128,12 @@ COUPLINGS = Couplings[Facts](
         couple(TAP, Tap.SHUT, CUP, spill, to="the cup below", holding=True, by=drip, why="A drop is heavy."),
         couple(CUP, Cup.FULL, TAP, drip, to="its tap", why="The last drop."),
         couple(TAP, Tap.GONE, CUP, spill, to="the neighbours", why="They hear of it."),
-    )
+    ),
+    delivered_by={
+        (TAP, "each cup"): "butler",
+        (TAP, "the neighbours"): "house",
+        (CUP, "its tap"): "kitchen",
+    },
 )
 
 
@@ -300,8 +305,8 @@ def test_a_cascade_follows_steps_of_external_machines_that_its_wiring_names() ->
         wiring = Wiring(
             (CUP,),
             COUPLINGS,
-            {"the neighbours": ROUTES["the cup below"], "its tap": elsewhere("the kitchen")},
-            hears=(TAP,),
+            {"the neighbours": ROUTES["the cup below"], "its tap": elsewhere("kitchen")},
+            deliverer="house",
         )
 
     house = House()
@@ -340,6 +345,53 @@ def test_a_route_to_another_machine_keeps_the_program_from_starting() -> None:
     assert "the route to “each cup” leads to no cup" in faults_of(routes)
 
 
+def neighbours_with(routes: dict[Any, CouplingRoute], deliverer: str = "house") -> Wiring:
+    return Wiring((CUP,), COUPLINGS, {"its tap": elsewhere("kitchen"), **routes}, deliverer=deliverer)
+
+
+def test_a_wiring_without_a_route_for_a_step_elsewhere_keeps_the_program_from_starting() -> None:
+    with pytest.raises(MalformedCouplings, match="there is no route to “the neighbours”"):
+        neighbours_with({})
+
+
+def test_a_wiring_that_leaves_what_it_is_to_deliver_to_another_keeps_the_program_from_starting() -> None:
+    with pytest.raises(MalformedCouplings, match="is delivered here, and its route leads to “kitchen”"):
+        neighbours_with({"the neighbours": elsewhere("kitchen")})
+
+
+def test_a_deliverer_that_no_coupling_names_keeps_the_program_from_starting() -> None:
+    with pytest.raises(MalformedCouplings, match="no coupling names “hovse” as its deliverer"):
+        neighbours_with({"the neighbours": ROUTES["the cup below"]}, deliverer="hovse")
+
+
+def test_a_coupling_that_is_left_to_another_than_its_deliverer_keeps_the_program_from_starting() -> None:
+    assert "its deliverer is not “butcher”" in faults_of(ROUTES | {"each cup": elsewhere("butcher")})
+
+
+def test_conditions_that_no_other_wiring_judges_keep_the_program_from_starting() -> None:
+    assert "no deliverer evaluates its conditions" in faults_of(
+        ROUTES | {"a new cup": outward(judged_there=True)}
+    )
+
+
+def test_a_step_elsewhere_has_no_consequence_in_a_wiring_that_is_not_its_deliverer() -> None:
+    class Hearsay(Kitchen):
+        wiring = Wiring(
+            (CUP,), COUPLINGS, {"the neighbours": ROUTES["the cup below"], "its tap": elsewhere("kitchen")}
+        )
+
+    kitchen = Hearsay()
+    kitchen.cups.append(Root(Cup.FULL))
+    (gone,) = (step for step in TAP.steps_from(Tap.SHUT) if step.target is Tap.GONE)
+    kitchen.follow_step(TAP, gone, None)
+    assert kitchen.cups[0].state is Cup.FULL
+
+
+def test_a_deliverer_of_no_coupling_keeps_the_program_from_starting() -> None:
+    with pytest.raises(MalformedCouplings, match="“the cellar” of a tap has a deliverer"):
+        Couplings[Facts](COUPLINGS.all, delivered_by={(TAP, "the cellar"): "house"})
+
+
 def test_an_event_without_a_maker_keeps_the_program_from_starting() -> None:
     assert "there is no maker of fill" in faults_of(ROUTES, events=EventRules())
 
@@ -358,7 +410,7 @@ def test_a_consequence_that_nothing_sends_keeps_the_program_from_starting() -> N
 def test_an_order_or_a_part_elsewhere_is_a_route() -> None:
     ordered: list[str] = []
     routes = ROUTES | {
-        "each cup": elsewhere("the butler"),
+        "each cup": elsewhere("butler"),
         "the neighbours": order(lambda *_: ordered.append("tell them")),
     }
     kitchen = rewired(routes)

@@ -18,8 +18,6 @@ MADE_BY = {
     },
     "Change": {
         AGGREGATE: "makes the change of a record from its machines",
-        "systems/simulations/aggregate.py": "has the record of the pulse beside that of the simulation",
-        "systems/records.py": "postpones the timer of a record whose data or functions fail, as it is",
     },
 }
 """Which modules make a line or a change themselves, and why."""

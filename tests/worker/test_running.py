@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
-from interlock.lifecycles import TASK
+from interlock.lifecycles import TASK, lease
+from interlock.lifecycles.couplings import COUPLINGS
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.task import (
     ABANDONED,
@@ -222,6 +224,24 @@ def test_an_interrupted_task_is_released_with_its_unsent_checkpoint(running: Run
     unsent = UnsentMessages(checkpoint=msgspec.Raw(b"[7]"))
     (message,) = report_of(running, Succeeded(), unsent)
     assert bytes(getattr(message, "checkpoint", b"")) == b"[7]"
+
+
+@pytest.mark.parametrize(("holds", "owed"), [(True, lease.Complete), (False, None)])
+def test_a_coupling_inside_a_worker_is_delivered_only_under_its_condition(
+    running: RunningTask, *, holds: bool, owed: type[Event] | None
+) -> None:
+    def it_holds(_: object) -> bool:
+        """it holds"""
+        return holds
+
+    everything = COUPLINGS.all
+    try:
+        COUPLINGS.exchange(
+            tuple(replace(c, when=(it_holds,)) if c.event is lease.Complete else c for c in everything)
+        )
+        assert told(running, CLAIMED, SUCCEEDED).owed is owed
+    finally:
+        COUPLINGS.exchange(everything)
 
 
 def test_a_transition_costs_less_than_a_tenth_of_a_millisecond(running: RunningTask) -> None:

@@ -56,6 +56,14 @@ class Recipient(StrEnum):
     ITS_TASK = "the task under it"
 
 
+class Deliverer(StrEnum):
+    """A wiring that delivers couplings of machines elsewhere."""
+
+    RUN = "the run, which knows the dependencies and is notified of each end"
+    WORKER = "the worker process, with the answer to its next message"
+    DRIVER = "the controller of the fleet, once its worker receives the cancel"
+
+
 class Facts(Protocol):
     """The facts that decide whether a step has a consequence.
 
@@ -285,7 +293,13 @@ COUPLINGS = Couplings[Facts]((
            why="A slot is free again."),
     couple(LEASE, (lease.EXPIRED, lease.REVOKED), TASK, task.LeaseExpired, to=Recipient.ITS_TASK,
            why="The task learns of it with its next renewal, and stops."),
-))
+), delivered_by={
+    (JOB, Recipient.DEPENDENTS): Deliverer.RUN,
+    (JOB, Recipient.ITS_RUN): Deliverer.RUN,
+    (LEASE, Recipient.ITS_AGENTS): Deliverer.DRIVER,
+    (LEASE, Recipient.ITS_TASK): Deliverer.WORKER,
+    (WORKER, Recipient.ITS_PROCESS): Deliverer.WORKER,
+})
 # fmt: on
 
 

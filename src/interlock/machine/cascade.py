@@ -11,9 +11,12 @@ Its `Wiring` has a route for each receiver of a coupling:
     create(make)         `make` creates the new part
     order(carry)         `carry` records an order to other records, for the commit
     outward()            another record: the coupling and its step are collected in `outward`
-    elsewhere(who)       `who` learns of the step in another way, and has the coupling in its own wiring
+    elsewhere(deliverer) another wiring delivers the coupling: it learns of the step in another way
 
 The key of a route is its receiver, or (receiver, event) if events have different routes.
+
+Couplings that another wiring delivers name it as their *deliverer* (`Couplings.delivered_by`). The wiring of
+the cause must name the same one, and the deliverer must have a route for each of them.
 
 A coupling without a route, a timer without a duration and an event that is never sent are faults, and a
 wiring with faults cannot be made. This module knows no lifecycle, clock or store.
@@ -108,7 +111,7 @@ class CouplingRoute(msgspec.Struct, frozen=True):
     carry: Make | None = None
     is_outward: bool = False
     judged_there: bool = False
-    who: str = ""
+    deliverer: str = ""
 
 
 def to(machine: AnyMachine, find: Find, *, create: Make | None = None) -> CouplingRoute:
@@ -134,14 +137,14 @@ def order(carry: Make) -> CouplingRoute:
 def outward(*, judged_there: bool = False) -> CouplingRoute:
     """Collect the coupling for a message to another record, in the commit of this one.
 
-    With `judged_there` its conditions are about that record, and evaluated by its own wiring.
+    With `judged_there` its conditions are about that record, and evaluated by the coupling's deliverer.
     """
     return CouplingRoute(is_outward=True, judged_there=judged_there)
 
 
-def elsewhere(who: str) -> CouplingRoute:
-    """Leave the coupling to `who`, which learns of the step in another way."""
-    return CouplingRoute(who=who)
+def elsewhere(deliverer: str) -> CouplingRoute:
+    """Leave the coupling to another wiring, which learns of the step in another way."""
+    return CouplingRoute(deliverer=deliverer)
 
 
 class Consequence:
@@ -218,7 +221,7 @@ class Wiring:
         couplings: Couplings[Any] | tuple[Couplings[Any], ...],
         routes: Mapping[str | tuple[str, EventRef], CouplingRoute],
         *,
-        hears: Collection[AnyMachine] = (),
+        deliverer: str = "",
         events: EventRules = _PLAIN,
         own_timers: Collection[AnyMachine] = (),
         notes: Mapping[AnyMachine, Collection[Any | tuple[Any, EventRef]]] | None = None,
@@ -226,9 +229,10 @@ class Wiring:
     ) -> None:
         """Declare a cascade.
 
-        `machines`: the root first. `hears`: machines elsewhere whose steps reach this cascade. `own_timers`:
-        machines whose data determine when they end. `notes`: states, or (state, event) for one event, on
-        whose entry `entered` is called. `durations`: the names of all durations, to check the timers.
+        `machines`: the root first. `deliverer`: its name among the deliverers of the couplings, if steps of
+        machines elsewhere reach this cascade. `own_timers`: machines whose data determine when they end.
+        `notes`: states, or (state, event) for one event, on whose entry `entered` is called. `durations`:
+        the names of all durations, to check the timers.
         """
         self.machines = machines
         self.root: AnyMachine = machines[0]
@@ -238,7 +242,7 @@ class Wiring:
         self.routes: dict[str | tuple[str, type[Event]], CouplingRoute] = {
             key if isinstance(key, str) else (key[0], type_of(key[1])): route for key, route in routes.items()
         }
-        self.hears: tuple[AnyMachine, ...] = tuple(hears)
+        self.deliverer: str = deliverer
         self.own_timers: frozenset[AnyMachine] = frozenset(own_timers)
         self.quiet: frozenset[str] = frozenset(type_of(event).name for event in events.quiet)
         self._sends = frozenset(type_of(event) for event in events.sent)
@@ -266,13 +270,19 @@ class Wiring:
         return known
 
     def consequences(self, step: Step[Any]) -> tuple[Consequence, ...]:
-        """Return the possible consequences of a step here; for observed machines, those with a route."""
+        """Return the possible consequences of a step here; for machines elsewhere, those that it delivers."""
         found = []
-        for coupling in (coupling for each_list in self.couplings for coupling in each_list.caused_by(step)):
-            route = self._route(coupling)
-            if route is not None and not route.who:
-                found.append(Consequence(coupling, route, self._delivery(coupling, route, step)))
+        for each_list in self.couplings:
+            for coupling in each_list.caused_by(step):
+                route = self._route(coupling) if self._delivers(each_list, coupling) else None
+                if route is not None and not route.deliverer:
+                    found.append(Consequence(coupling, route, self._delivery(coupling, route, step)))
         return tuple(found)
+
+    def _delivers(self, couplings: Couplings[Any], coupling: Coupling[Any]) -> bool:
+        return coupling.cause in self.machines or (
+            self.deliverer != "" and couplings.deliverer_of(coupling) == self.deliverer
+        )
 
     def _route(self, coupling: Coupling[Any]) -> CouplingRoute | None:
         own = None if coupling.event is None else self.routes.get((coupling.to, coupling.event))
@@ -327,9 +337,14 @@ class Wiring:
     # Faults
 
     def _faults(self, durations: Collection[str] | None) -> Iterator[str]:
-        for coupling in self._all():
-            if coupling.cause in self.machines:
-                yield from self._unrouted(coupling)
+        for each_list in self.couplings:
+            for coupling in each_list:
+                if self._delivers(each_list, coupling):
+                    yield from self._unrouted(coupling)
+                    yield from self._abandoned(each_list, coupling)
+        names = {name for each_list in self.couplings for name in each_list.delivered_by.values()}
+        if self.deliverer and self.deliverer not in names:
+            yield f"no coupling names “{self.deliverer}” as its deliverer"
         sent = {(coupling.to, coupling.event) for coupling in self._all()}
         for key in self.routes:
             if not isinstance(key, str) and key not in sent:
@@ -342,7 +357,7 @@ class Wiring:
         route = self._route(coupling)
         if route is None:
             yield f"“{coupling.sentence}”: there is no route to “{coupling.to}”"
-        elif route.is_outward or route.who or route.carry is not None:
+        elif route.is_outward or route.deliverer or route.carry is not None:
             return
         elif coupling.event is None:
             if route.make is None:
@@ -351,6 +366,19 @@ class Wiring:
             yield f"“{coupling.sentence}”: the route to “{coupling.to}” leads to no {coupling.effect.name}"
         elif coupling.event not in self._events and payload_of(coupling.event):
             yield f"“{coupling.sentence}”: there is no maker of {coupling.event.name}"
+
+    def _abandoned(self, couplings: Couplings[Any], coupling: Coupling[Any]) -> Iterator[str]:
+        """Find couplings that each of two wirings leaves to the other."""
+        route, deliverer = self._route(coupling), couplings.deliverer_of(coupling)
+        if route is None:
+            return
+        if coupling.cause not in self.machines:
+            if route.deliverer:
+                yield f"“{coupling.sentence}” is delivered here, and its route leads to “{route.deliverer}”"
+        elif route.deliverer and route.deliverer != deliverer:
+            yield f"“{coupling.sentence}”: its deliverer is not “{route.deliverer}”"
+        elif route.judged_there and not deliverer:
+            yield f"“{coupling.sentence}”: no deliverer evaluates its conditions"
 
     def _unsent(self, machine: AnyMachine) -> Iterator[str]:
         """Find consequences that no coupling sends, and timers that no deadline fires."""

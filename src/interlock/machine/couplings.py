@@ -7,7 +7,7 @@ They are data, so they can be listed, drawn and explored, and no consequence is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -127,12 +127,22 @@ def couple(
 class Couplings(Generic[C]):
     """A checked list of couplings."""
 
-    def __init__(self, couplings: Sequence[Coupling[C]]) -> None:
+    def __init__(
+        self,
+        couplings: Sequence[Coupling[C]],
+        *,
+        delivered_by: Mapping[tuple[AnyMachine, str], str] | None = None,
+    ) -> None:
+        """Declare couplings.
+
+        `delivered_by`: for (cause, receiver), the wiring that delivers, if it is not the cause's own.
+        """
         self.all: tuple[Coupling[C], ...] = tuple(couplings)
+        self.delivered_by: dict[tuple[AnyMachine, str], str] = dict(delivered_by or {})
         self._caused: dict[int, tuple[Step[Any], tuple[Coupling[C], ...]]] = {}
         self.memos: list[dict[int, Any]] = [self._caused]
         """Caches of these couplings, by the identity of steps."""
-        if faults := [fault for coupling in self.all for fault in _faults(coupling)]:
+        if faults := [fault for coupling in self.all for fault in _faults(coupling)] + [*self._undelivered()]:
             raise MalformedCouplings(
                 f"The couplings have {counted(len(faults), 'fault')}.\n"
                 + "\n".join(f"  {fault}" for fault in faults),
@@ -142,6 +152,15 @@ class Couplings(Generic[C]):
 
     def __iter__(self) -> Iterator[Coupling[C]]:
         return iter(self.all)
+
+    def deliverer_of(self, coupling: Coupling[C]) -> str:
+        """Return the name of the wiring that delivers a coupling; "" for that of its cause."""
+        return self.delivered_by.get((coupling.cause, coupling.to), "")
+
+    def _undelivered(self) -> Iterator[str]:
+        known = {(coupling.cause, coupling.to) for coupling in self.all}
+        for cause, to in self.delivered_by.keys() - known:
+            yield f"“{to}” of a {cause.name} has a deliverer, and there is no such coupling"
 
     def exchange(self, couplings: tuple[Coupling[C], ...]) -> None:
         """Replace the couplings and clear the caches: verification breaks one at a time."""

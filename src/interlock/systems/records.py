@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from interlock.engine.aggregate import rewritten
 from interlock.engine.loader import every_entry
 from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import RecordExists, UnknownKind, UnknownRecord, VersionChanged
@@ -271,17 +272,8 @@ def unknown(kind: str, record_id: str) -> UnknownRecord:
 def _postponed(record: Record, now: datetime, error: Exception) -> Change:
     """Return an unchanged record whose timer is retried later; the journal has the reason."""
     why = f"The timer failed: {type(error).__name__}: {error}"
-    return Change(
-        kind=record.kind,
-        id=record.id,
-        expected=record.version,
-        expected_at=record.updated_at,
-        state=record.state,
-        body=record.body,
-        parent=record.parent,
-        queue=record.queue,
-        labels=record.labels,
-        priority=record.priority,
+    return rewritten(
+        record,
         deadline_at=now + timedelta(seconds=TRY_AGAIN_S),
         note=Note(actor="clock", reason=why[:_WHY]),
     )

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from interlock.lifecycles import lease, process, task, worker
-from interlock.lifecycles.couplings import COUPLINGS, Recipient
+from interlock.lifecycles.couplings import COUPLINGS, Deliverer, Recipient
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.lease import LEASE
 from interlock.lifecycles.process import PROCESS
@@ -139,7 +139,7 @@ class Machines(Cascade):
     # of leases by the renewer, those of the process by its loop, each by its own clock.
 
     def take(self, machine: AnyMachine, part: Part, event: Event, owner: Owner) -> Refusal:
-        """Let the table decide about one part. Consequences are handled by `settle`."""
+        """Let the table decide about one part, and carry out the consequences at once."""
         decision = machine.decide(part.state, part.data, event)
         if not isinstance(decision, Moved):
             self._watch.refused(decision, owner.grant if machine is TASK else None)
@@ -153,12 +153,16 @@ class Machines(Cascade):
         effects = self.wiring.known.get(id(steps))
         if effects is None or effects.steps is not steps:
             effects = self.wiring.effects_of(machine, steps)
-        for step, consequences in effects.consequences:
-            if step is not None:
-                self.entered(step, owner)
-            for consequence in consequences:
-                consequence.deliver(self, owner)
+        if effects.consequences:
+            self._follow(effects, owner)
+            self.settle()
         return None
+
+    def settle(self) -> None:
+        """Carry out waiting consequences, each with its own before the next one."""
+        waiting, self._waiting = self._waiting, []
+        for consequence, owner in waiting:
+            consequence.deliver(self, owner)
 
     def _report(self, machine: AnyMachine, owner: Owner, steps: tuple[Step[Any], ...]) -> None:
         if machine is TASK:
@@ -267,7 +271,7 @@ WIRING = Wiring(
     (PROCESS, TASK),
     COUPLINGS,
     {
-        Recipient.ITS_PROCESS: to(PROCESS, lambda machines, _: machines.process),
+        (Recipient.ITS_PROCESS, process.TaskEnded): to(PROCESS, lambda machines, _: machines.process),
         (Recipient.ITS_PROCESS, process.shutdown_requested): order(_hurry),
         Recipient.ITS_TASK: to(TASK, lambda _, running: running),
         Recipient.ITS_TASKS: each(TASK, _tasks),
@@ -276,7 +280,7 @@ WIRING = Wiring(
         (Recipient.ITS_LEASE, lease.Complete): order(_owe_completion),
         (Recipient.ITS_LEASE, lease.Release): order(_owe_release),
     },
-    hears=(LEASE, WORKER),
+    deliverer=Deliverer.WORKER,
     events=EventRules(
         made={
             process.TaskEnded: _how_it_ended,

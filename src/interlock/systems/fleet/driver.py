@@ -15,7 +15,7 @@ import msgspec
 
 from interlock.errors import InterlockError, WorkloadFailed
 from interlock.lifecycles import lease
-from interlock.lifecycles.couplings import COUPLINGS, Recipient
+from interlock.lifecycles.couplings import COUPLINGS, Deliverer, Recipient
 from interlock.lifecycles.durations import DEFAULTS
 from interlock.lifecycles.lease import LEASE
 from interlock.lifecycles.workload import WORKLOAD
@@ -68,7 +68,7 @@ class _Load(Cascade):
         (WORKLOAD,),
         COUPLINGS,
         {Recipient.ITS_AGENTS: order(lambda load, _: load.abort())},
-        hears=(LEASE,),
+        deliverer=Deliverer.DRIVER,
         own_timers=(WORKLOAD,),  # the agents have them
     )
 

@@ -71,9 +71,7 @@ class WorkloadAggregate(Aggregate):
         (WORKLOAD,),
         COUPLINGS,
         {},
-        own_timers=(
-            WORKLOAD,
-        ),  # the timers of the table are the agent's; the record waits for its controller
+        own_timers=(WORKLOAD,),  # see `deadline_at`
         durations=Durations.__struct_fields__,
     )
 
@@ -95,7 +93,13 @@ class WorkloadAggregate(Aggregate):
 
     @property
     def deadline_at(self) -> datetime | None:
-        """Deadline of the next message of its controller; after its loss, of the agent's stop."""
+        """Deadline of the next message of its controller; after its loss, of the agent's stop.
+
+        The timers of the table are the agent's, which runs them. The record waits for its controller: that
+        deadline begins anew with every message, also one without a step, and in every state; and the stop
+        is waited for only if no controller is left to report it. A timer of the table begins with a step,
+        and an agent has no timer for its controller's silence towards the store.
+        """
         if self.over:
             return None
         lost = self.body.lost and self.state is workload.ABORTING

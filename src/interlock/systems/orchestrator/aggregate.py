@@ -18,7 +18,7 @@ import msgspec
 from interlock.engine.aggregate import Aggregate, Columns
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.attempt import ATTEMPT
-from interlock.lifecycles.couplings import COUPLINGS, Recipient
+from interlock.lifecycles.couplings import COUPLINGS, Deliverer, Recipient
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.lease import LEASE, Lease
@@ -507,9 +507,9 @@ WIRING = Wiring(
         Recipient.ITS_PARENT: outward(),
         Recipient.ITS_SIMULATION: outward(),
         Recipient.ITS_RUN: outward(judged_there=True),
-        Recipient.DEPENDENTS: elsewhere("the run, which knows the dependencies and is notified of each end"),
-        Recipient.ITS_AGENTS: elsewhere("the controller of the fleet, once its worker receives the cancel"),
-        Recipient.ITS_TASK: elsewhere("the worker, with the answer to its next message"),
+        Recipient.DEPENDENTS: elsewhere(Deliverer.RUN),
+        Recipient.ITS_AGENTS: elsewhere(Deliverer.DRIVER),
+        Recipient.ITS_TASK: elsewhere(Deliverer.WORKER),
     },
     events=EventRules(
         made={

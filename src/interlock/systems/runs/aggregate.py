@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from interlock.engine.aggregate import Aggregate, Columns
 from interlock.lifecycles import job, run
-from interlock.lifecycles.couplings import COUPLINGS, Recipient
+from interlock.lifecycles.couplings import COUPLINGS, Deliverer, Recipient
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.run import RUN, Run, RunState
@@ -408,7 +408,7 @@ WIRING = Wiring(
         Recipient.UNFINISHED_JOBS: order(RunAggregate.stop_jobs),
         Recipient.DEPENDENTS: order(RunAggregate.stop_dependents),
     },
-    hears=(JOB,),
+    deliverer=Deliverer.RUN,
     events=EventRules(quiet=(run.unattended,)),
     notes={RUN: (run.RUNNING, run.REPORTED, *run.OUTCOMES)},
     durations=Durations.__struct_fields__,

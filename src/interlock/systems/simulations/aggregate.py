@@ -21,7 +21,7 @@ from interlock.lifecycles.simulation import SIMULATION, SimulationData, Simulati
 from interlock.machine import Couplings, Event, Step, couple
 from interlock.machine.cascade import EventRules, Refusal, Root, RootOf, Wiring, to
 from interlock.machine.couplings import AnyMachine
-from interlock.store.records import Change, Commit, Note, Record, StepLine
+from interlock.store.records import Change, Commit, Record, StepLine
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.simulations import body
 from interlock.systems.simulations.body import (
@@ -62,6 +62,35 @@ PULSES = Couplings[Any]((
            why="No further heartbeat is expected."),
 ))
 # fmt: on
+
+
+class PulseAggregate(Aggregate):
+    """The working copy of a pulse, for the change of its record: the simulation sends its events."""
+
+    __slots__ = ("body",)
+    kind: ClassVar[str] = PULSE.name
+
+    def __init__(
+        self, run_id: str, root: Root, body: PulseBody, now: datetime, record: Record | None
+    ) -> None:
+        super().__init__(run_id, root, now, record)
+        self.body: PulseBody = body
+
+    def parts(self) -> Iterable[tuple[AnyMachine, Any, None]]:
+        """Return the pulse."""
+        return ((PULSE, self.root, None),)
+
+    def seconds(self, setting: str) -> float:
+        """Raise: the simulation starts its timer."""
+        raise KeyError(setting)
+
+    def columns(self) -> Columns:
+        """Return no columns: a pulse is found by its id."""
+        return Columns()
+
+    def encoded(self) -> bytes:
+        """Return the body, encoded for the record."""
+        return encode(self.body)
 
 
 class SimulationAggregate(Aggregate):
@@ -232,25 +261,12 @@ class SimulationAggregate(Aggregate):
     def _pulse_change(self, mark: str, actor: str) -> Change:
         """Return the change of the pulse. A heartbeat is not journalled; a warning is."""
         self.pulse.step = max(self.pulse.step, self.body.data.current_step)
-        record = self.pulse_record
-        quiet = self.wiring.quiet
-        news = tuple(
-            line
-            for line in super().lines
-            if line.machine == PULSE.name and (line.moves or line.event not in quiet)
-        )
-        note = None
-        if news or record is None:
-            note = Note(steps=news, actor=actor, reason="\n".join(self._danger_lines), request_id=mark)
-        return Change(
-            kind=PULSE.name,
-            id=self.id,
-            expected=record.version if record is not None else 0,
-            state=self.beating.state,
-            body=encode(self.pulse),
-            deadline_at=self.beating.timer_at,
-            note=note,
-        )
+        pulse = PulseAggregate(self.id, self.beating, self.pulse, self.now, self.pulse_record)
+        pulse.taken = [
+            (owner, effects) for owner, effects in self.taken if effects.machine is PULSE and effects.is_news
+        ]
+        pulse.is_news = bool(pulse.taken)
+        return pulse.change(mark=mark, actor=actor, reason="\n".join(self._danger_lines))
 
 
 def _simulation(record: SimulationAggregate, _: None) -> Any:
@@ -261,7 +277,7 @@ def _pulse(record: SimulationAggregate, _: None) -> Root:
     return record.beating
 
 
-SimulationAggregate.wiring = Wiring(
+SimulationAggregate.wiring = PulseAggregate.wiring = Wiring(
     (SIMULATION, PULSE),
     (COUPLINGS, PULSES),
     {Recipient.ITSELF: to(SIMULATION, _simulation), _Receiver.ITS_PULSE: to(PULSE, _pulse)},

@@ -10,7 +10,7 @@ import msgspec
 from interlock.engine.aggregate import Aggregate, Columns
 from interlock.engine.outbox import outgoing
 from interlock.lifecycles import worker
-from interlock.lifecycles.couplings import COUPLINGS, Recipient
+from interlock.lifecycles.couplings import COUPLINGS, Deliverer, Recipient
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.worker import TAKING, WORKER, Worker, WorkerState
 from interlock.machine import Deadline, Event
@@ -168,7 +168,7 @@ class WorkerAggregate(Aggregate):
         COUPLINGS,
         {
             Recipient.HELD_LEASES: outward(),
-            Recipient.ITS_PROCESS: elsewhere("the worker process, with the answer to its next heartbeat"),
+            Recipient.ITS_PROCESS: elsewhere(Deliverer.WORKER),
         },
         events=EventRules(quiet=(worker.Heartbeat,)),
         durations=Durations.__struct_fields__,
