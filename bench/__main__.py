@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 
 from bench import anatomy, figure_page, kernel
+from bench.cli import starts
 from bench.fleet import controller, overhead
 from bench.jobs import crowd, drains, idle, unique
 from bench.jobs.contenders import STORES, names
@@ -36,6 +37,7 @@ SUITES = {
     "fleet": (overhead, controller),
     "scheduling": (scheduled_claims, idle_schedules, tenants),
     "workers": (beats, holding),
+    "cli": (starts,),
 }
 
 

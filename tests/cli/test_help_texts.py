@@ -14,6 +14,7 @@ from interlock.cli.main import HOMES, app
 LONGEST_SUMMARY = 66
 DIALECT = re.compile(
     r"\b(somebody|nobody|whoever|anybody|everybody|one's own|answers? with|answer in|go(es)? on|so many)\b"
+    r"|\b(for people|asked to|number of them|that is away|any ?more)\b|^(its|their|higher|only those) "
     r"|\b(how (many|often|much|far|long it)|which (workers|jobs|runs|one)|the question was wrong)\b",
     re.IGNORECASE,
 )
@@ -68,6 +69,9 @@ def test_the_list_of_commands_has_the_summary_of_each() -> None:
         "No full stop",
         "Start it, and work until somebody asks it to go.",
         "How many at most.",
+        "Its arguments.",
+        "Maximum number of them in threads.",
+        "Also those that do not wait any more.",
     ],
 )
 def test_a_text_in_another_voice_would_be_noticed(text: str) -> None:

@@ -181,6 +181,36 @@ print(sorted({"rich", "msgspec", "interlock.lifecycles", "interlock.machine"} & 
     assert answer.stdout.splitlines()[-1] == "[]"
 
 
+OWN, FOREIGN, ALL = 16, 32, 150
+"""Modules that a help text may import: ours, those of other packages, and with those of Python together.
+
+`--help` should take less than 150 ms, which is held by numbers of modules: a time depends on the machine.
+`python -m bench --only cli` measures it.
+"""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["job", "list", "--help"]], ids=" ".join)
+def test_a_help_text_imports_a_small_number_of_modules(words: list[str]) -> None:
+    script = (
+        "import sys\nbefore = {*sys.modules}\nfrom interlock.cli.main import main\ncode = main(%r)\n"
+        "print(*sorted({*sys.modules} - before), file=sys.stderr)\nsys.exit(code)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", script % words],
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+        timeout=PROGRAM_S,
+    )
+    loaded = answer.stderr.split()
+    packages = [name.partition(".")[0] for name in loaded]
+    foreign = [name for name in packages if name not in sys.stdlib_module_names and name != "interlock"]
+    assert "Usage: interlock" in answer.stdout
+    assert 10 < packages.count("interlock") <= OWN, loaded
+    assert len(foreign) <= FOREIGN, loaded
+    assert len(loaded) <= ALL, loaded
+
+
 def test_a_fault_in_a_built_in_machine_is_a_finding_and_not_an_accident(folder: Path) -> None:
     script = """
 import importlib.util, sys

@@ -91,11 +91,12 @@ def own_verbs() -> Iterator[str]:
             tree_of(path) for path in NOUNS.glob("*.py") if path.stem.startswith((homes()[noun], f"{stem}_"))
         ]
         for verb, command in commands.items():
-            shared = command.callback.__module__ == options.__name__
+            callback: Any = command.callback
+            shared = callback.__module__ == options.__name__
             if verb == "list":
                 shared = any(uses(tree, "list_records") for tree in trees)
             elif isinstance(command, options.FilterCommand):
-                shared = shared or "act_on_all(" in inspect.getsource(command.callback)
+                shared = shared or "act_on_all(" in inspect.getsource(callback)
             elif verb not in SHARED:
                 continue
             if not shared:

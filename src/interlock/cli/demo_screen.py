@@ -230,14 +230,14 @@ async def _submit(il: Interlock) -> DemoJobs:
         tasks.archive.spec(),
         tasks.retouch.spec(),
     ]
-    specs = [_first(spec) if spec.task != tasks.develop.name else _lasting(spec) for spec in specs]
+    specs = [_prioritized(spec) if spec.task != tasks.develop.name else _lasting(spec) for spec in specs]
     ids = [made.id for made in await il.submit_many(specs)]
     upload, film, archive, retouch = ids[PHOTOS:]
     return DemoJobs(tuple(ids[:PHOTOS]), upload, film, archive, retouch)
 
 
-def _first(spec: JobSpec) -> JobSpec:
-    """Return the few long jobs before the many short ones."""
+def _prioritized(spec: JobSpec) -> JobSpec:
+    """Return a job that starts before the others: there are few long ones and many short ones."""
     return msgspec.structs.replace(_lasting(spec), priority=10)
 
 
@@ -285,7 +285,7 @@ class FaultInjector:
     async def _render_again(self) -> None:
         """Submit another film: this one ended before its worker could be killed."""
         self._screen.print_line("the film was rendered too quickly; rendering another one")
-        (again,) = await self._il.submit_many([_first(tasks.render.spec())])
+        (again,) = await self._il.submit_many([_prioritized(tasks.render.spec())])
         self.jobs = self.jobs.with_another_film(again.id)
 
 

@@ -72,7 +72,7 @@ def history_sheet(steps: Sequence[JournalStep], *, terminal: bool) -> Sheet:
     """Return the table of all steps, oldest first."""
     columns = ("when", "what", "event", "from", "to", "owner", "actor", "reason")
     first = steps[0].at if steps else None
-    rows = [(_when(step.at, first) if terminal else iso(step.at), *_cells(step)) for step in steps]
+    rows = [(_clock_time(step.at, first) if terminal else iso(step.at), *_cells(step)) for step in steps]
     return Sheet("step", "", columns, rows, spare=("owner", "actor", "from"))
 
 
@@ -108,6 +108,6 @@ def _cells(step: JournalStep) -> tuple[str, ...]:
     return (step.who, step.event, source, target, step.owner, step.actor, step.reason)
 
 
-def _when(at: datetime, first: datetime | None) -> str:
+def _clock_time(at: datetime, first: datetime | None) -> str:
     since = (at - first).total_seconds() if first else 0.0
     return f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}  +{lasting(since)}"

@@ -27,7 +27,7 @@ _DEFAULTS = {"LESS": "FRX", "LV": "-c"}
 def print_long(text: str) -> None:
     """Print a text, through the pager if it is longer than the terminal."""
     command = _command() if _is_too_long(text) else []
-    if not (command and _through(command, text)):
+    if not (command and _page_through(command, text)):
         print(text, end="", flush=True)
 
 
@@ -53,7 +53,7 @@ def _command() -> list[str]:
     return words
 
 
-def _through(command: list[str], text: str) -> bool:
+def _page_through(command: list[str], text: str) -> bool:
     """Return whether the pager could be started; wait until the user has left it."""
     sys.stdout.flush()
     try:

@@ -150,7 +150,7 @@ class RetrySection(msgspec.Struct, frozen=True, kw_only=True):
     longest_pause_s: float | None = None
     jitter: float | None = None
 
-    def over(self, rule: RetryRule) -> RetryRule:
+    def merged_into(self, rule: RetryRule) -> RetryRule:
         """Return the rule with the values of this section."""
         given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         return msgspec.structs.replace(rule, **given)
@@ -301,7 +301,7 @@ def _with_job_limits(tables: dict[str, Any]) -> dict[str, Any]:
 
 def _settings(project: ProjectFile, file: Path | None) -> Settings:
     own = tuple(FailureRule(**msgspec.structs.asdict(rule)) for rule in project.failures)
-    retries = {name: rule.over(DEFAULT_RETRIES[name]) for name, rule in project.retries.items()}
+    retries = {name: rule.merged_into(DEFAULT_RETRIES[name]) for name, rule in project.retries.items()}
     return Settings(
         durations=project.durations,
         failure_rules=(*own, *DEFAULT_RULES),

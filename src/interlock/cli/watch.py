@@ -48,7 +48,7 @@ class Screen(Protocol[P]):
         ...
 
 
-class Lines(Generic[P, Row]):
+class NewsPrinter(Generic[P, Row]):
     """Prints a line for each row that a function makes of the news."""
 
     def __init__(self, rows: Callable[P, Iterable[Row]], print_one: Callable[[Row], None]) -> None:
@@ -70,8 +70,8 @@ def screen(
 ) -> AbstractContextManager[Screen[P]]:
     """Return where news is shown: as JSON, live on a terminal, or as lines in a pipe."""
     if as_json:
-        return nullcontext(Lines(structs, output.print_line))
-    return live() if output.on_terminal() else nullcontext(Lines(rows, output.print_row))
+        return nullcontext(NewsPrinter(structs, output.print_line))
+    return live() if output.on_terminal() else nullcontext(NewsPrinter(rows, output.print_row))
 
 
 def until_interrupted(store: str | None, work: Callable[[Reach], Awaitable[int]], message: str) -> int:

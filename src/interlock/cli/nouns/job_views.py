@@ -98,7 +98,7 @@ def list_sheet(views: Iterable[JobView], now: datetime, *, terminal: bool) -> Sh
 
 def job_sheets(view: JobView, now: datetime, *, terminal: bool) -> list[Sheet]:
     """Return all tables about one job."""
-    about = [(what, value) for what, value in _about(view, now, terminal=terminal) if value]
+    about = [(what, value) for what, value in _facts_of(view, now, terminal=terminal) if value]
     attempts = [_attempt_row(one, now, terminal=terminal) for one in view.attempts]
     columns = ("attempt", "state", "runner", "began", "took", "says")
     return [
@@ -129,7 +129,7 @@ def progress_text(progress: Progress) -> str:
     return f"{share} {progress.message}".strip()
 
 
-def _about(view: JobView, now: datetime, *, terminal: bool) -> Iterator[tuple[str, str]]:
+def _facts_of(view: JobView, now: datetime, *, terminal: bool) -> Iterator[tuple[str, str]]:
     when = partial(full_time, now=now, terminal=terminal)
     yield "id", view.id
     yield "state", view.state
@@ -141,7 +141,7 @@ def _about(view: JobView, now: datetime, *, terminal: bool) -> Iterator[tuple[st
     yield "shards", str(view.worker_count) if view.worker_count > 1 else ""
     yield "parent", view.parent_job_id or ""
     yield "children", str(view.children) if view.children else ""
-    yield "after", _after(view)
+    yield "after", _predecessors_of(view)
     yield "waits for", ", ".join(view.waits_for[:_MOST_NAMED]) if view.completed_at is None else ""
     yield "followers", str(view.followers) if view.followers else ""
     yield "again after", view.origin_job_id or ""
@@ -163,7 +163,7 @@ def _about(view: JobView, now: datetime, *, terminal: bool) -> Iterator[tuple[st
 _MOST_NAMED = 10
 
 
-def _after(view: JobView) -> str:
+def _predecessors_of(view: JobView) -> str:
     """Return the jobs that a job comes after, as a list with what it needs of them."""
     rule = view.after
     if rule is None:

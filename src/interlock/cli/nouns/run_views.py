@@ -119,7 +119,7 @@ def list_sheet(views: Iterable[RunView], now: datetime, *, terminal: bool) -> Sh
 
 def run_sheets(view: RunView, now: datetime, *, terminal: bool) -> list[Sheet]:
     """Return all tables about one run."""
-    about = [(what, value) for what, value in _about(view, now, terminal=terminal) if value]
+    about = [(what, value) for what, value in _facts_of(view, now, terminal=terminal) if value]
     jobs = [_job_row(job, now, terminal=terminal) for job in view.jobs]
     skipped = [(job.name, job.why) for job in view.skipped]
     return [
@@ -184,7 +184,7 @@ def span_of(node: Node, now: datetime) -> str:
     return span(node.started_at, node.completed_at, now)
 
 
-def _about(view: RunView, now: datetime, *, terminal: bool) -> Iterator[tuple[str, str]]:
+def _facts_of(view: RunView, now: datetime, *, terminal: bool) -> Iterator[tuple[str, str]]:
     when = partial(full_time, now=now, terminal=terminal)
     source = view.source
     yield "id", view.id

@@ -228,7 +228,7 @@ async def _supervise(
     deaths = Deaths(lambda: port_for(here, WorkerOptions(), token()), settings.durations.lease_ttl_s, log)
     keeping = Pool(
         pool,
-        started_with(command, here.url, _about(pool)),
+        started_with(command, here.url, _pool_variables(pool)),
         unfinished,
         log=log,
         shutdown=shutdown,
@@ -242,7 +242,7 @@ async def _supervise(
             await depth.close()
 
 
-def _about(pool: PoolSettings) -> dict[str, str]:
+def _pool_variables(pool: PoolSettings) -> dict[str, str]:
     """Return the environment variables with which workers report their pool."""
     return {
         POOL: pool.name,

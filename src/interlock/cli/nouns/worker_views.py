@@ -51,7 +51,7 @@ def list_sheet(views: Iterable[WorkerView], now: datetime, *, terminal: bool) ->
 
 def worker_sheets(view: WorkerView, now: datetime, *, terminal: bool) -> list[Sheet]:
     """Return all tables about one worker."""
-    about = [(what, value) for what, value in _about(view, now, terminal=terminal) if value]
+    about = [(what, value) for what, value in _facts_of(view, now, terminal=terminal) if value]
     return [Sheet("about", "Worker", ("what", "value"), about)]
 
 
@@ -77,7 +77,7 @@ def _tasks(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN_TASKS]) + more
 
 
-def _about(view: WorkerView, now: datetime, *, terminal: bool) -> Iterator[tuple[str, str]]:
+def _facts_of(view: WorkerView, now: datetime, *, terminal: bool) -> Iterator[tuple[str, str]]:
     when = partial(full_time, now=now, terminal=terminal)
     yield "id", view.id
     yield "name", view.name

@@ -34,7 +34,7 @@ AGENT_COLUMNS = ("agent", "outcome", "done", "errors", "p99 ms", "clock ms", "be
 def result_sheets(result: WorkloadResult) -> list[Sheet]:
     """Return the result of all agents together, and of each."""
     return [
-        Sheet("workload", "", ("what", "is"), list(_about(result))),
+        Sheet("workload", "", ("what", "is"), list(_facts_of(result))),
         Sheet("agent", "", AGENT_COLUMNS, [_row(agent) for agent in result.agents]),
         Sheet("error", "Errors", ("agent", "error"), list(_errors(result))),
     ]
@@ -55,7 +55,7 @@ def last_second_sheet(live: WorkloadProgress) -> Sheet:
     return Sheet("workload", "", ("what", "is"), rows)
 
 
-def _about(result: WorkloadResult) -> Iterator[tuple[str, str]]:
+def _facts_of(result: WorkloadResult) -> Iterator[tuple[str, str]]:
     found = result.latencies
     yield "outcome", str(result.verdict)
     yield "why", result.sentence

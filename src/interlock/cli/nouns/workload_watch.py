@@ -183,7 +183,7 @@ def _worth_a_look(members: Sequence[AgentProgress], silent: Mapping[str, float])
     if len(members) <= MOST_AGENTS:
         return members
 
-    def well(each: AgentProgress) -> tuple[bool, bool, float]:
+    def runs_well(each: AgentProgress) -> tuple[bool, bool, float]:
         return each.state == "running" and each.agent not in silent, not each.corrupt, each.rate
 
-    return sorted(members, key=well)[:MOST_AGENTS]
+    return sorted(members, key=runs_well)[:MOST_AGENTS]
