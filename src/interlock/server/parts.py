@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from interlock.api.operation import Operation
 from interlock.engine.loops import Health, Loop, run_loops
 from interlock.errors import InterlockError
 from interlock.server import event_streams
@@ -22,7 +24,6 @@ from interlock.server.logs import Log
 from interlock.server.long_poll import Coalescer, LongPoll, messages_together
 from interlock.server.metrics import CountedCommits, RecordGauges, ServerMetrics
 from interlock.server.queues import QueueBoard
-from interlock.server.routes import Route
 from interlock.server.settings import ServerSettings
 from interlock.store.contract import Store, StoreStatus
 from interlock.store.urls import store_for
@@ -65,8 +66,8 @@ class Parts:
         self.log = log
         self.door = door
         self.lifecycles = lifecycles
-        self.routes: Sequence[Route] = ()
-        """All routes; set when the application is made."""
+        self.routes: Sequence[Operation[Any, Any]] = ()
+        """The operations of all routes; set when the application is made."""
         self.tokens: Tokens = door.tokens
         self.connections: ConnectionTable = ConnectionTable(settings)
         self.check: TokenCheck = TokenCheck(self.tokens, runtime.engine.clock)
@@ -77,7 +78,7 @@ class Parts:
         self.metrics: ServerMetrics = ServerMetrics(lifecycles.machines.values())
         self.census: RecordGauges = RecordGauges(runtime.store, runtime.records.catalogue)
         runtime.overview.health = self.health
-        self.queue_board: QueueBoard = QueueBoard(self)
+        self.queue_board: QueueBoard = QueueBoard(runtime)
         self.following: JournalReader = JournalReader(runtime.store)
         self.waiting_room: LongPoll = LongPoll(runtime.store)
         self.messages: Coalescer[Sequence[Message], list[Answer]] = messages_together(

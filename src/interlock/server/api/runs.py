@@ -108,7 +108,7 @@ async def get_history(call: Call) -> HistoryPage:
     """Return the journal of a run, oldest first."""
     run_id = run_id_in(call)
     await call.parts.runtime.runs.outline(run_id)  # raises if there is no such run
-    return await history_of(call, Key(RUN.name, run_id))
+    return await history_of(call.parts.store, call.query, Key(RUN.name, run_id))
 
 
 @handles(api.EXPLAIN_RUN)

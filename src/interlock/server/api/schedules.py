@@ -81,7 +81,7 @@ async def get_next(call: Call) -> FireTimes:
 @handles(api.GET_SCHEDULE_HISTORY)
 async def get_history(call: Call) -> HistoryPage:
     """Return the journal of a schedule, oldest first."""
-    return await history_of(call, Key(SCHEDULE.name, (await get_schedule(call)).name))
+    return await history_of(call.parts.store, call.query, Key(SCHEDULE.name, (await get_schedule(call)).name))
 
 
 def change_handler(verb: str) -> Callable[[Call], Awaitable[ScheduleView]]:

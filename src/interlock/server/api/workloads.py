@@ -401,7 +401,7 @@ async def get_workload(call: Call) -> WorkloadView:
 @handles(api.GET_WORKLOAD_HISTORY)
 async def get_history(call: Call) -> HistoryPage:
     """Return the journal of a workload, oldest first."""
-    return await history_of(call, Key(WORKLOAD.name, (await get_workload(call)).id))
+    return await history_of(call.parts.store, call.query, Key(WORKLOAD.name, (await get_workload(call)).id))
 
 
 def _workloads(call: Call) -> Workloads:

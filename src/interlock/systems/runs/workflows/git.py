@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from interlock.errors import InvalidSettings, PlanRefused
-from interlock.systems.runs.workflows import MAX_BYTES, PlanRequest
+from interlock.systems.runs.workflows import MAX_BYTES, Clone, PlanRequest, WorkflowText
 from interlock.wire.credentials import as_variables, authorization, check_secret
 from interlock.wire.runs import Plan, RunSpec, Source
 
@@ -58,23 +58,6 @@ FindSecret = Callable[[str], str]
 def no_secret(name: str) -> str:
     """Refuse every secret, where none are configured."""
     raise PlanRefused(f"There is no secret {name} here.", todo="Plan it where the secrets are.")
-
-
-@dataclass(frozen=True, slots=True)
-class Clone:
-    """The address for runners, if it differs from the source."""
-
-    url: str = ""
-    secret: str = ""
-    """The name of the secret used to fetch it."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkflowText:
-    """A workflow file of a commit."""
-
-    path: str
-    text: bytes
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from interlock.errors import PlanRefused
+from interlock.systems.runs.workflows import Clone
 from interlock.systems.runs.workflows.expressions import (
     ChangeFacts,
     branch_of,
@@ -21,7 +22,6 @@ from interlock.systems.runs.workflows.expressions import (
     tag_of,
 )
 from interlock.systems.runs.workflows.field_types import PlacedTemplate
-from interlock.systems.runs.workflows.git import Clone
 from interlock.systems.runs.workflows.model import (
     Combination,
     Defaults,

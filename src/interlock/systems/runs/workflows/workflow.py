@@ -26,8 +26,8 @@ from yaml.nodes import Node
 
 from interlock.errors import PlanRefused
 from interlock.systems.runs.plan_validation import cycle_in
+from interlock.systems.runs.workflows import Clone, WorkflowText
 from interlock.systems.runs.workflows.field_types import PlacedTemplate, inside
-from interlock.systems.runs.workflows.git import Clone, WorkflowText
 from interlock.systems.runs.workflows.model import WorkflowFile, WorkflowJob, WorkflowStep
 from interlock.systems.runs.workflows.planner import group_of, plan_of
 from interlock.systems.runs.workflows.schema import WORKFLOW
