@@ -184,6 +184,19 @@ class Bus:
             handler(event)
 
 
+class CommitsAnswered(msgspec.Struct, frozen=True):
+    """Event: the store has answered a call with commits; each has an outcome."""
+
+    work: Sequence[Work]
+    outcomes: Sequence[Outcome]
+
+
+class RequestRecalled(msgspec.Struct, frozen=True):
+    """Event: a request was recognised without a commit."""
+
+    outcome: Repeated | RequestReused
+
+
 class Engine:
     """Loads, decides and commits for the systems."""
 
@@ -196,18 +209,17 @@ class Engine:
         ids: Ids = random_id,
         max_tries: int = 50,
         remembered_s: float = REMEMBERED_S,
+        bus: Bus | None = None,
     ) -> None:
         self.store = store
         self.committer = committer
         self.clock = clock
-        self.bus: Bus = Bus()
+        self.bus: Bus = Bus() if bus is None else bus
         self.mark = ids
         """Returns a unique mark of a decision; with it in its notes a commit need not be sealed."""
         self.max_tries = max_tries
         self._remembered_s = remembered_s
         self._loads = GroupLoad(lambda: self.store)
-        self.recalled: Callable[[Repeated | RequestReused], None] = _do_nothing
-        """Called with every request that was recognised without a commit."""
 
     def key_for(
         self, request_id: str | None, endpoint: str, content: object, *, ttl_s: float | None = None
@@ -238,7 +250,7 @@ class Engine:
         about = idempotency_key if whole else idempotency_key.answer
         match await self._recalled(about):
             case Repeated() as before:
-                self.recalled(before)
+                self.bus.publish(RequestRecalled(before))
                 return _answer_in(before, kind)
             case RequestReused() as reused:
                 raise failed(_reused_as(reused, idempotency_key))
@@ -314,7 +326,7 @@ class Engine:
         """Return the earlier result of a request; None if there is none, or it has expired."""
         before = await self._recalled(idempotency_key)
         if before is not None:
-            self.recalled(before)
+            self.bus.publish(RequestRecalled(before))
         return before
 
     async def _recalled(self, idempotency_key: IdempotencyKey) -> Repeated | RequestReused | None:
@@ -354,10 +366,6 @@ class Engine:
             ]
 
         return decide_sealed
-
-
-def _do_nothing(_: Repeated | RequestReused) -> None:
-    """Do nothing."""
 
 
 def _is_sealed(commit: Commit) -> bool:

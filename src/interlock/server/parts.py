@@ -15,6 +15,7 @@ import msgspec
 
 from interlock.api.operation import Operation
 from interlock.engine.loops import Health, Loop, run_loops
+from interlock.engine.unit_of_work import CommitsAnswered, RequestRecalled
 from interlock.errors import InterlockError
 from interlock.server import event_streams
 from interlock.server.authentication import ClaimCheck, Door, Endings, door_for
@@ -22,7 +23,7 @@ from interlock.server.event_streams import Broadcast, JournalReader, Readers, Wo
 from interlock.server.limits import Buckets, ConnectionTable
 from interlock.server.logs import Log
 from interlock.server.long_poll import Coalescer, LongPoll, messages_together
-from interlock.server.metrics import CountedCommits, RecordGauges, ServerMetrics
+from interlock.server.metrics import RecordGauges, ServerMetrics
 from interlock.server.queues import QueueBoard
 from interlock.server.settings import ServerSettings
 from interlock.store.contract import Store, StoreStatus
@@ -77,7 +78,6 @@ class Parts:
         self.claims: ClaimCheck = ClaimCheck(runtime.store, runtime.engine.clock)
         self.metrics: ServerMetrics = ServerMetrics(lifecycles.machines.values())
         self.census: RecordGauges = RecordGauges(runtime.store, runtime.records.catalogue)
-        runtime.overview.health = self.health
         self.queue_board: QueueBoard = QueueBoard(runtime)
         self.following: JournalReader = JournalReader(runtime.store)
         self.waiting_room: LongPoll = LongPoll(runtime.store)
@@ -91,7 +91,10 @@ class Parts:
         self.broadcast: Broadcast = Broadcast(runtime.store, self.following)
         self.readers: Readers = Readers()
         self.worker_wakeups: WorkerWakeups = WorkerWakeups(self.following)
-        runtime.engine.bus.subscribe(OrdersChanged, lambda event: self.worker_wakeups.wake(event.worker_id))
+        bus = runtime.engine.bus
+        bus.subscribe(OrdersChanged, lambda event: self.worker_wakeups.wake(event.worker_id))
+        bus.subscribe(CommitsAnswered, lambda event: self.metrics.committed(event.work, event.outcomes))
+        bus.subscribe(RequestRecalled, lambda event: self.metrics.count_request(event.outcome))
         self.stopping: asyncio.Event = asyncio.Event()
         """Set at shutdown: streams and long polls end then."""
         self.started_at: datetime | None = None
@@ -99,8 +102,6 @@ class Parts:
         """The cached status of the store, and its time."""
         self._loops: tuple[Loop, ...] = ()
         self._running: asyncio.Task[None] | None = None
-        runtime.engine.committer = CountedCommits(runtime.engine.committer, self.metrics)
-        runtime.engine.recalled = self.metrics.count_request
         self.following.add(self.metrics.follow)
         self.following.add(door.follow)
 

@@ -199,19 +199,20 @@ class Overview:
         self._quarantine = quarantine
         self._queues = queues
         self._beat_every_s = beat_every_s
-        self.health: Callable[[], Sequence[Health]] = tuple
-        """Reports the loops of a server; elsewhere there are none."""
         self._monotonic = monotonic
         self._answers: dict[frozenset[str], tuple[float, OverviewView]] = {}
         self._alone = asyncio.Lock()
 
-    async def take(self, queues: frozenset[str] = frozenset()) -> OverviewView:
-        """Return numbers and findings: all of them, or those of the queues that a token is confined to."""
+    async def take(self, queues: frozenset[str] = frozenset(), loops: Sequence[Health] = ()) -> OverviewView:
+        """Return numbers and findings: all of them, or those of the queues that a token is confined to.
+
+        `loops` are those of the server; elsewhere there are none.
+        """
         async with self._alone:
             known = self._answers.get(queues)
             if known is not None and self._monotonic() < known[0] + FRESH_S:
                 return known[1]
-            seen = await self._look(queues)
+            seen = await self._look(queues, loops)
             found = sorted(findings(seen), key=_rank)
             view = OverviewView(
                 at=seen.now,
@@ -225,7 +226,7 @@ class Overview:
             self._answers[queues] = (self._monotonic(), view)
             return view
 
-    async def _look(self, queues: frozenset[str]) -> OverviewInput:
+    async def _look(self, queues: frozenset[str], loops: Sequence[Health]) -> OverviewInput:
         page = await self._store.find(Query(kind=WORKER.name, states=LIVING_WORKERS, limit=WORKERS))
         oldest, newest = await self._some(job.PENDING), await self._some(job.PENDING, newest_first=True)
         now = await self._engine.clock.now()
@@ -243,7 +244,7 @@ class Overview:
             all_workers=not page.cursor,
             standings=() if queues else tuple(await self._quarantine.list()),
             parts=tuple(await self._figures.recent(now)),
-            loops=() if queues else tuple(self.health()),
+            loops=() if queues else tuple(loops),
             beat_every_s=self._beat_every_s,
             confined=queues,
             paused=tuple(each for each in await self._queues.paused() if not queues or each.name in queues),

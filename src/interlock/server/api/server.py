@@ -98,7 +98,8 @@ async def get_figures(call: Call) -> FiguresView:
 @handles(api.GET_OVERVIEW)
 async def get_overview(call: Call) -> OverviewView:
     """Return numbers and findings about the visible queues."""
-    return await call.parts.runtime.overview.take(frozenset(call.principal.queues))
+    parts = call.parts
+    return await parts.runtime.overview.take(frozenset(call.principal.queues), parts.health())
 
 
 STATUS_FOR_S = 30.0
