@@ -26,7 +26,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from interlock.engine.loops import Health
 from interlock.errors import (
     ConflictingCompletion,
     InterlockError,
@@ -55,6 +54,7 @@ from interlock.store.records import (
 )
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.wire import metrics as table
+from interlock.wire.figures import LoopHealth
 from interlock.wire.metrics import Metric
 
 Labels = tuple[str, ...]
@@ -238,7 +238,7 @@ class ServerMetrics:
 
     def page(
         self,
-        loops: Iterable[Health],
+        loops: Iterable[LoopHealth],
         records: Mapping[tuple[str, str], int],
         queues: KnownQueues | None = None,
     ) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from interlock.api.operation import Operation
-from interlock.engine.loops import Health, Loop, run_loops
+from interlock.engine.loops import Loop, run_loops
 from interlock.engine.unit_of_work import CommitsAnswered, RequestRecalled
 from interlock.errors import InterlockError
 from interlock.server import event_streams
@@ -40,6 +40,7 @@ from interlock.systems.runs.workflows.git import Repositories
 from interlock.systems.runtime import DELIVERY, SWEEP, Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.systems.supervisor.workers import OrdersChanged
+from interlock.wire.figures import LoopHealth
 from interlock.wire.runner import Answer, Message
 
 TOKENS_EVERY_S = 30.0
@@ -152,7 +153,7 @@ class Parts:
         await self.runtime.close()
         self.log.summarise(ending=True)
 
-    def health(self) -> list[Health]:
+    def health(self) -> list[LoopHealth]:
         """Return the health of the loops."""
         return [loop.health() for loop in self._loops]
 

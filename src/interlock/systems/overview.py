@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from interlock.engine.loops import Health
 from interlock.engine.unit_of_work import Engine
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
@@ -37,7 +36,7 @@ from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.quarantine import Quarantine
 from interlock.systems.supervisor.aggregate import view_of
 from interlock.text import counted
-from interlock.wire.figures import Finding, LiveNumbers, OverviewView, Remedy
+from interlock.wire.figures import Finding, LiveNumbers, LoopHealth, OverviewView, Remedy
 from interlock.wire.jobs import QueueHold
 from interlock.wire.workers import StandingView, WorkerView
 
@@ -174,7 +173,7 @@ class OverviewInput(msgspec.Struct, frozen=True, kw_only=True):
     all_workers: bool = True
     standings: tuple[StandingView, ...] = ()
     parts: tuple[PeriodFigures, ...] = ()
-    loops: tuple[Health, ...] = ()
+    loops: tuple[LoopHealth, ...] = ()
     beat_every_s: float = 10.0
     confined: frozenset[str] = frozenset()
     paused: tuple[QueueHold, ...] = ()
@@ -203,7 +202,9 @@ class Overview:
         self._answers: dict[frozenset[str], tuple[float, OverviewView]] = {}
         self._alone = asyncio.Lock()
 
-    async def take(self, queues: frozenset[str] = frozenset(), loops: Sequence[Health] = ()) -> OverviewView:
+    async def take(
+        self, queues: frozenset[str] = frozenset(), loops: Sequence[LoopHealth] = ()
+    ) -> OverviewView:
         """Return numbers and findings: all of them, or those of the queues that a token is confined to.
 
         `loops` are those of the server; elsewhere there are none.
@@ -226,7 +227,7 @@ class Overview:
             self._answers[queues] = (self._monotonic(), view)
             return view
 
-    async def _look(self, queues: frozenset[str], loops: Sequence[Health]) -> OverviewInput:
+    async def _look(self, queues: frozenset[str], loops: Sequence[LoopHealth]) -> OverviewInput:
         page = await self._store.find(Query(kind=WORKER.name, states=LIVING_WORKERS, limit=WORKERS))
         oldest, newest = await self._some(job.PENDING), await self._some(job.PENDING, newest_first=True)
         now = await self._engine.clock.now()
