@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from interlock import client
+from interlock.client import SyncComposition
 from interlock.client_transactions import SyncTransactionClient, TransactionSteps
 from interlock.errors import StoreUnavailable
 from interlock.sync_resources import (
@@ -150,9 +151,9 @@ class Interlock(SyncJobs):
         """Submit many jobs and return their ids."""
         return [made.id for made in self._run(self._client.submit_many(specs, request_id=request_id))]
 
-    def compose(self, work: Composable[T], *, request_id: str | None = None) -> client.SyncComposition[T]:
+    def compose(self, work: Composable[T], *, request_id: str | None = None) -> SyncComposition[T]:
         """Submit a chain, group or chord as a whole; see `interlock.client.Interlock.compose`."""
-        return client.SyncComposition(self._run(self._client.compose(work, request_id=request_id)), self._run)
+        return SyncComposition(self._run(self._client.compose(work, request_id=request_id)), self._run)
 
     def within(self, transaction: Any) -> SyncTransactionClient:
         """Return a client that submits and completes jobs in a transaction of yours, on your connection.

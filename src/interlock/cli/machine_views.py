@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import typer
@@ -16,8 +16,9 @@ import typer
 from interlock.cli.errors import colour_wanted
 from interlock.cli.output import Sheet, on_terminal, print_sheets
 from interlock.errors import MalformedCouplings, MalformedTable
-from interlock.machine import Blueprint, Coupling, Couplings, Difference, Fault, Machine, find_faults
+from interlock.machine import Blueprint, Coupling, Couplings, Difference, Fault, find_faults
 from interlock.machine.blueprint import DeadlineSheet, KeptSheet, StateSheet, TransitionSheet
+from interlock.machine.couplings import AnyMachine
 from interlock.machine.draw.text import first_sentence, humane
 from interlock.text import counted
 
@@ -147,8 +148,6 @@ def _by_source(pairs: list[tuple[str, tuple[str, ...]]], *, joined: bool) -> lis
 def _joined(words: Iterable[str]) -> str:
     return ", ".join(words)
 
-
-AnyMachine: TypeAlias = Machine[Any, Any]
 
 COUPLINGS = "couplings"
 BAD_COUPLING = "bad-coupling"

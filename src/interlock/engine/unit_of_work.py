@@ -57,11 +57,11 @@ from interlock.store.records import (
     Work,
 )
 
-Ids: TypeAlias = Callable[[], str]
+IdSource: TypeAlias = Callable[[], str]
 """Returns a unique id."""
 
 
-random_id: Ids = partial(secrets.token_hex, 8)
+random_id: IdSource = partial(secrets.token_hex, 8)
 """Returns sixteen hex digits: 64 bits, which do not repeat within the life of a record."""
 
 
@@ -206,7 +206,7 @@ class Engine:
         committer: Committer,
         clock: Clock,
         *,
-        ids: Ids = random_id,
+        ids: IdSource = random_id,
         max_tries: int = 50,
         remembered_s: float = REMEMBERED_S,
         bus: Bus | None = None,

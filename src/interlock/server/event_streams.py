@@ -25,7 +25,7 @@ from interlock.errors import StoreUnavailable, TooMany
 from interlock.lifecycles.worker import WORKER
 from interlock.server.history import entry_view
 from interlock.server.limits import Deadlines
-from interlock.store.contract import Store
+from interlock.store.contract import Store, Wake
 from interlock.store.records import Entry, Feed
 from interlock.systems.orchestrator.waiters import waker
 
@@ -90,9 +90,6 @@ class JournalReader:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
             await asyncio.sleep(READER_GATHER_S)
-
-
-Wake = Callable[[], None]
 
 
 class WorkerWakeups:

@@ -26,7 +26,7 @@ from interlock.errors import InterlockError
 from interlock.store.contract import Store
 from interlock.systems.orchestrator.grants import claim_key_of, claim_reused
 from interlock.systems.orchestrator.orchestrator import Claimed
-from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, SendMessages
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,7 +35,6 @@ MOST = 500
 """Maximum number of jobs claimed, or messages processed, in one batch."""
 
 ClaimAll: TypeAlias = Callable[[Sequence[ClaimRequest]], Awaitable[list[Claimed]]]
-SendMessages: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 Wanted: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...] | None]
 """The queues, labels and tasks of a runner."""
 
@@ -159,7 +158,7 @@ COMES_BACK_S = 5.0
 
 Name: TypeAlias = tuple[str, str, str]
 """The token, the runner, and the name of the claim."""
-Claim: TypeAlias = Callable[[ClaimRequest], Awaitable[list[Grant]]]
+ClaimJobs: TypeAlias = Callable[[ClaimRequest], Awaitable[list[Grant]]]
 GiveBack: TypeAlias = Callable[[list[Grant]], Awaitable[None]]
 
 
@@ -264,7 +263,7 @@ class LongPoll:
         for task in self._tasks:
             task.cancel()
 
-    def together(self, claim_all: ClaimAll) -> Claim:
+    def together(self, claim_all: ClaimAll) -> ClaimJobs:
         """Return a claim function that batches concurrent claims."""
         if self._claims is None:
             self._claims = claims_together(claim_all)
@@ -274,7 +273,7 @@ class LongPoll:
         self,
         whom: str,
         request: ClaimRequest,
-        claim: Claim,
+        claim: ClaimJobs,
         give_back: GiveBack,
         *,
         within_s: float,
@@ -309,7 +308,7 @@ class LongPoll:
             visit.stirred.set()
 
     async def _give(
-        self, visit: Poll, name: Name, claim: Claim, give_back: GiveBack, unless: asyncio.Event
+        self, visit: Poll, name: Name, claim: ClaimJobs, give_back: GiveBack, unless: asyncio.Event
     ) -> None:
         try:
             found = await self._look(visit, claim, unless)
@@ -330,7 +329,7 @@ class LongPoll:
                     await visit.stirred.wait()
         return visit.taken
 
-    async def _look(self, visit: Poll, claim: Claim, unless: asyncio.Event) -> list[Grant]:
+    async def _look(self, visit: Poll, claim: ClaimJobs, unless: asyncio.Event) -> list[Grant]:
         stop = asyncio.create_task(unless.wait())
         stop.add_done_callback(visit.stir)
         line = self._enter(visit.request)

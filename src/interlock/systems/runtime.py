@@ -15,9 +15,9 @@ import msgspec
 from interlock.engine.clock import StoreClock
 from interlock.engine.committer import GroupCommit
 from interlock.engine.debounce import Debouncer
-from interlock.engine.outbox import DeliveryPolicy, Handler, deliver, recover
+from interlock.engine.outbox import DeliveryPolicy, TopicHandler, deliver, recover
 from interlock.engine.retention import QueueWalks, Retention, sweep_ended
-from interlock.engine.unit_of_work import Bus, CommitsAnswered, Engine, Ids, random_id
+from interlock.engine.unit_of_work import Bus, CommitsAnswered, Engine, IdSource, random_id
 from interlock.lifecycles.worker import TAKING, WORKER
 from interlock.store.contract import Store
 from interlock.store.records import Guard, Key, Pruned
@@ -77,7 +77,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
-    ids: Ids = random_id
+    ids: IdSource = random_id
     seeds: Seeds = random_seed
     below: Callable[[int], int] = secrets.randbelow
 
@@ -241,7 +241,7 @@ class Runtime:
             await self.caches.tidy()
 
     @property
-    def _handlers(self) -> Mapping[str, Handler]:
+    def _handlers(self) -> Mapping[str, TopicHandler]:
         """The handler of each topic."""
         return {
             LET_GO: self.workers.let_go,

@@ -20,7 +20,7 @@ import msgspec
 
 from interlock.errors import BadFilter, UnknownState
 from interlock.lifecycles.job import JOB
-from interlock.machine import Machine
+from interlock.machine.couplings import AnyMachine
 from interlock.text import nearest, read_duration, write_duration
 
 NEGATABLE = "state"
@@ -239,7 +239,6 @@ LOOKED_AT = 20_000
 LOOKS = 50
 """Short pages in a row that a list reads before it stops early."""
 
-AnyMachine: TypeAlias = Machine[Any, Any]
 Said: TypeAlias = tuple[str, tuple[str, ...]]
 """A key and its allowed values."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from interlock.agent.port import Kind, load_kind, offered_homes
+from interlock.agent.port import WorkloadType, load_kind, offered_homes
 from interlock.api import workloads as api
 from interlock.api.messages import HistoryPage
 from interlock.errors import CannotLoad, InterlockError, InvalidWorkload, UnknownState, UnknownWorkload
@@ -303,7 +303,7 @@ def _known(found: Iterable[Latencies], name: str) -> Iterator[float]:
 
 
 @cache
-def _kinds() -> tuple[Kind, ...]:
+def _kinds() -> tuple[WorkloadType, ...]:
     """Return the kinds that can be imported here; a third-party package may fail with any exception."""
     found = []
     for home in offered_homes():
@@ -312,7 +312,7 @@ def _kinds() -> tuple[Kind, ...]:
     return tuple(found)
 
 
-def _kind(kind: Kind) -> api.WorkloadKind:
+def _kind(kind: WorkloadType) -> api.WorkloadKind:
     schema: dict[str, Any] = {"type": "object"}
     with suppress(TypeError):  # a type without a JSON Schema
         (schema,), components = msgspec.json.schema_components(

@@ -28,11 +28,10 @@ from interlock.machine import Event
 from interlock.machine.cascade import RootOf, Wiring
 from interlock.store.records import Commit, Committed, Entry, Key, Query, Record
 from interlock.systems.fleet.spec import TASK
-from interlock.systems.orchestrator.attachments import SendMessages
 from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.tokens import raise_for_answer, read_token
-from interlock.wire.runner import Heartbeat
+from interlock.wire.runner import Heartbeat, SendMessages
 from interlock.wire.workloads import (
     Happened,
     WorkloadFact,

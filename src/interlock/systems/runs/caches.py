@@ -29,7 +29,7 @@ Why: decision 0190.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -65,7 +65,7 @@ from interlock.wire.artifacts import (
     CacheView,
     checked_key,
 )
-from interlock.wire.runner import Answer, Heartbeat, Message
+from interlock.wire.runner import Heartbeat, Message, SendMessages
 
 
 class CacheState(StrEnum):
@@ -190,7 +190,6 @@ SEARCHED = 2_000
 NOTED_EVERY = timedelta(hours=1)
 """Interval in which uses of a cache are recorded."""
 
-SendMessages = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 Opened = tuple[CacheView, AsyncIterator[bytes]]
 
 

@@ -47,7 +47,7 @@ from interlock.wire.simulations import SimulationFilter, SimulationMetrics, Simu
 PAGE = 500
 EVERYTHING = SimulationFilter()
 
-Act = Callable[[SimulationAggregate, str], "tuple[Any, ...] | None"]
+ChangeOfSimulation = Callable[[SimulationAggregate, str], "tuple[Any, ...] | None"]
 """Changes a simulation, or raises; returns the additional changes to commit, None for no commit."""
 
 
@@ -274,7 +274,7 @@ class SimulationManager(SimulationReconciler):
         self,
         verb: str,
         run_id: str,
-        act: Act,
+        act: ChangeOfSimulation,
         reason: str,
         actor: str,
         request_id: str | None,

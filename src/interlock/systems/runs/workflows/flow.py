@@ -53,7 +53,7 @@ class TaskLike(Protocol):
         ...
 
 
-Work: TypeAlias = "TaskLike | JobSpec"
+FlowWork: TypeAlias = "TaskLike | JobSpec"
 
 
 class FlowJob:
@@ -96,7 +96,7 @@ class Flow:
 
     def job(
         self,
-        work: Work,
+        work: FlowWork,
         /,
         *args: Any,
         name: str = "",
@@ -278,7 +278,7 @@ FLOWS: dict[str, FlowFunction] = {}
 """Every flow of the loaded modules, by its address."""
 
 
-def _spec_of(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
+def _spec_of(work: FlowWork, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
     if not isinstance(work, JobSpec):
         return work.spec(*args, **kwargs)
     if args or kwargs:

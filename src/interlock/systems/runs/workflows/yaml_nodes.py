@@ -117,7 +117,7 @@ _CORE = "tag:yaml.org,2002:"
 TEXT, INT, FLOAT, BOOL, NULL = (f"{_CORE}{name}" for name in ("str", "int", "float", "bool", "null"))
 _KNOWN = frozenset({TEXT, INT, FLOAT, BOOL, NULL, f"{_CORE}map", f"{_CORE}seq"})
 
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+YamlValue: TypeAlias = "bool | int | float | str | list[YamlValue] | dict[str, YamlValue] | None"
 
 
 class _TooMuch(Exception):
@@ -185,7 +185,7 @@ def place_of(node: Node) -> FilePosition:
     return FilePosition(node.start_mark.line + 1, node.start_mark.column + 1)
 
 
-def plain(node: Node, faults: FileFaults) -> Json:
+def plain(node: Node, faults: FileFaults) -> YamlValue:
     """Return a node as JSON."""
     match node:
         case ScalarNode():
@@ -213,7 +213,7 @@ def pairs(node: MappingNode, faults: FileFaults) -> Iterator[tuple[ScalarNode, N
             yield key, value
 
 
-def _scalar(node: ScalarNode, faults: FileFaults) -> Json:
+def _scalar(node: ScalarNode, faults: FileFaults) -> YamlValue:
     text: str = node.value
     match node.tag:
         case "tag:yaml.org,2002:null":
