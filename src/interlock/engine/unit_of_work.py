@@ -14,15 +14,15 @@ import asyncio
 import hashlib
 import secrets
 import zlib
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Generic, Self, TypeAlias, TypeVar
+from typing import Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 
 from interlock.backoff import jittered_s, nth_pause_s
+from interlock.engine.bus import Bus, RequestRecalled
 from interlock.engine.clock import Clock
 from interlock.engine.committer import Committer
 from interlock.engine.loader import GroupLoad
@@ -159,42 +159,6 @@ class Applied(msgspec.Struct, Generic[A], frozen=True, gc=False):
 
 Decider: TypeAlias = Callable[[Sequence[Record | None], datetime], Decision[A]]
 """Decides from the records (None for missing ones) and the time. Pure. May raise a refusal."""
-
-
-E = TypeVar("E")
-
-
-class Bus:
-    """Delivers events between the systems of a process, to the handlers of their type in order.
-
-    An event is a hint and never essential: the change is in the store, and a sweep finds it later in any
-    case. So a handler takes no decision; it wakes a loop, or leaves a note for one.
-    """
-
-    def __init__(self) -> None:
-        self._handlers: defaultdict[type, list[Callable[[Any], None]]] = defaultdict(list)
-
-    def subscribe(self, event: type[E], handler: Callable[[E], None]) -> None:
-        """Call a handler with every event of this type."""
-        self._handlers[event].append(handler)
-
-    def publish(self, event: object) -> None:
-        """Call the handlers of an event, if there are any."""
-        for handler in self._handlers[type(event)]:
-            handler(event)
-
-
-class CommitsAnswered(msgspec.Struct, frozen=True):
-    """Event: the store has answered a call with commits; each has an outcome."""
-
-    work: Sequence[Work]
-    outcomes: Sequence[Outcome]
-
-
-class RequestRecalled(msgspec.Struct, frozen=True):
-    """Event: a request was recognised without a commit."""
-
-    outcome: Repeated | RequestReused
 
 
 class Engine:

@@ -14,15 +14,16 @@ from typing import Any
 import msgspec
 
 from interlock.api.operation import Operation
+from interlock.engine.bus import CommitsAnswered, RequestRecalled
+from interlock.engine.coalescer import Coalescer
 from interlock.engine.loops import Loop, run_loops
-from interlock.engine.unit_of_work import CommitsAnswered, RequestRecalled
 from interlock.errors import InterlockError
 from interlock.server import event_streams
 from interlock.server.authentication import ClaimCheck, Door, Endings, door_for
 from interlock.server.event_streams import Broadcast, JournalReader, Readers, WorkerWakeups
 from interlock.server.limits import Buckets, ConnectionTable
 from interlock.server.logs import Log
-from interlock.server.long_poll import Coalescer, LongPoll, messages_together
+from interlock.server.long_poll import LongPoll, messages_together
 from interlock.server.metrics import RecordGauges, ServerMetrics
 from interlock.server.queues import QueueBoard
 from interlock.server.settings import ServerSettings

@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
+from interlock.engine.bus import Bus, CommitsAnswered
 from interlock.engine.clock import StoreClock
 from interlock.engine.committer import GroupCommit
 from interlock.engine.debounce import Debouncer
 from interlock.engine.outbox import DeliveryPolicy, TopicHandler, deliver, recover
 from interlock.engine.retention import QueueWalks, Retention, sweep_ended
-from interlock.engine.unit_of_work import Bus, CommitsAnswered, Engine, IdSource, random_id
+from interlock.engine.unit_of_work import Engine, IdSource, random_id
 from interlock.lifecycles.worker import TAKING, WORKER
 from interlock.store.contract import Store
 from interlock.store.records import Guard, Key, Pruned
