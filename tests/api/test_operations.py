@@ -31,7 +31,7 @@ from interlock.server.routes import Call, handles, routes_for
 from interlock.wire.access import Role
 
 SOURCE = Path(__file__).parents[2] / "src" / "interlock"
-EVERY = (*OPERATIONS, *kinds.OF_EACH_KIND)
+EVERY = (*OPERATIONS, *declared_in(kinds))
 
 
 # The table

@@ -25,6 +25,7 @@ from interlock.errors import UnknownJob, UnknownToken
 from interlock.server.routes import Call
 from interlock.store.cursors import bad_cursor
 from interlock.store.records import Record
+from interlock.systems.orchestrator import body
 from interlock.systems.orchestrator.views import glimpse
 from interlock.wire.filters import Filter, Selection, read_filter
 from interlock.wire.jobs import After, FailureView, JobSpec, JobView
@@ -203,11 +204,7 @@ def need_own_keys(call: Call, specs: Iterable[JobSpec]) -> None:
 
 def unknown_job(job_id: str) -> UnknownJob:
     """Return the error, which is the same for a missing and an invisible job."""
-    return UnknownJob(
-        f"There is no job {job_id}.",
-        todo="Look for it with GET /api/jobs; ended jobs are pruned after a while.",
-        facts={"job_id": job_id},
-    )
+    return body.unknown_job(job_id, "GET /api/jobs")
 
 
 def filter_of(call: Call, text: str) -> Filter:

@@ -29,7 +29,6 @@ from interlock.systems.runs.reports.report import (
     REPORT,
     SENDING,
     STATUSES,
-    TOLD,
     WAITING,
     DeliveryFailed,
     ReportBody,
@@ -154,16 +153,6 @@ def dropped(record: Record, now: datetime, settings: ReportingSettings) -> Chang
     """Return the change that drops a report of a removed reporter."""
     reason = "the reporter is not configured any more"
     return _moved(record, drop, body_of(record), now, settings, reason=reason)
-
-
-def is_final(record: Record) -> bool:
-    """Return whether the latest status of a report is an outcome."""
-    return body_of(record).status.final
-
-
-def waits_for_run(record: Record) -> bool:
-    """Return whether the receiver has the latest status."""
-    return record.state == TOLD
 
 
 def _created(name: str, body: ReportBody, run_id: str | None, reporter: str | None) -> Entity[ReportBody]:
