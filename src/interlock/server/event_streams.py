@@ -217,7 +217,10 @@ class Broadcast:
         return self._following.cursor
 
     async def read(self, cursor: str, limit: int) -> Feed:
-        """Read the store after a cursor; the number of concurrent reads is limited."""
+        """Read the store after a cursor.
+
+        The number of concurrent reads is limited.
+        """
         async with self._turns:
             return await self.store.feed(cursor, limit=limit)
 
@@ -231,7 +234,10 @@ class Broadcast:
         return Feed(entries, entries[-1].cursor)
 
     def place_after(self, cursor: str) -> int | None:
-        """Return the place after a cursor; None if it is not among the kept entries."""
+        """Return the place after a cursor.
+
+        Return None if it is not among the kept entries.
+        """
         if cursor == self._following.cursor:
             return self._next
         place = self._places.get(cursor)
@@ -406,7 +412,10 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": b""})
 
     async def _is_over(self, receive: Receive, send: Send) -> bool:
-        """Send until the stream has to end; return whether the client is still connected."""
+        """Send until the stream has to end.
+
+        Return whether the client is still connected.
+        """
         sending = asyncio.ensure_future(self._send(send))
         gone = asyncio.ensure_future(_gone(receive))
         stop = asyncio.ensure_future(self._stopping.wait())

@@ -193,7 +193,10 @@ class LongPoll:
         within_s: float,
         unless: asyncio.Event,
     ) -> list[Grant]:
-        """Return grants, at the latest when the time is over; return none at once if `unless` is set."""
+        """Return grants, at the latest when the time is over.
+
+        Return none at once if `unless` is set.
+        """
         until = self._loop.time() + within_s
         name = (whom, request.runner_id, request.claim_id)
         visit = self._visits.get(name)
@@ -303,7 +306,10 @@ class LongPoll:
             visit.found.exception()
 
     def _news(self) -> None:
-        """Handle a notification, from any thread. Skip the loop if no claim waits or all are woken."""
+        """Handle a notification, from any thread.
+
+        Skip the loop if no claim waits or all are woken.
+        """
         if self._lines and not self._notifying:
             self._notifying = True
             with suppress(RuntimeError):

@@ -134,7 +134,10 @@ class RecordGauges:
         self._alone = asyncio.Lock()
 
     async def take(self) -> Numbers:
-        """Return the numbers by kind and state; empty if the store does not answer in time."""
+        """Return the numbers by kind and state.
+
+        It is empty if the store does not answer in time.
+        """
         async with self._alone:
             if self._monotonic() >= self._until:
                 self._numbers = await self._count()

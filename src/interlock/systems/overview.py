@@ -378,7 +378,10 @@ def _blockers(
 
 
 def _remedy(blocker: Blocker) -> Remedy | None:
-    """Return the remedy that provides a suitable worker; None if the principal may not know it."""
+    """Return the remedy that provides a suitable worker.
+
+    Return None if the principal may not know it.
+    """
     if blocker.paused:
         return Remedy(verb="resume", kind="worker", id=blocker.paused, role="operator", command=blocker.todo)
     return Remedy(verb="start", kind="worker", command=blocker.todo) if blocker.todo else None

@@ -222,7 +222,10 @@ class Runtime:
         )
 
     async def retain(self, retention: Retention) -> int:
-        """Prune one bounded batch of each kind; return the size of a full batch if there is more."""
+        """Prune one bounded batch of each kind.
+
+        Return the size of a full batch if there is more.
+        """
         await self._retain_blobs()
         await self.unique_keys.free(limit=SWEEP)
         kinds = {**CATALOGUE, **self.records.catalogue}

@@ -48,7 +48,10 @@ class Vocabulary:
         return tuple(self.examples)
 
     def guess(self, word: str) -> str:
-        """Return the filter that a word without a key most likely means; empty for none."""
+        """Return the filter that a word without a key most likely means.
+
+        It is empty for none.
+        """
         near = nearest(word, self.states)
         return f"state:{near.lower()}" if near else ""
 
@@ -169,7 +172,10 @@ class FilterParts:
 
 
 def gather(text: str, vocabulary: Vocabulary, check: Callable[[Word], tuple[str, ...]]) -> FilterParts:
-    """Parse a filter; raise `BadFilter` with the position of a fault. `check` validates names."""
+    """Parse a filter; raise `BadFilter` with the position of a fault.
+
+    `check` validates names.
+    """
     parts = FilterParts()
     for word in words_of(text, vocabulary):
         if (word.name in parts.names and not word.negated) or word.name in parts.moments:

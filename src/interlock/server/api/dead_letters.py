@@ -93,7 +93,10 @@ async def _matching(call: Call, request: api.LettersRequest) -> tuple[list[DeadL
 
 
 async def _own(call: Call) -> str:
-    """Return the id in the address; a job that the token does not see is not there."""
+    """Return the id in the address.
+
+    A job that the token does not see is not there.
+    """
     return (await job_of(call)).id if call.principal.scoped else shaped(call.path["job_id"])
 
 

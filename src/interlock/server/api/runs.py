@@ -44,7 +44,10 @@ from interlock.wire.runs import (
 
 
 def run_id_in(call: Call) -> str:
-    """Return the id in the path; raise without asking the store if it cannot be an id."""
+    """Return the id in the path.
+
+    Raise without asking the store if it cannot be an id.
+    """
     run_id = call.path["run_id"]
     if not is_shaped(run_id):
         raise UnknownRun(

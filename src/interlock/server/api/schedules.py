@@ -60,7 +60,10 @@ async def get_schedule(call: Call) -> ScheduleView:
 
 
 async def _named(call: Call) -> str:
-    """Return the name of the schedule to change; a repeated request may name one that is gone."""
+    """Return the name of the schedule to change.
+
+    A repeated request may name one that is gone.
+    """
     return (await get_schedule(call)).name if call.principal.scoped else _shaped(call)
 
 

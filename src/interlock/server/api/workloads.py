@@ -304,7 +304,10 @@ def _known(found: Iterable[Latencies], name: str) -> Iterator[float]:
 
 @cache
 def _kinds() -> tuple[WorkloadType, ...]:
-    """Return the kinds that can be imported here; a third-party package may fail with any exception."""
+    """Return the kinds that can be imported here.
+
+    A third-party package may fail with any exception.
+    """
     found = []
     for home in offered_homes():
         with suppress(Exception):
@@ -334,7 +337,10 @@ def _options() -> dict[str, Any]:
 
 
 def _check_given(spec: WorkloadSpec) -> None:
-    """Raise if a kind that is installed here rejects its spec; agents check again."""
+    """Raise if a kind that is installed here rejects its spec.
+
+    Agents check again.
+    """
     known = {kind.kind: kind for kind in _kinds()}
     kind = known.get(spec.kind)
     if kind is None:

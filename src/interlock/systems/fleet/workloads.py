@@ -94,7 +94,10 @@ class WorkloadAggregate(Aggregate):
 
     @property
     def deadline_at(self) -> datetime | None:
-        """Deadline of the next message of its controller; after its loss, of the agent's stop."""
+        """Deadline of the next message of its controller.
+
+        After its loss, of the agent's stop.
+        """
         if self.over:
             return None
         lost = self.body.lost and self.state is workload.ABORTING
@@ -171,7 +174,10 @@ def view_of(record: Record) -> WorkloadView:
 
 
 def _events(draft: WorkloadAggregate, fact: WorkloadFact) -> Sequence[Event]:
-    """Return the events of the table up to the agent's state; some may have been applied before."""
+    """Return the events of the table up to the agent's state.
+
+    Some may have been applied before.
+    """
     mine = draft.id
     taken: tuple[Event, ...] = () if draft.record else (workload.RpcReceived(workload_id=mine),)
     started = (*taken, workload.StartTimeReached(workload_id=mine))
@@ -251,7 +257,10 @@ class Workloads:
         return [entry async for entry in every_entry(self.engine.store, record.key)]
 
     async def sweep(self, *, limit: int = 500) -> int:
-        """Handle workloads whose controller was silent for too long; return their number."""
+        """Handle workloads whose controller was silent for too long.
+
+        Return their number.
+        """
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             mark = self.engine.mark()

@@ -260,7 +260,7 @@ async def retry_once(
 
 
 class JobsOfLetters(Protocol):
-    """What dead letters need of jobs, which mark letters themselves when a job is retried."""
+    """Jobs, as far as dead letters use them: jobs themselves mark the letter of one that is retried."""
 
     @property
     def draw(self) -> Callable[[datetime], str]:

@@ -169,7 +169,10 @@ def new_cache(body: CacheBody, attempt: str, unused_s: float) -> Change:
 
 
 def decide_event(record: Record, event: Event, now: datetime, unused_s: float) -> Change | None:
-    """Return the change for an event; None if the cache has ended. A use refreshes `used_at`."""
+    """Return the change for an event; None if the cache has ended.
+
+    A use refreshes `used_at`.
+    """
     cache = _CACHES.lasting(cache_unused_s=unused_s).of(record, now)
     if cache.send(event):
         return None
@@ -220,7 +223,10 @@ class RunCaches:
         return view_of(record), self._blobs.read(body_of(record).sha256)
 
     async def keep(self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]) -> CacheView:
-        """Save the content under the key; an existing cache of the key is kept and returned."""
+        """Save the content under the key.
+
+        An existing cache of the key is kept and returned.
+        """
         checked_key(key)
         if self._blobs is None:
             raise NoBlobs(
@@ -267,7 +273,10 @@ class RunCaches:
         return CacheView(key=key, size=blob.size, sha256=blob.sha256, created_at=body.used_at)
 
     async def tidy(self) -> int:
-        """Expire unused caches and evict those over the limit; return the number removed."""
+        """Expire unused caches and evict those over the limit.
+
+        Return the number removed.
+        """
         now = await self._engine.clock.now()
         known = await self._all()
         over = [each for each in known if each.deadline_at and each.deadline_at <= now]

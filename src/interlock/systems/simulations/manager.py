@@ -311,7 +311,10 @@ class SimulationManager(SimulationReconciler):
 
 
 def _check_resumable(draft: SimulationAggregate, queue: str) -> None:
-    """Raise unless a worker of a queue may continue it; the table says from which states."""
+    """Raise unless a worker of a queue may continue it.
+
+    The table says from which states.
+    """
     execution = draft.body.execution
     waits_in = execution.queue or draft.body.spec.queue
     facts: dict[str, object] = {"run_id": draft.id, "state": str(draft.state), "job_id": execution.job_id}

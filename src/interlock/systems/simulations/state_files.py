@@ -85,7 +85,10 @@ class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
 async def import_directory(
     engine: Engine, settings: OrchestratorSettings, folder: Path, *, actor: str = "", task: str = ""
 ) -> ImportResult:
-    """Import every run below a folder, the oldest first. With a task they can be resumed."""
+    """Import every run below a folder, the oldest first.
+
+    With a task they can be resumed.
+    """
     snapshots, refused = await asyncio.to_thread(read_all, folder)
     made: list[Snapshot] = []
     known: list[str] = []

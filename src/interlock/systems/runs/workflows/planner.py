@@ -213,7 +213,10 @@ def plan_of(
 
 
 def group_of(workflow: WorkflowFile, source: Source, inputs: Mapping[str, str] = {}) -> str | None:
-    """Return the concurrency group of a workflow; None for the default, empty for none."""
+    """Return the concurrency group of a workflow.
+
+    Return None for the default, empty for none.
+    """
     concurrency = workflow.concurrency
     if concurrency is None:
         return None

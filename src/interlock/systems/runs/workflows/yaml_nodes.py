@@ -162,7 +162,10 @@ _Loader.add_implicit_resolver(
 
 
 def compose(text: str, faults: FileFaults) -> Node | None:
-    """Return the root node of the only document; None if there is none, or after a fault."""
+    """Return the root node of the only document.
+
+    Return None if there is none, or after a fault.
+    """
     size = len(text.encode(errors="replace"))
     if size > MAX_BYTES:
         faults.add(FilePosition(1, 1), f"the file is {size:,} bytes large, and {MAX_BYTES:,} is the most")
@@ -199,7 +202,10 @@ def plain(node: Node, faults: FileFaults) -> YamlValue:
 
 
 def pairs(node: MappingNode, faults: FileFaults) -> Iterator[tuple[ScalarNode, Node]]:
-    """Yield the keys of a mapping with their values; a duplicate key is a fault."""
+    """Yield the keys of a mapping with their values.
+
+    A duplicate key is a fault.
+    """
     seen: dict[str, FilePosition] = {}
     for key, value in node.value:
         if not isinstance(key, ScalarNode):
