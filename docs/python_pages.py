@@ -43,7 +43,7 @@ INTERNAL = {
     "Registry": "surround",
     "Simulation": "executor_on",
     "SimulationContext": "completed_step latest receive must_pause paused done failed",
-    "Task": "call_arguments invoke executor_on prepare context_name wants_context",
+    "Task": "invoke executor_on prepare context_name wants_context",
 }
 """Methods that the worker itself calls, by class."""
 

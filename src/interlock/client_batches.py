@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from interlock.errors import ResultNotReady, StoreUnavailable
 from interlock.remote.interfaces import BatchesApi, Services
+from interlock.systems.orchestrator.batches import BATCH
 from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.batches import BatchJob, BatchSpec, BatchView
 from interlock.wire.jobs import After, AfterEnd, JobSpec
@@ -26,7 +27,7 @@ PORTION = 500
 """Number of jobs that are added in one request."""
 PORTION_BYTES = 700_000
 LOOK_EVERY_S = 1.0
-OVER = ("ENDED", "CANCELED")
+OVER: frozenset[str] = frozenset(map(str, BATCH.terminal))
 
 
 class BatchHandle:

@@ -12,7 +12,7 @@ display alone; the work continues.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from html import escape
 from importlib import import_module
@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from interlock.client_batches import OVER
 from interlock.errors import InvalidSettings, ResultNotReady, StoreUnavailable
-from interlock.lifecycles import MACHINES
 from interlock.lifecycles.job import JOB
+from interlock.systems.orchestrator.batches import BATCH
 from interlock.text import harmless
 from interlock.wire.batches import BatchView
 from interlock.wire.jobs import JobView
@@ -29,7 +29,10 @@ from interlock.wire.jobs import JobView
 EVERY_S = 0.5
 Progressing: TypeAlias = JobView | BatchView
 _COLOURS = {"good": "#1a7f37", "bad": "#cf222e", "stopped": "#9a6700", "active": "#0969da"}
-_BATCH_TONES = {"ENDED": "good", "CANCELED": "stopped", "STOPPING": "stopped"}
+_TONES: Mapping[str, Mapping[str, str]] = {
+    machine.name: {str(state): str(tone) for state, tone in machine.tones.items()} for machine in (BATCH, JOB)
+}
+"""The tone of each state, by the machine."""
 
 
 class Watchable(Protocol):
@@ -139,9 +142,9 @@ def _row(view: Progressing) -> ProgressRow:
         counts = view.counts
         message = ", ".join(_counted(view))
         share = counts.ended / counts.total if counts.total else None
-        tone = "bad" if counts.failed else _BATCH_TONES.get(view.state, "active")
+        tone = "bad" if counts.failed else _TONES[BATCH.name].get(view.state, "")
         return ProgressRow(view.id, view.description or "batch", view.state, tone, share, message)
-    tone = {str(state): tone for state, tone in MACHINES[JOB.name].tones.items()}.get(view.state, "")
+    tone = _TONES[JOB.name].get(view.state, "")
     share = 1.0 if tone == "good" else _share(view)
     return ProgressRow(view.id, view.description or view.task, view.state, tone, share, _message(view))
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from interlock import client
-from interlock.client_compositions import SyncComposition
+from interlock.client import SyncComposition
 from interlock.client_transactions import SyncTransactionClient, TransactionSteps
 from interlock.errors import StoreUnavailable
 from interlock.sync_resources import (

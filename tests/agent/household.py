@@ -6,7 +6,7 @@ import asyncio
 import io
 from typing import Any
 
-from interlock.agent.execution import Line, Receive
+from interlock.agent.execution import ReceiveFromWorkload, WriteLine
 from interlock.agent.port import offered_kinds
 from interlock.agent.protocol import LoadSample, Order, Started
 from interlock.agent.settings import AgentSettings
@@ -21,7 +21,7 @@ class TestFamily:
 
     __test__ = False
 
-    def __init__(self, order: Order, receive: Receive, _line: Line) -> None:
+    def __init__(self, order: Order, receive: ReceiveFromWorkload, _line: WriteLine) -> None:
         self.order = order
         self.receive = receive
         self.heard: list[str] = []
@@ -85,7 +85,7 @@ class Household:
     def monotonic_ns(self) -> int:
         return round(self._loop.time() * 1e9)
 
-    def _spawn(self, order: Order, receive: Receive, line: Line) -> TestFamily:
+    def _spawn(self, order: Order, receive: ReceiveFromWorkload, line: WriteLine) -> TestFamily:
         self.families.append(TestFamily(order, receive, line))
         return self.families[-1]
 

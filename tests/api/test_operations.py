@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
+import pkgutil
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx2
@@ -12,6 +17,7 @@ import msgspec
 import pytest
 from tests.sources import statements
 
+from interlock import api, wire
 from interlock.api import jobs, kinds, runs, workers
 from interlock.api.access import GET_TOKEN
 from interlock.api.operation import PARAMETER, Operation
@@ -25,7 +31,7 @@ from interlock.server.routes import Call, handles, routes_for
 from interlock.wire.access import Role
 
 SOURCE = Path(__file__).parents[2] / "src" / "interlock"
-EVERY = (*OPERATIONS, *kinds.OF_EACH_KIND)
+EVERY = (*OPERATIONS, *declared_in(kinds))
 
 
 # The table
@@ -198,3 +204,72 @@ def test_neither_the_server_nor_the_client_declares_a_message_of_its_own() -> No
         and any("Struct" in ast.unparse(base) for base in node.bases)
     ]
     assert found == []
+
+
+EQUAL = {
+    frozenset({"ApproveRun", "ReplyRequest"}): "the comment of a reply is for the handler, and may be longer",
+    frozenset({"BatchesQuery", "PageQuery", "WorkloadJobsQuery"}): "pages of different sizes",
+    frozenset({"JobsQuery", "RunsQuery", "WorkersQuery"}): "jobs, runs and workers have words of their own",
+    frozenset({"ActionRequest", "LettersRequest"}): "actions on jobs, and on dead letters",
+    frozenset({"RecordsQuery", "SchedulesQuery"}): "states of any lifecycle, and those of schedules",
+    frozenset(
+        {"QueueRequest", "ResumeSimulation"}
+    ): "a queue to pause, and one to continue in, if it is named",
+    frozenset({"RunArtifactsQuery", "RunJobsQuery"}): "pages of different sizes",
+    frozenset({"BatchJobs", "FlakyJobs", "PredecessorPage"}): "pages of different views",
+    frozenset({"WorkloadJobs", "WorkloadPage"}): "pages of different views",
+    frozenset({"RecordPage", "StoredPage"}): "without the data of a lifecycle, and with it as it is stored",
+    frozenset({"KeyPage", "LimitsQuery"}): "an answer, and a question",
+}
+"""Structs whose fields have the same names, and in what they differ."""
+
+
+def structs_in(modules: Iterable[ModuleType]) -> set[type[msgspec.Struct]]:
+    """Return the structs that modules declare."""
+    return {
+        found
+        for module in modules
+        for found in vars(module).values()
+        if isinstance(found, type) and issubclass(found, msgspec.Struct)
+        if found.__module__ == module.__name__
+    }
+
+
+def equal_fields(structs: Iterable[type[msgspec.Struct]]) -> set[frozenset[str]]:
+    """Return the names of structs with fields of the same names, unless they have them from one base."""
+    alike: dict[frozenset[str], set[str]] = defaultdict(set)
+    for struct in structs:
+        if len(names := frozenset(struct.__struct_fields__)) > 1:
+            bases = [base for base in struct.__mro__[::-1] if issubclass(base, msgspec.Struct)]
+            owner = next(base for base in bases[1:] if names <= {*base.__struct_fields__})
+            alike[names].add(owner.__name__)
+    return {frozenset(found) for found in alike.values() if len(found) > 1}
+
+
+def test_no_two_messages_have_the_same_fields_without_a_difference() -> None:
+    names = [
+        found.name
+        for package in (api, wire)
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        if "fleet_pb2" not in found.name
+    ]
+    structs = structs_in(map(importlib.import_module, [*names, "interlock.engine.loops"]))
+    assert len(structs) > 200
+    assert equal_fields(structs) == EQUAL.keys()
+
+
+def test_two_messages_with_the_same_fields_would_be_noticed() -> None:
+    class Health(msgspec.Struct):
+        rounds: int
+        error: str
+
+    class LoopHealth(msgspec.Struct):
+        error: str
+        rounds: int
+
+    class Renamed(Health): ...
+
+    class Longer(Health):
+        at: str
+
+    assert equal_fields([Health, LoopHealth, Renamed, Longer]) == {frozenset({"Health", "LoopHealth"})}

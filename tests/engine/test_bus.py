@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from interlock.engine.unit_of_work import Bus
+from interlock.engine.bus import Bus
 
 
 class Rang(msgspec.Struct, frozen=True):

@@ -18,8 +18,8 @@ from interlock.engine.committer import DirectCommitter
 from interlock.engine.outbox import (
     MESSAGE,
     DeliveryPolicy,
-    Handler,
     OutboxMessage,
+    TopicHandler,
     deliver,
     outgoing,
     recover,
@@ -50,7 +50,7 @@ async def message(post: MemoryStore) -> Record:
     return record
 
 
-async def run(post: MemoryStore, handler: Handler) -> int:
+async def run(post: MemoryStore, handler: TopicHandler) -> int:
     return await deliver(post, DirectCommitter(post), {"bell": handler}, POSTAGE)
 
 

@@ -207,10 +207,9 @@ def test_a_commit_that_others_were_faster_than_counts_for_no_request_id() -> Non
     change = Change(kind="job", id="j_1", expected=1, state="RUNNING", body=b"{}")
     request = Request(id="r", endpoint="e", fingerprint="f", answer=RequestAnswer(body=b""))
     commit = Commit(changes=(change,), request=request)
-    metrics.committed(commit, Conflict(Key("job", "j_1"), 1, 2))
-    metrics.committed(commit, StoreUnavailable("It is away."))
+    metrics.committed([commit], [Conflict(Key("job", "j_1"), 1, 2)])
     assert 'interlock_request_ids_total{outcome="done"} 0.0' in metrics.page([], {}).decode()
-    metrics.committed(commit, Committed(NOON))
+    metrics.committed([commit], [Committed(NOON)])
     assert 'interlock_request_ids_total{outcome="done"} 1.0' in metrics.page([], {}).decode()
 
 

@@ -68,13 +68,45 @@ BETWEEN_PACKAGES = {
     "processes/groups.py": "import interlock.worker",
     "cli/verify.py": "def soon():\n    import interlock_verification.cli",
     "testing/lifecycles.py": "from interlock_verification import environments",
+    "client_batches.py": "from interlock import client",
+    "client_transactions.py": "from interlock import sync",
+    "backoff.py": "from interlock import errors",
+    "text.py": "from interlock import machine",
 }
 INSIDE_THE_KERNEL = {
     "machine/events.py": "from interlock.machine import table",
     "machine/check.py": "from interlock.machine import machine",
     "machine/machine.py": "from interlock.machine import blueprint",
     "machine/blueprint.py": "from interlock.machine import draw",
-    "machine/compare.py": "from interlock.machine import couplings",
+    "machine/couplings.py": "from interlock.machine import compare",
+    "machine/compare.py": "from interlock.machine import cascade",
+    "machine/cascade.py": "from interlock.machine import draw",
+}
+INSIDE_THE_SYSTEMS = {
+    "systems/quarantine.py": "from interlock.systems import blobs",
+    "systems/blobs.py": "from interlock.systems import blob_bucket",
+    "systems/blob_bucket.py": "from interlock.systems import orchestrator",
+    "systems/orchestrator/jobs.py": "def late():\n    from interlock.systems import supervisor",
+    "systems/supervisor/workers.py": "from interlock.systems import schedules",
+    "systems/schedules/fires.py": "from interlock.systems.runs import body",
+    "systems/runs/views.py": "from interlock.systems import simulations",
+    "systems/simulations/body.py": "from interlock.systems import fleet",
+    "systems/fleet/spec.py": "from interlock.systems import catalogue",
+    "systems/catalogue.py": "from interlock.systems import kinds",
+    "systems/kinds.py": "from interlock.systems import settings",
+    "systems/settings.py": "from interlock.systems import retention",
+    "systems/retention.py": "from interlock.systems import overview",
+    "systems/overview.py": "from interlock.systems import runtime",
+    "systems/runtime.py": "from interlock.systems import embedded",
+}
+FROM_WORKERS_AND_AGENTS = {
+    "worker/tasks.py": "from interlock import engine",
+    "worker/codec.py": "import interlock.store",
+    "worker/leases.py": "from interlock.systems import orchestrator",
+    "agent/execution.py": "from interlock import engine",
+    "agent/protocol.py": "import interlock.store",
+    "agent/load.py": "def late():\n    from interlock.systems import fleet",
+    "agent/server.py": "from interlock import worker",
 }
 FROM_THE_SYSTEM = {
     "machine/events.py": "import time",
@@ -95,6 +127,8 @@ FROM_THE_SYSTEM = {
     [
         pytest.param(BETWEEN_PACKAGES, id="packages"),
         pytest.param(INSIDE_THE_KERNEL, id="kernel", marks=pytest.mark.long),
+        pytest.param(INSIDE_THE_SYSTEMS, id="systems", marks=pytest.mark.long),
+        pytest.param(FROM_WORKERS_AND_AGENTS, id="workers-and-agents", marks=pytest.mark.long),
         pytest.param(FROM_THE_SYSTEM, id="system", marks=pytest.mark.long),
     ],
 )
@@ -111,3 +145,15 @@ def test_every_import_against_the_layers_would_be_noticed(project: Path, broken:
     for name, number in places.items():
         reported = re.search(rf"{re.escape(name)} -> \S+ \(l\.(?:\d+, l\.)*{number}\b", result.stdout)
         assert reported, f"{name} line {number} is not reported:\n{result.stdout}{result.stderr}"
+
+
+NEW_MODULES = ("new_module", "machine/new_module", "systems/new_module")
+
+
+def test_a_module_without_a_layer_would_be_noticed(project: Path) -> None:
+    for name in NEW_MODULES:
+        (project / "src" / "interlock" / f"{name}.py").write_text('"""A module that no contract lists."""\n')
+    result = lint(project)
+    assert result.returncode != 0
+    assert result.stdout.count("new_module") >= len(NEW_MODULES), result.stdout
+    assert "3 broken" in result.stdout

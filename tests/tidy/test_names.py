@@ -1,11 +1,11 @@
-"""A name means one class, and a variable is named by what it holds."""
+"""A name means one class or one type, and a variable is named by what it holds."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.sources import statements, tree_of
@@ -55,6 +55,67 @@ def test_a_second_class_of_a_name_would_be_noticed(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("class A: ...\nclass B: ...\n")
     (tmp_path / "two.py").write_text("def f():\n    class A: ...\n@event(Kind.TIMER)\nclass B: ...\n")
     assert shared_names(sorted(tmp_path.iterdir())) == {"A": ["one.py", "two.py"]}
+
+
+ALIASES = {
+    "Outcome": "how a commit ended in a store, and how an attempt ended in a worker",
+    "State": "the state of a model, for those who check it, and of the models of the verification",
+    "Work": "what a store commits, and, in signatures of users, what a client submits",
+}
+"""Type aliases that several modules declare, with why they stay."""
+ALIAS_AND_CLASS = 53
+"""How many names of aliases are names of classes as well. The number may only shrink."""
+_GENERIC = re.compile(
+    r"(?:Awaitable|Callable|dict|Generator|list|Literal|Mapping|Sequence|tuple|type|Union)\["
+)
+
+
+def shared_aliases(files: Iterable[Path]) -> dict[str, list[str]]:
+    """Return the type aliases that several files declare.
+
+    Arguments of commands and limits of values (`Annotated[…]`) do not count: they stand in one signature.
+    """
+    homes: dict[str, list[str]] = defaultdict(list)
+    for path in files:
+        for name in aliases_in(path):
+            homes[name].append(path.name)
+    return {name: sorted(found) for name, found in homes.items() if len(found) > 1}
+
+
+def aliases_in(path: Path) -> Iterator[str]:
+    """Yield the names of type aliases of a file: `X: TypeAlias = …`, and `X = Callable[…]`."""
+    for node in tree_of(path).body:
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _GENERIC.match(ast.unparse(value)):
+                yield name
+
+
+def test_no_two_type_aliases_share_a_name_without_a_reason() -> None:
+    found = shared_aliases(path for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py")))
+    assert {name: files for name, files in found.items() if name not in ALIASES} == {}
+    assert sorted(found) == sorted(ALIASES)
+
+
+def test_the_number_of_aliases_with_the_name_of_a_class_does_not_grow() -> None:
+    files = [path for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py"))]
+    classes = {
+        node.name for path in files for node in statements(tree_of(path)) if isinstance(node, ast.ClassDef)
+    }
+    found = sorted(name for path in files for name in aliases_in(path) if name in classes)
+    assert len(found) <= ALIAS_AND_CLASS, f"{ALIAS_AND_CLASS} are left from before: {found}"
+
+
+def test_a_second_alias_of_a_name_would_be_noticed(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("A: TypeAlias = int | str\nB = Callable[[], int]\nC = make()\n")
+    (tmp_path / "two.py").write_text(
+        "A = Literal['a']\nB: TypeAlias = 'int'\nC: int = 1\nD = Annotated[int, 1]\n"
+    )
+    assert shared_aliases(sorted(tmp_path.iterdir())) == {
+        "A": ["one.py", "two.py"],
+        "B": ["one.py", "two.py"],
+    }
 
 
 GERUNDS = frozenset(

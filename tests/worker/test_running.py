@@ -31,7 +31,6 @@ from interlock.lifecycles.task import (
     ShutdownRequested,
     claim_failed,
     claim_requested,
-    lease_holds,
     report_failed,
     report_succeeded,
 )
@@ -155,9 +154,9 @@ def test_a_processing_task_has_an_unexpired_lease_and_the_time_it_was_acquired(
     """S1-26: valid lease, lease acquired time."""
     told(running, CLAIMED)
     assert running.data.lease_acquired_at == AT
-    assert lease_holds(running.data, AT + timedelta(seconds=119))
+    assert running.data.lease_timeout == AT + timedelta(seconds=120)
     told(running, LeaseRenewed(at=AT + timedelta(seconds=60), ttl_s=120.0))
-    assert lease_holds(running.data, AT + timedelta(seconds=179))
+    assert running.data.lease_timeout == AT + timedelta(seconds=180)
 
 
 @pytest.mark.parametrize("ended", [SUCCEEDED, BROKEN, STOPPED])

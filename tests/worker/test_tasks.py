@@ -199,10 +199,9 @@ async def test_an_async_task_is_awaited_by_its_caller() -> None:
     assert await double.invoke(msgspec.Raw(b'{"x":4}'), context()) == 8
 
 
-def test_the_arguments_of_a_call_are_given_to_a_runner_that_calls_by_itself() -> None:
-    assert double.call_arguments(msgspec.Raw(b'{"x":4}')) == ((), {"x": 4})
+def test_a_call_without_an_argument_is_refused() -> None:
     with pytest.raises(InvalidArguments, match="x is missing"):
-        double.call_arguments(msgspec.Raw(b"{}"))
+        _ = double.invoke(msgspec.Raw(b"{}"), context())
 
 
 def test_a_type_that_is_local_to_a_test_is_found(registry: Registry) -> None:
@@ -210,13 +209,15 @@ def test_a_type_that_is_local_to_a_test_is_found(registry: Registry) -> None:
         n: int
 
     @registry.task
-    def bare(x: Local) -> None: ...
+    def bare(x: Local) -> Local:
+        return x
 
     @registry.task(name="with.options")
-    def with_options(x: Local) -> None: ...
+    def with_options(x: Local) -> Local:
+        return x
 
     for made in (bare, with_options):
-        assert made.call_arguments(made.spec(Local(1)).input) == ((), {"x": Local(1)})
+        assert made.invoke(made.spec(Local(1)).input, None) == Local(1)
 
 
 def generator() -> Iterator[int]:

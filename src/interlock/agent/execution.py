@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import msgspec
-from structlog.typing import FilteringBoundLogger
 
 from interlock.agent.protocol import (
     MAX_LINE_BYTES,
@@ -55,9 +54,9 @@ LAST_WORDS_S = 15.0
 """Time for reading the output after the end of the process; normally much less is needed."""
 OURS = "INTERLOCK_"
 
-Receive: TypeAlias = Callable[[Started | LoadSample], None]
+ReceiveFromWorkload: TypeAlias = Callable[[Started | LoadSample], None]
 """Callback for messages of the workload while it runs."""
-Line: TypeAlias = Callable[[str, str], None]
+WriteLine: TypeAlias = Callable[[str, str], None]
 """Callback for each line of output, with its stream."""
 
 
@@ -88,7 +87,7 @@ class WorkloadFamily(Protocol):
 class ProcessFamily:
     """A workload in a process of its own; see `WorkloadFamily`."""
 
-    def __init__(self, order: Order, receive: Receive, line: Line) -> None:
+    def __init__(self, order: Order, receive: ReceiveFromWorkload, line: WriteLine) -> None:
         self._order = order
         self._receive = receive
         self._line = line
@@ -220,8 +219,7 @@ def _birth(pid: int) -> str:
     return ""
 
 
-Log: TypeAlias = FilteringBoundLogger
-Spawn: TypeAlias = Callable[[Order, Receive, Line], WorkloadFamily]
+Spawn: TypeAlias = Callable[[Order, ReceiveFromWorkload, WriteLine], WorkloadFamily]
 
 KILLED_S = 1.0
 """Time to wait for killed processes before they are counted."""

@@ -108,14 +108,14 @@ BUILT_IN = {
     "sleep": "interlock.agent.plugins.sleep:Sleep",
 }
 
-Kind: TypeAlias = type[Workload[Any]]
+WorkloadType: TypeAlias = type[Workload[Any]]
 
 
 class KindLocation(msgspec.Struct, frozen=True):
     """A kind, and the location of its class."""
 
     home: str
-    kind: Kind
+    kind: WorkloadType
 
 
 def offered_kinds(named: Iterable[str] = ()) -> dict[str, KindLocation]:
@@ -132,7 +132,7 @@ def offered_homes() -> list[str]:
     return [*BUILT_IN.values(), *(point.value for point in entry_points(group=GROUP))]
 
 
-def load_kind(home: str) -> Kind:
+def load_kind(home: str) -> WorkloadType:
     """Return the class at `module:Class`."""
     module, _, name = home.partition(":")
     try:

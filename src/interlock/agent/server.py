@@ -36,8 +36,8 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from hdrh.histogram import HdrHistogram
+from structlog.typing import FilteringBoundLogger
 
-from interlock.agent.execution import Log
 from interlock.agent.load import LONGEST_NS
 from interlock.agent.port import offered_kinds
 from interlock.agent.settings import AgentSettings
@@ -317,7 +317,7 @@ GRACE_S = 15.0
 
 
 @asynccontextmanager
-async def serving(settings: AgentSettings, log: Log) -> AsyncIterator[str]:
+async def serving(settings: AgentSettings, log: FilteringBoundLogger) -> AsyncIterator[str]:
     """Run an agent at an address while the context lasts; stop its workload at the end."""
     agent = AgentState(settings, offered_kinds(settings.workloads), log)
     gate = _gate(settings)

@@ -21,8 +21,9 @@ from functools import partial
 from typing import ParamSpec
 
 import msgspec
+from structlog.typing import FilteringBoundLogger
 
-from interlock.agent.execution import KILLED_S, Log, ProcessFamily, Spawn, WorkloadExecution
+from interlock.agent.execution import KILLED_S, ProcessFamily, Spawn, WorkloadExecution
 from interlock.agent.port import KindLocation
 from interlock.agent.protocol import LoadSample, Order, Started
 from interlock.agent.settings import AgentSettings
@@ -199,7 +200,7 @@ class AgentState:
         self,
         settings: AgentSettings,
         kinds: Mapping[str, KindLocation],
-        log: Log,
+        log: FilteringBoundLogger,
         spawn: Spawn = ProcessFamily,
         clocks: Clocks = THIS_MACHINE,
     ) -> None:

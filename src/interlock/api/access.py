@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from interlock.api.messages import Input, Reason, RequestId
+from interlock.api.messages import Input, Reason, ReasonedRequest, RequestId
 from interlock.api.operation import Link, Operation, Parameter, QueueConfinement
 from interlock.errors import (
     InvalidToken,
@@ -78,11 +78,8 @@ class RotateRequest(Input, frozen=True, kw_only=True):
     request_id: RequestId | None = None
 
 
-class RevokeRequest(Input, frozen=True, kw_only=True):
+class RevokeRequest(ReasonedRequest, frozen=True, kw_only=True):
     """Revoke a token."""
-
-    reason: Reason = ""
-    request_id: RequestId | None = None
 
 
 class TokensQuery(Input, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from interlock.api.jobs import MAX_BULK
-from interlock.api.messages import Cursor, Input, Limit, Reason, RequestId
+from interlock.api.messages import Cursor, Input, Limit, ReasonedRequest, RequestId
 from interlock.api.operation import Link, Operation, id_of
 from interlock.errors import (
     InvalidJob,
@@ -45,11 +45,8 @@ class MoreJobs(Input, frozen=True, kw_only=True):
     request_id: RequestId | None = None
 
 
-class BatchRequest(Input, frozen=True, kw_only=True):
+class BatchRequest(ReasonedRequest, frozen=True, kw_only=True):
     """Cancel a batch."""
-
-    reason: Reason = ""
-    request_id: RequestId | None = None
 
 
 class BatchesQuery(Input, frozen=True, kw_only=True):

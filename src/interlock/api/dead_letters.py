@@ -7,8 +7,16 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from interlock.api.jobs import FilterText, Submitted
-from interlock.api.messages import ActionAnswer, Cursor, Input, Limit, Output, Reason, RequestId
+from interlock.api.jobs import FilterText, JobsQuery, Submitted
+from interlock.api.messages import (
+    ActionAnswer,
+    Input,
+    Limit,
+    Output,
+    Reason,
+    ReasonedRequest,
+    RequestId,
+)
 from interlock.api.operation import Link, Operation, QueueConfinement, id_of
 from interlock.errors import (
     BadFilter,
@@ -22,14 +30,6 @@ from interlock.wire.access import Role
 from interlock.wire.jobs import DeadLetterView
 
 JOB = id_of("job", UnknownJob)
-
-
-class DeadLettersQuery(Input, frozen=True, kw_only=True):
-    """Filter and page of a list of dead letters."""
-
-    q: FilterText = ""
-    limit: Limit = 50
-    cursor: Cursor = ""
 
 
 class DeadLetterPage(Output, frozen=True, kw_only=True):
@@ -53,11 +53,8 @@ class RetryLetter(Input, frozen=True, kw_only=True):
     request_id: RequestId | None = None
 
 
-class DiscardLetter(Input, frozen=True, kw_only=True):
+class DiscardLetter(ReasonedRequest, frozen=True, kw_only=True):
     """Leave it as it is."""
-
-    reason: Reason = ""
-    request_id: RequestId | None = None
 
 
 class LettersRequest(Input, frozen=True, kw_only=True):
@@ -77,7 +74,7 @@ LIST_DEAD_LETTERS = Operation(
     summary="List failed jobs that were neither retried nor discarded, newest first, by a filter.",
     role=Role.VIEWER,
     confined=QueueConfinement.HIDES,
-    input=DeadLettersQuery,
+    input=JobsQuery,
     output=DeadLetterPage,
     errors=(BadFilter,),
     links=(Link("listDeadLetters", "cursor", "$response.body#/cursor"),),

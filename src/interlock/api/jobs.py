@@ -18,6 +18,7 @@ from interlock.api.messages import (
     Output,
     PageQuery,
     Reason,
+    ReasonedRequest,
     RequestId,
 )
 from interlock.api.operation import Link, Operation, Parameter, QueueConfinement, id_of
@@ -89,11 +90,8 @@ class ManyJobs(Input, frozen=True, kw_only=True):
     request_id: RequestId | None = None
 
 
-class CancelRequest(Input, frozen=True, kw_only=True):
+class CancelRequest(ReasonedRequest, frozen=True, kw_only=True):
     """Stop a job."""
-
-    reason: Reason = ""
-    request_id: RequestId | None = None
 
 
 class RetryRequest(Input, frozen=True, kw_only=True):

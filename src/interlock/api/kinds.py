@@ -156,5 +156,3 @@ SEND = Operation(
         RequestIdReused,
     ),
 )
-
-OF_EACH_KIND: tuple[Operation[Any, Any], ...] = (CREATE, LIST, GET, GET_HISTORY, EXPLAIN, SEND)

@@ -33,6 +33,13 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of outputs. New fields have a default, so that a client can read the answers of older servers."""
 
 
+class ReasonedRequest(Input, frozen=True, kw_only=True):
+    """Base of requests that need no more than a reason."""
+
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
 class HistoryQuery(Input, frozen=True, kw_only=True):
     """Page of the journal of a record, by version."""
 

@@ -17,6 +17,7 @@ from interlock.api.messages import (
     Limit,
     Output,
     Reason,
+    ReasonedRequest,
     RequestId,
 )
 from interlock.api.operation import Link, Operation, Parameter, id_of
@@ -88,11 +89,8 @@ class RunJobsQuery(Input, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="Maximum number of results.")] = 200
 
 
-class CancelRun(Input, frozen=True, kw_only=True):
+class CancelRun(ReasonedRequest, frozen=True, kw_only=True):
     """Cancel a run."""
-
-    reason: Reason = ""
-    request_id: RequestId | None = None
 
 
 class ApproveRun(Input, frozen=True, kw_only=True):
@@ -102,11 +100,8 @@ class ApproveRun(Input, frozen=True, kw_only=True):
     request_id: RequestId | None = None
 
 
-class DeclineRun(Input, frozen=True, kw_only=True):
+class DeclineRun(ReasonedRequest, frozen=True, kw_only=True):
     """Decline a run that waits for approval."""
-
-    reason: Reason = ""
-    request_id: RequestId | None = None
 
 
 class RerunRequest(Input, frozen=True, kw_only=True):

@@ -6,7 +6,16 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from interlock.api.messages import Cursor, HistoryPage, HistoryQuery, Input, Limit, Reason, RequestId
+from interlock.api.messages import (
+    Cursor,
+    HistoryPage,
+    HistoryQuery,
+    Input,
+    Limit,
+    Reason,
+    ReasonedRequest,
+    RequestId,
+)
 from interlock.api.operation import Link, Operation, QueueConfinement, id_of
 from interlock.errors import (
     InvalidJob,
@@ -59,11 +68,8 @@ class NewSchedule(Input, frozen=True, kw_only=True):
     request_id: RequestId | None = None
 
 
-class ScheduleChange(Input, frozen=True, kw_only=True):
+class ScheduleChange(ReasonedRequest, frozen=True, kw_only=True):
     """Reason why a schedule is paused, resumed, run or deleted."""
-
-    reason: Reason = ""
-    request_id: RequestId | None = None
 
 
 class BackfillRequest(Input, frozen=True, kw_only=True):

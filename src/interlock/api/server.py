@@ -16,7 +16,7 @@ from interlock.wire.access import (
     Role,
     SessionView,
 )
-from interlock.wire.figures import LONGEST_MIN, FiguresView, OverviewView
+from interlock.wire.figures import LONGEST_MIN, FiguresView, LoopHealth, OverviewView
 from interlock.wire.runs import FailedReport
 
 _SESSION = {"session_id": Parameter("The id of a session.")}
@@ -59,18 +59,6 @@ class FiguresQuery(Input, frozen=True, kw_only=True):
     ] = 60
     queue: Annotated[str, Meta(max_length=64, description="Only this queue.")] = ""
     task: Annotated[str, Meta(max_length=200, description="Only this task.")] = ""
-
-
-class LoopHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """State of a loop, with its last error."""
-
-    name: str
-    rounds: int
-    done: int
-    """Number of items that it has processed."""
-    failures_in_a_row: int
-    last_success_at: datetime | None
-    last_error: str
 
 
 class ServerView(msgspec.Struct, frozen=True, kw_only=True):

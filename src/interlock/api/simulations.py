@@ -7,7 +7,15 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from interlock.api.messages import Cursor, HistoryPage, Input, Limit, Output, Reason, RequestId
+from interlock.api.messages import (
+    Cursor,
+    HistoryPage,
+    Input,
+    Limit,
+    Output,
+    ReasonedRequest,
+    RequestId,
+)
 from interlock.api.operation import Link, Operation, QueueConfinement, id_of
 from interlock.errors import (
     AlreadyThere,
@@ -69,11 +77,8 @@ class SimulationsQuery(Input, frozen=True, kw_only=True):
     cursor: Cursor = ""
 
 
-class SimulationAction(Input, frozen=True, kw_only=True):
+class SimulationAction(ReasonedRequest, frozen=True, kw_only=True):
     """Pause, resume or cancel a simulation."""
-
-    reason: Reason = ""
-    request_id: RequestId | None = None
 
 
 class ResumeSimulation(SimulationAction, frozen=True, kw_only=True, forbid_unknown_fields=True):

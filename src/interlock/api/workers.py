@@ -16,6 +16,7 @@ from interlock.api.messages import (
     Limit,
     Output,
     Reason,
+    ReasonedRequest,
     RequestId,
 )
 from interlock.api.operation import Link, Operation, QueueConfinement, id_of
@@ -50,11 +51,8 @@ class NewWorker(WorkerSpec, frozen=True, kw_only=True, omit_defaults=True, forbi
         return WorkerSpec(**{name: getattr(self, name) for name in WorkerSpec.__struct_fields__})
 
 
-class HoldRequest(Input, frozen=True, kw_only=True):
+class HoldRequest(ReasonedRequest, frozen=True, kw_only=True):
     """Reason for holding or stopping a worker."""
-
-    reason: Reason = ""
-    request_id: RequestId | None = None
 
 
 class PauseRequest(HoldRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):

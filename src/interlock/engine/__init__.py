@@ -7,6 +7,7 @@ Reading order:
     bulk          the same for many records at once: one load, one commit
     committer     how a commit reaches the store: alone, or together with others
     recovery      find out the outcome of a commit whose answer was lost
+    coalescer     requests that arrive while a batch is under way, answered together
     loader        group reads of several callers; read everything page by page
     clock         the store's time, without asking each time
     loops         supervised background loops

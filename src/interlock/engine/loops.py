@@ -13,11 +13,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
-import msgspec
-
 from interlock.backoff import nth_pause_s
 from interlock.engine.clock import Clock
 from interlock.engine.recovery import Sleep
+from interlock.wire.figures import LoopHealth
 
 
 async def gather_all(doing: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -37,17 +36,6 @@ Body: TypeAlias = Callable[[], Awaitable[int]]
 LONGEST_PAUSE_S = 30.0
 
 log: logging.Logger = logging.getLogger("interlock.loops")
-
-
-class Health(msgspec.Struct, frozen=True):
-    """The health of a loop."""
-
-    name: str
-    rounds: int
-    done: int
-    failures_in_a_row: int
-    last_success_at: datetime | None
-    last_error: str
 
 
 class Loop:
@@ -92,10 +80,15 @@ class Loop:
         self._done += done
         return 0.0 if done >= self._full else self._every_s
 
-    def health(self) -> Health:
+    def health(self) -> LoopHealth:
         """Return the health."""
-        return Health(
-            self.name, self._rounds, self._done, self._failures, self._last_success_at, self._last_error
+        return LoopHealth(
+            name=self.name,
+            rounds=self._rounds,
+            done=self._done,
+            failures_in_a_row=self._failures,
+            last_success_at=self._last_success_at,
+            last_error=self._last_error,
         )
 
     def _failed(self, error: Exception) -> float:

@@ -89,7 +89,7 @@ MESSAGE = Machine[MessageState, None](
 )
 # fmt: on
 
-Handler: TypeAlias = Callable[[bytes], Awaitable[None]]
+TopicHandler: TypeAlias = Callable[[bytes], Awaitable[None]]
 """Delivers one payload, or raises."""
 
 Receiver: TypeAlias = Callable[[Record], Awaitable[bool]]
@@ -170,7 +170,7 @@ def returned(record: Record, now: datetime, mark: str = "") -> Change:
 async def deliver(
     store: Store,
     committer: Committer,
-    handlers: Mapping[str, Handler],
+    handlers: Mapping[str, TopicHandler],
     policy: DeliveryPolicy,
     *,
     limit: int = 50,
@@ -184,7 +184,7 @@ async def deliver(
     return await deliver_records(store, committer, receivers, policy, limit=limit, sleep=sleep)
 
 
-async def _by_payload(handler: Handler, record: Record) -> bool:
+async def _by_payload(handler: TopicHandler, record: Record) -> bool:
     await handler(bytes(_DECODER.decode(record.body).payload))
     return False
 

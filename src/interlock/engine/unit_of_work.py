@@ -14,7 +14,6 @@ import asyncio
 import hashlib
 import secrets
 import zlib
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -23,6 +22,7 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar
 import msgspec
 
 from interlock.backoff import jittered_s, nth_pause_s
+from interlock.engine.bus import Bus, RequestRecalled
 from interlock.engine.clock import Clock
 from interlock.engine.committer import Committer
 from interlock.engine.loader import GroupLoad
@@ -57,11 +57,11 @@ from interlock.store.records import (
     Work,
 )
 
-Ids: TypeAlias = Callable[[], str]
+IdSource: TypeAlias = Callable[[], str]
 """Returns a unique id."""
 
 
-random_id: Ids = partial(secrets.token_hex, 8)
+random_id: IdSource = partial(secrets.token_hex, 8)
 """Returns sixteen hex digits: 64 bits, which do not repeat within the life of a record."""
 
 
@@ -161,29 +161,6 @@ Decider: TypeAlias = Callable[[Sequence[Record | None], datetime], Decision[A]]
 """Decides from the records (None for missing ones) and the time. Pure. May raise a refusal."""
 
 
-E = TypeVar("E")
-
-
-class Bus:
-    """Delivers events between the systems of a process, to the handlers of their type in order.
-
-    An event is a hint and never essential: the change is in the store, and a sweep finds it later in any
-    case. So a handler takes no decision; it wakes a loop, or leaves a note for one.
-    """
-
-    def __init__(self) -> None:
-        self._handlers: defaultdict[type, list[Callable[[Any], None]]] = defaultdict(list)
-
-    def subscribe(self, event: type[E], handler: Callable[[E], None]) -> None:
-        """Call a handler with every event of this type."""
-        self._handlers[event].append(handler)
-
-    def publish(self, event: object) -> None:
-        """Call the handlers of an event, if there are any."""
-        for handler in self._handlers[type(event)]:
-            handler(event)
-
-
 class Engine:
     """Loads, decides and commits for the systems."""
 
@@ -193,21 +170,20 @@ class Engine:
         committer: Committer,
         clock: Clock,
         *,
-        ids: Ids = random_id,
+        ids: IdSource = random_id,
         max_tries: int = 50,
         remembered_s: float = REMEMBERED_S,
+        bus: Bus | None = None,
     ) -> None:
         self.store = store
         self.committer = committer
         self.clock = clock
-        self.bus: Bus = Bus()
+        self.bus: Bus = Bus() if bus is None else bus
         self.mark = ids
         """Returns a unique mark of a decision; with it in its notes a commit need not be sealed."""
         self.max_tries = max_tries
         self._remembered_s = remembered_s
         self._loads = GroupLoad(lambda: self.store)
-        self.recalled: Callable[[Repeated | RequestReused], None] = _do_nothing
-        """Called with every request that was recognised without a commit."""
 
     def key_for(
         self, request_id: str | None, endpoint: str, content: object, *, ttl_s: float | None = None
@@ -238,7 +214,7 @@ class Engine:
         about = idempotency_key if whole else idempotency_key.answer
         match await self._recalled(about):
             case Repeated() as before:
-                self.recalled(before)
+                self.bus.publish(RequestRecalled(before))
                 return _answer_in(before, kind)
             case RequestReused() as reused:
                 raise failed(_reused_as(reused, idempotency_key))
@@ -314,7 +290,7 @@ class Engine:
         """Return the earlier result of a request; None if there is none, or it has expired."""
         before = await self._recalled(idempotency_key)
         if before is not None:
-            self.recalled(before)
+            self.bus.publish(RequestRecalled(before))
         return before
 
     async def _recalled(self, idempotency_key: IdempotencyKey) -> Repeated | RequestReused | None:
@@ -360,10 +336,6 @@ class Engine:
             ]
 
         return decide_sealed
-
-
-def _do_nothing(_: Repeated | RequestReused) -> None:
-    """Do nothing."""
 
 
 def _marked(change: Change, mark: str, spelled: str) -> Change:

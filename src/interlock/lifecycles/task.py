@@ -264,8 +264,3 @@ TASK = Machine[TaskState, TaskData](
     ),
 )
 # fmt: on
-
-
-def lease_holds(task: TaskData, at: datetime, grace_s: float = 0.0) -> bool:
-    """Return whether the lease is valid, or expired less than the grace period ago."""
-    return task.lease_timeout is not None and at < task.lease_timeout + timedelta(seconds=grace_s)

@@ -47,7 +47,7 @@ from interlock.text import counted
 _MOST = 4_096
 """Maximum size of each cache: tables have fewer steps, but tests create tables."""
 
-Steps: TypeAlias = tuple[Step[Any], ...]
+StepsTaken: TypeAlias = tuple[Step[Any], ...]
 Refusal: TypeAlias = Refused[Any] | None
 Owner: TypeAlias = Any
 """The part that another one belongs to; None for a part without an owner."""
@@ -169,9 +169,9 @@ class StepEffects:
 
     __slots__ = ("arms", "consequences", "is_news", "lines", "machine", "named", "sets_timer", "steps")
 
-    def __init__(self, wiring: Wiring, machine: AnyMachine, steps: Steps) -> None:
+    def __init__(self, wiring: Wiring, machine: AnyMachine, steps: StepsTaken) -> None:
         self.machine: AnyMachine = machine
-        self.steps: Steps = steps
+        self.steps: StepsTaken = steps
         self.named: bool = machine is not wiring.root
         self.arms: str = ""
         self.sets_timer: bool = False
@@ -260,7 +260,7 @@ class Wiring:
                 facts={"wiring": self.root.name, "faults": faults},
             )
 
-    def effects_of(self, machine: AnyMachine, steps: Steps) -> StepEffects:
+    def effects_of(self, machine: AnyMachine, steps: StepsTaken) -> StepEffects:
         """Return the effects of these steps; cached, since tables share their steps."""
         known = self.known.get(id(steps))
         if known is None or known.steps is not steps:
@@ -548,5 +548,5 @@ class Cascade(ABC):
 
 
 @lru_cache(maxsize=_MOST)
-def _alone(step: Step[Any]) -> Steps:
+def _alone(step: Step[Any]) -> StepsTaken:
     return (step,)

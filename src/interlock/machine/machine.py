@@ -38,7 +38,7 @@ from interlock.machine.table import (
 from interlock.text import counted
 
 Cell: TypeAlias = Callable[[Any, Any], Decision[Any, Any]]
-Decide: TypeAlias = Callable[[Any, Any, Event], Decision[Any, Any]]
+DecideEvent: TypeAlias = Callable[[Any, Any, Event], Decision[Any, Any]]
 
 
 class Machine(Generic[S, D]):
@@ -161,7 +161,9 @@ class Machine(Generic[S, D]):
         return tuple(event.name for event in self.events)
 
 
-def _compile_cell(table: Table[Any, Any], source: State[Any], event: type[Event], decide: Decide) -> Cell:
+def _compile_cell(
+    table: Table[Any, Any], source: State[Any], event: type[Event], decide: DecideEvent
+) -> Cell:
     """Return the function that decides `event` in `source`. `decide` is that of the machine, for walks."""
     rows = table.rows_at(source.name, event)
     if not rows or rows[0].act.silent:
@@ -214,7 +216,7 @@ def _armed_by_entering(source: State[Any], target: State[Any]) -> tuple[Deadline
     return (target.within,)
 
 
-def _take(table: Table[Any, Any], source: State[Any], row: Row[Any, Any], decide: Decide) -> Cell:
+def _take(table: Table[Any, Any], source: State[Any], row: Row[Any, Any], decide: DecideEvent) -> Cell:
     """Return the function that takes `row`, once its guards hold."""
     if row.first is not None:
         sure = _sure_step(table, source, row.first)
@@ -267,7 +269,7 @@ def _sure_step(table: Table[Any, Any], source: State[Any], first: Event) -> Step
     return None if row.when or row.then is not None or row.emits else _step_of(table, source, row)
 
 
-def _walk_on(source: Any, step: Step[Any], decide: Decide, allowed: tuple[str, ...]) -> Cell:
+def _walk_on(source: Any, step: Step[Any], decide: DecideEvent, allowed: tuple[str, ...]) -> Cell:
     """Return a walk with a known first step: only the rest is decided."""
     known: dict[int, tuple[Step[Any], ...]] = {}
 
@@ -284,7 +286,7 @@ def _walk_on(source: Any, step: Step[Any], decide: Decide, allowed: tuple[str, .
     return walk_on
 
 
-def _walk(source: Any, first: Event, decide: Decide, allowed: tuple[str, ...]) -> Cell:
+def _walk(source: Any, first: Event, decide: DecideEvent, allowed: tuple[str, ...]) -> Cell:
     known: dict[tuple[int, int], tuple[Step[Any], ...]] = {}
 
     def refuse(refused: Refused[Any]) -> Refused[Any]:

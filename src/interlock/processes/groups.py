@@ -41,7 +41,7 @@ TURNS = 8
 """Number of turns of a grace period."""
 
 
-Receive: TypeAlias = Callable[[str, str], None]
+ReceiveLine: TypeAlias = Callable[[str, str], None]
 """Called with each line, and its stream: `stdout` or `stderr`."""
 
 
@@ -85,7 +85,7 @@ class Group:
     async def start(
         cls,
         arguments: Sequence[str],
-        receive: Receive,
+        receive: ReceiveLine,
         *,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
@@ -203,7 +203,7 @@ def marked(mark: str) -> Iterator[int]:
 class _Output(asyncio.SubprocessProtocol):
     """Splits the output into lines; one that is too long, or unfinished at the end, into parts."""
 
-    def __init__(self, receive: Receive, mask: Mask) -> None:
+    def __init__(self, receive: ReceiveLine, mask: Mask) -> None:
         self._receive = receive
         self._streams = {1: MaskedStream(mask), 2: MaskedStream(mask)}
         self._rest = {1: b"", 2: b""}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from interlock.api import dead_letters as api
+from interlock.api.jobs import JobsQuery
 from interlock.api.messages import MAX_PAGE
 from interlock.remote.http_client import ApiClient
 from interlock.wire.filters import Filter
@@ -28,7 +29,7 @@ class HttpDeadLetters:
         self, wanted: Filter, *, limit: int = 100, cursor: str = ""
     ) -> tuple[list[DeadLetterView], str]:
         """Return a page of open dead letters, newest first, and the cursor of the next page."""
-        query = api.DeadLettersQuery(q=str(wanted), limit=min(limit, MAX_PAGE), cursor=cursor)
+        query = JobsQuery(q=str(wanted), limit=min(limit, MAX_PAGE), cursor=cursor)
         page = await self._client.call(api.LIST_DEAD_LETTERS, query)
         return list(page.letters), page.cursor
 

@@ -104,7 +104,10 @@ class ClaimCheck:
         self._clock = clock
 
     async def principal_of(self, text: str) -> Principal | None:
-        """Return the principal of a lease; None if the text does not have the format of one."""
+        """Return the principal of a lease.
+
+        Return None if the text does not have the format of one.
+        """
         token = read_token(text)
         if token is None:
             return None
@@ -219,7 +222,10 @@ class Endings:
         self._closed = False
 
     def of(self, principal: Principal) -> asyncio.Event:
-        """Return the event that is set when a principal loses access; the caller keeps it while it waits."""
+        """Return the event that is set when a principal loses access.
+
+        The caller keeps it while it waits.
+        """
         event = self._events.get(principal)
         if event is None:
             event = self._events[principal] = asyncio.Event()
@@ -248,7 +254,10 @@ class Endings:
 
 
 async def door_for(settings: ServerSettings, tokens: Tokens) -> Door:
-    """Return the door of a server; raise if clients behind a proxy would need no token."""
+    """Return the door of a server.
+
+    Raise if clients behind a proxy would need no token.
+    """
     if settings.insecure or settings.tokens_required is False:
         return Door(tokens, closed=False, closes=False)
     if settings.tokens_required or not settings.loopback or await tokens.any():

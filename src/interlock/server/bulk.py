@@ -22,7 +22,10 @@ from interlock.server.routes import Call
 async def act_once(
     call: Call, endpoint: str, body: Any, do: Callable[[], Awaitable[ActionAnswer]]
 ) -> ActionAnswer:
-    """Apply the action, or return the stored answer of its request id; a dry run is not stored."""
+    """Apply the action, or return the stored answer of its request id.
+
+    A dry run is not stored.
+    """
     if body.dry_run:
         return await do()
     engine = call.parts.runtime.engine
@@ -31,7 +34,10 @@ async def act_once(
 
 
 async def with_each(ids: Iterable[str], one: Callable[[str], Awaitable[Done]]) -> list[Done | Undone]:
-    """Apply the action to each record; a refusal becomes a result with its reason."""
+    """Apply the action to each record.
+
+    A refusal becomes a result with its reason.
+    """
     return [await _outcome(record_id, one) for record_id in ids]
 
 

@@ -273,7 +273,10 @@ class BoundedConnection(asyncio.Protocol):
         self._idle_timer = self._loop.call_at(self._idle_until, self._look)
 
     def _look(self) -> None:
-        """Close an idle connection. A request under way sets the timer again when it ends."""
+        """Close an idle connection.
+
+        A request under way sets the timer again when it ends.
+        """
         self._idle_timer = None
         if self.transport.is_closing() or not self._waiting or self._in_message:
             return

@@ -99,7 +99,10 @@ class Cycle:
         self._tasks.add(self._task)
 
     async def _run(self, app: ASGIApp) -> None:
-        """Call the application. If it fails, which would be a fault of it, respond for it."""
+        """Call the application.
+
+        If it fails, which would be a fault of it, respond for it.
+        """
         try:
             await app(self.scope, self.receive, self.send)
             if not self.response_complete and not self.disconnected:
@@ -177,7 +180,10 @@ class Cycle:
     # The response
 
     async def respond(self, head: bytes, body: bytes) -> None:
-        """Send a whole response. `head` has its status line and headers, without the length."""
+        """Send a whole response.
+
+        `head` has its status line and headers, without the length.
+        """
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
         if self.disconnected:

@@ -282,7 +282,10 @@ class Way:
             ) from None
 
     async def send(self, answer: Any, exchange: Exchange, cycle: Cycle | None, send: Send) -> None:
-        """Send the answer. Headers are prepared once, since there are thousands of responses a second."""
+        """Send the answer.
+
+        Headers are prepared once, since there are thousands of responses a second.
+        """
         body = _encode(answer)
         if cycle is None:
             headers = [(b"content-length", b"%d" % len(body)), self._media]
@@ -317,7 +320,10 @@ def reused_as(error: RequestIdReused, call: Call) -> RequestIdReused:
 
 
 def endpoints_of(routes: Sequence[Route], parts: Parts) -> dict[str, Endpoint]:
-    """Return one endpoint for each path; literal paths precede those with parameters."""
+    """Return one endpoint for each path.
+
+    Literal paths precede those with parameters.
+    """
     lanes = LaneLimits(parts.settings)
     found: dict[str, Endpoint] = {}
     for route in sorted(routes, key=lambda route: (route.path.count("{"), -len(route.path))):

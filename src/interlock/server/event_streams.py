@@ -25,7 +25,7 @@ from interlock.errors import StoreUnavailable, TooMany
 from interlock.lifecycles.worker import WORKER
 from interlock.server.history import entry_view
 from interlock.server.limits import Deadlines
-from interlock.store.contract import Store
+from interlock.store.contract import Store, Wake
 from interlock.store.records import Entry, Feed
 from interlock.systems.orchestrator.waiters import waker
 
@@ -90,9 +90,6 @@ class JournalReader:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
             await asyncio.sleep(READER_GATHER_S)
-
-
-Wake = Callable[[], None]
 
 
 class WorkerWakeups:
@@ -220,7 +217,10 @@ class Broadcast:
         return self._following.cursor
 
     async def read(self, cursor: str, limit: int) -> Feed:
-        """Read the store after a cursor; the number of concurrent reads is limited."""
+        """Read the store after a cursor.
+
+        The number of concurrent reads is limited.
+        """
         async with self._turns:
             return await self.store.feed(cursor, limit=limit)
 
@@ -234,7 +234,10 @@ class Broadcast:
         return Feed(entries, entries[-1].cursor)
 
     def place_after(self, cursor: str) -> int | None:
-        """Return the place after a cursor; None if it is not among the kept entries."""
+        """Return the place after a cursor.
+
+        Return None if it is not among the kept entries.
+        """
         if cursor == self._following.cursor:
             return self._next
         place = self._places.get(cursor)
@@ -409,7 +412,10 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": b""})
 
     async def _is_over(self, receive: Receive, send: Send) -> bool:
-        """Send until the stream has to end; return whether the client is still connected."""
+        """Send until the stream has to end.
+
+        Return whether the client is still connected.
+        """
         sending = asyncio.ensure_future(self._send(send))
         gone = asyncio.ensure_future(_gone(receive))
         stop = asyncio.ensure_future(self._stopping.wait())

@@ -7,20 +7,18 @@ from collections.abc import Sequence
 
 from interlock.api.messages import EntryView, HistoryPage, HistoryQuery, StepView
 from interlock.engine.loader import every_entry
-from interlock.server.routes import Call
 from interlock.store.contract import Store
 from interlock.store.records import Entry, Key, StepLine
 
 _WIDER = 8
 
 
-async def history_of(call: Call, key: Key) -> HistoryPage:
+async def history_of(store: Store, query: HistoryQuery, key: Key) -> HistoryPage:
     """Return the journal of a record, oldest first."""
-    query: HistoryQuery = call.query
     if query.newest:
-        entries, older = await _last(call.parts.store, key, query.limit)
+        entries, older = await _last(store, key, query.limit)
         return HistoryPage(entries=tuple(map(entry_view, entries)), older=older)
-    feed = await call.parts.store.history(key, after_version=query.after, limit=query.limit)
+    feed = await store.history(key, after_version=query.after, limit=query.limit)
     full = len(feed.entries) == query.limit
     return HistoryPage(
         entries=tuple(map(entry_view, feed.entries)), after=feed.entries[-1].version if full else None

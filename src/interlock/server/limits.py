@@ -191,7 +191,10 @@ class Crowd:
         self._by_name: dict[str, int] = {}
 
     def enter(self, principal: Principal) -> None:
-        """Take a place; raise if the token has its share already, or if all are taken."""
+        """Take a place.
+
+        Raise if the token has its share already, or if all are taken.
+        """
         name = principal.name if principal.token_id else ""
         held = self._by_name.get(name, 0)
         if name and held >= self._each:
@@ -285,7 +288,10 @@ class ConnectionTable:
         return len(self._open)
 
     def opened(self, client: Client, close: Callable[[], bool]) -> bool:
-        """Register a connection; return False if the limit is reached and none can be closed."""
+        """Register a connection.
+
+        Return False if the limit is reached and none can be closed.
+        """
         if len(self._open) >= self.most and not any(map(self._close, islice(self._idle, MAX_TRIED))):
             return False
         loop = asyncio.get_running_loop()

@@ -16,26 +16,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias
 
-from interlock.errors import InterlockError
+from interlock.engine.coalescer import Coalescer
 from interlock.store.contract import Store
 from interlock.systems.orchestrator.grants import claim_key_of, claim_reused
 from interlock.systems.orchestrator.orchestrator import Claimed
-from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-MOST = 500
-"""Maximum number of jobs claimed, or messages processed, in one batch."""
+from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, SendMessages
 
 ClaimAll: TypeAlias = Callable[[Sequence[ClaimRequest]], Awaitable[list[Claimed]]]
-SendMessages: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 Wanted: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...] | None]
 """The queues, labels and tasks of a runner."""
 
@@ -43,86 +36,6 @@ Wanted: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...] | No
 def wanted_by(request: ClaimRequest) -> Wanted:
     """Return the queues, labels and tasks of a runner: claims with the same are served together."""
     return request.queues, request.labels, request.tasks
-
-
-async def _let_arrive() -> None:
-    """Wait for the requests that are in the sockets already.
-
-    After a batch of several there usually are some, and each batch costs a round trip to the store, however
-    small it is. A request gets from its socket into the line in two turns of the loop.
-    """
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-
-
-class Coalescer(Generic[T, R]):
-    """Batches the requests of one server: those with one key that arrive while a batch is under way."""
-
-    def __init__(
-        self,
-        answer_all: Callable[[Sequence[T]], Awaitable[Sequence[R | InterlockError]]],
-        *,
-        name: str,
-        size: Callable[[T], int],
-        key: Callable[[T], Hashable] = lambda _: None,
-        skips_cancelled: bool = False,
-    ) -> None:
-        """`skips_cancelled`: the request of a client that has disconnected is not answered."""
-        self._answer_all = answer_all
-        self._name = name
-        self._size = size
-        self._key = key
-        self._skips_cancelled = skips_cancelled
-        self._queued: dict[Hashable, deque[tuple[T, asyncio.Future[R]]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def answer(self, request: T) -> R:
-        """Return the answer to one request."""
-        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        key = self._key(request)
-        if key in self._queued:
-            self._queued[key].append((request, answer))
-        else:
-            self._queued[key] = deque([(request, answer)])
-            task = asyncio.create_task(self._serve(key), name=self._name)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        return await answer
-
-    async def _serve(self, key: Hashable) -> None:
-        """Serve batches until no request with this key is left."""
-        try:
-            while batch := self._next(self._queued[key]):
-                await self._serve_some(batch)
-                if len(batch) > 1:
-                    await _let_arrive()
-        finally:
-            for _, answer in self._queued.pop(key):
-                answer.cancel()
-
-    def _next(self, queued: deque[tuple[T, asyncio.Future[R]]]) -> list[tuple[T, asyncio.Future[R]]]:
-        batch: list[tuple[T, asyncio.Future[R]]] = []
-        number = 0
-        while queued and (not batch or number + self._size(queued[0][0]) <= MOST):
-            request, answer = queued.popleft()
-            if not (self._skips_cancelled and answer.done()):
-                batch.append((request, answer))
-                number += self._size(request)
-        return batch
-
-    async def _serve_some(self, batch: Sequence[tuple[T, asyncio.Future[R]]]) -> None:
-        answers: Sequence[R | Exception]
-        try:
-            answers = await self._answer_all([request for request, _ in batch])
-        except Exception as error:  # noqa: BLE001 - passed to the callers
-            answers = [error] * len(batch)
-        for (_, future), answer in zip(batch, answers, strict=True):
-            if future.done():
-                continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
 
 
 def claims_together(claim_all: ClaimAll) -> Coalescer[ClaimRequest, list[Grant]]:
@@ -159,7 +72,7 @@ COMES_BACK_S = 5.0
 
 Name: TypeAlias = tuple[str, str, str]
 """The token, the runner, and the name of the claim."""
-Claim: TypeAlias = Callable[[ClaimRequest], Awaitable[list[Grant]]]
+ClaimJobs: TypeAlias = Callable[[ClaimRequest], Awaitable[list[Grant]]]
 GiveBack: TypeAlias = Callable[[list[Grant]], Awaitable[None]]
 
 
@@ -264,7 +177,7 @@ class LongPoll:
         for task in self._tasks:
             task.cancel()
 
-    def together(self, claim_all: ClaimAll) -> Claim:
+    def together(self, claim_all: ClaimAll) -> ClaimJobs:
         """Return a claim function that batches concurrent claims."""
         if self._claims is None:
             self._claims = claims_together(claim_all)
@@ -274,13 +187,16 @@ class LongPoll:
         self,
         whom: str,
         request: ClaimRequest,
-        claim: Claim,
+        claim: ClaimJobs,
         give_back: GiveBack,
         *,
         within_s: float,
         unless: asyncio.Event,
     ) -> list[Grant]:
-        """Return grants, at the latest when the time is over; return none at once if `unless` is set."""
+        """Return grants, at the latest when the time is over.
+
+        Return none at once if `unless` is set.
+        """
         until = self._loop.time() + within_s
         name = (whom, request.runner_id, request.claim_id)
         visit = self._visits.get(name)
@@ -309,7 +225,7 @@ class LongPoll:
             visit.stirred.set()
 
     async def _give(
-        self, visit: Poll, name: Name, claim: Claim, give_back: GiveBack, unless: asyncio.Event
+        self, visit: Poll, name: Name, claim: ClaimJobs, give_back: GiveBack, unless: asyncio.Event
     ) -> None:
         try:
             found = await self._look(visit, claim, unless)
@@ -330,7 +246,7 @@ class LongPoll:
                     await visit.stirred.wait()
         return visit.taken
 
-    async def _look(self, visit: Poll, claim: Claim, unless: asyncio.Event) -> list[Grant]:
+    async def _look(self, visit: Poll, claim: ClaimJobs, unless: asyncio.Event) -> list[Grant]:
         stop = asyncio.create_task(unless.wait())
         stop.add_done_callback(visit.stir)
         line = self._enter(visit.request)
@@ -390,7 +306,10 @@ class LongPoll:
             visit.found.exception()
 
     def _news(self) -> None:
-        """Handle a notification, from any thread. Skip the loop if no claim waits or all are woken."""
+        """Handle a notification, from any thread.
+
+        Skip the loop if no claim waits or all are woken.
+        """
         if self._lines and not self._notifying:
             self._notifying = True
             with suppress(RuntimeError):

@@ -26,8 +26,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from interlock.engine.committer import Committer
-from interlock.engine.loops import Health
 from interlock.errors import (
     ConflictingCompletion,
     InterlockError,
@@ -44,7 +42,7 @@ from interlock.server.queues import KnownQueues
 from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Store
 from interlock.store.records import (
-    Commit,
+    Batch,
     Committed,
     Entry,
     Outcome,
@@ -56,6 +54,7 @@ from interlock.store.records import (
 )
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.wire import metrics as table
+from interlock.wire.figures import LoopHealth
 from interlock.wire.metrics import Metric
 
 Labels = tuple[str, ...]
@@ -135,7 +134,10 @@ class RecordGauges:
         self._alone = asyncio.Lock()
 
     async def take(self) -> Numbers:
-        """Return the numbers by kind and state; empty if the store does not answer in time."""
+        """Return the numbers by kind and state.
+
+        It is empty if the store does not answer in time.
+        """
         async with self._alone:
             if self._monotonic() >= self._until:
                 self._numbers = await self._count()
@@ -239,7 +241,7 @@ class ServerMetrics:
 
     def page(
         self,
-        loops: Iterable[Health],
+        loops: Iterable[LoopHealth],
         records: Mapping[tuple[str, str], int],
         queues: KnownQueues | None = None,
     ) -> bytes:
@@ -268,15 +270,21 @@ class ServerMetrics:
                 str(facts.get("machine", machine)), str(facts.get("state", "")), error.code
             ).inc()
 
-    def committed(self, commit: Commit, outcome: Outcome | InterlockError) -> None:
-        """Count a commit under a request id as done, repeated or reused.
+    def committed(self, work: Sequence[Work], outcomes: Sequence[Outcome]) -> None:
+        """Count commits under a request id as done, repeated or reused.
 
         Refusals and stored answers, which change no record, have internal ids.
         """
-        if commit.request is None or not commit.changes:
-            return
-        if isinstance(outcome, Committed | Repeated | RequestReused):
-            self.count_request(outcome)
+        each_outcome = iter(outcomes)
+        for item in work:
+            if isinstance(item, Batch):  # it carries no request id
+                next(islice(each_outcome, len(item.ids) - 1, None))
+                continue
+            outcome = next(each_outcome)
+            if item.request is None or not item.changes:
+                continue
+            if isinstance(outcome, Committed | Repeated | RequestReused):
+                self.count_request(outcome)
 
     def count_request(self, outcome: Committed | Repeated | RequestReused) -> None:
         """Count the outcome of a commit with a request id."""
@@ -325,28 +333,3 @@ class ServerMetrics:
                 self._transitions.times[step.machine, step.source, step.target] += run.number
         for labels, seconds in run.left:
             self._seconds.took(labels, seconds, run.number)
-
-
-class CountedCommits:
-    """A committer that counts outcomes."""
-
-    def __init__(self, committer: Committer, metrics: ServerMetrics) -> None:
-        self._committer = committer
-        self._metrics = metrics
-
-    async def commit(self, commit: Commit) -> Outcome:
-        """Commit, and count the outcome."""
-        outcome = await self._committer.commit(commit)
-        self._metrics.committed(commit, outcome)
-        return outcome
-
-    async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
-        """Commit a batch; it carries no request id."""
-        outcomes = await self._committer.commit_all(work)
-        each_outcome = iter(outcomes)
-        for item in work:
-            if isinstance(item, Commit):
-                self._metrics.committed(item, next(each_outcome))
-            else:
-                next(islice(each_outcome, len(item.ids) - 1, None))
-        return outcomes

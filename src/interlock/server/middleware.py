@@ -204,7 +204,10 @@ class Gate:
         return error
 
     def _count_stranger(self, scope: Scope) -> None:
-        """Rate-limit failed authentication attempts; raise when the limit is exceeded."""
+        """Rate-limit failed authentication attempts.
+
+        Raise when the limit is exceeded.
+        """
         self._strangers.take(_origin(scope))
 
     def _check_head(self, exchange: Exchange, scope: Scope) -> None:
@@ -239,7 +242,10 @@ class Gate:
             )
 
     def _check_origin(self, exchange: Exchange) -> None:
-        """Refuse changes by pages of other origins; clients other than browsers send no origin."""
+        """Refuse changes by pages of other origins.
+
+        Clients other than browsers send no origin.
+        """
         headers = exchange.headers
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         if origin is None and site in ("none", "same-origin"):
@@ -311,7 +317,10 @@ def _noting(exchange: Exchange, send: Send) -> Send:
 
 
 def _address(scope: Scope) -> str:
-    """Return the address at the other end of the connection; behind a proxy that is the proxy's."""
+    """Return the address at the other end of the connection.
+
+    Behind a proxy that is the proxy's.
+    """
     return str((scope.get("client") or ("somebody",))[0])
 
 
@@ -339,7 +348,10 @@ def _hosts(settings: ServerSettings) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _name_of(host: str) -> str | None:
-    """Return the header Host without its port; None if it is invalid according to RFC 9110."""
+    """Return the header Host without its port.
+
+    Return None if it is invalid according to RFC 9110.
+    """
     found = _HOST.fullmatch(host)
     if found is None:
         return None

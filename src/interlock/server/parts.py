@@ -9,20 +9,23 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from interlock.engine.loops import Health, Loop, run_loops
+from interlock.api.operation import Operation
+from interlock.engine.bus import CommitsAnswered, RequestRecalled
+from interlock.engine.coalescer import Coalescer
+from interlock.engine.loops import Loop, run_loops
 from interlock.errors import InterlockError
 from interlock.server import event_streams
 from interlock.server.authentication import ClaimCheck, Door, Endings, door_for
 from interlock.server.event_streams import Broadcast, JournalReader, Readers, WorkerWakeups
 from interlock.server.limits import Buckets, ConnectionTable
 from interlock.server.logs import Log
-from interlock.server.long_poll import Coalescer, LongPoll, messages_together
-from interlock.server.metrics import CountedCommits, RecordGauges, ServerMetrics
+from interlock.server.long_poll import LongPoll, messages_together
+from interlock.server.metrics import RecordGauges, ServerMetrics
 from interlock.server.queues import QueueBoard
-from interlock.server.routes import Route
 from interlock.server.settings import ServerSettings
 from interlock.store.contract import Store, StoreStatus
 from interlock.store.urls import store_for
@@ -38,6 +41,7 @@ from interlock.systems.runs.workflows.git import Repositories
 from interlock.systems.runtime import DELIVERY, SWEEP, Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.systems.supervisor.workers import OrdersChanged
+from interlock.wire.figures import LoopHealth
 from interlock.wire.runner import Answer, Message
 
 TOKENS_EVERY_S = 30.0
@@ -65,8 +69,8 @@ class Parts:
         self.log = log
         self.door = door
         self.lifecycles = lifecycles
-        self.routes: Sequence[Route] = ()
-        """All routes; set when the application is made."""
+        self.routes: Sequence[Operation[Any, Any]] = ()
+        """The operations of all routes; set when the application is made."""
         self.tokens: Tokens = door.tokens
         self.connections: ConnectionTable = ConnectionTable(settings)
         self.check: TokenCheck = TokenCheck(self.tokens, runtime.engine.clock)
@@ -76,8 +80,7 @@ class Parts:
         self.claims: ClaimCheck = ClaimCheck(runtime.store, runtime.engine.clock)
         self.metrics: ServerMetrics = ServerMetrics(lifecycles.machines.values())
         self.census: RecordGauges = RecordGauges(runtime.store, runtime.records.catalogue)
-        runtime.overview.health = self.health
-        self.queue_board: QueueBoard = QueueBoard(self)
+        self.queue_board: QueueBoard = QueueBoard(runtime)
         self.following: JournalReader = JournalReader(runtime.store)
         self.waiting_room: LongPoll = LongPoll(runtime.store)
         self.messages: Coalescer[Sequence[Message], list[Answer]] = messages_together(
@@ -90,7 +93,10 @@ class Parts:
         self.broadcast: Broadcast = Broadcast(runtime.store, self.following)
         self.readers: Readers = Readers()
         self.worker_wakeups: WorkerWakeups = WorkerWakeups(self.following)
-        runtime.engine.bus.subscribe(OrdersChanged, lambda event: self.worker_wakeups.wake(event.worker_id))
+        bus = runtime.engine.bus
+        bus.subscribe(OrdersChanged, lambda event: self.worker_wakeups.wake(event.worker_id))
+        bus.subscribe(CommitsAnswered, lambda event: self.metrics.committed(event.work, event.outcomes))
+        bus.subscribe(RequestRecalled, lambda event: self.metrics.count_request(event.outcome))
         self.stopping: asyncio.Event = asyncio.Event()
         """Set at shutdown: streams and long polls end then."""
         self.started_at: datetime | None = None
@@ -98,8 +104,6 @@ class Parts:
         """The cached status of the store, and its time."""
         self._loops: tuple[Loop, ...] = ()
         self._running: asyncio.Task[None] | None = None
-        runtime.engine.committer = CountedCommits(runtime.engine.committer, self.metrics)
-        runtime.engine.recalled = self.metrics.count_request
         self.following.add(self.metrics.follow)
         self.following.add(door.follow)
 
@@ -150,7 +154,7 @@ class Parts:
         await self.runtime.close()
         self.log.summarise(ending=True)
 
-    def health(self) -> list[Health]:
+    def health(self) -> list[LoopHealth]:
         """Return the health of the loops."""
         return [loop.health() for loop in self._loops]
 

@@ -50,7 +50,10 @@ class QueueGauges:
         self._slots = table.QUEUE_SLOTS.gauge(registry)
 
     def show(self, found: KnownQueues | None) -> None:
-        """Show these queues and no others; a missing number is better than an outdated one."""
+        """Show these queues and no others.
+
+        A missing number is better than an outdated one.
+        """
         gauges: tuple[Gauge, ...] = (self._jobs, self._oldest, self._wait, self._slots)
         for gauge in gauges:
             gauge.clear()
@@ -100,7 +103,10 @@ def _waits(queue: QueueView) -> Iterator[tuple[str, float]]:
 
 
 def _together(many: Sequence[QueueNumbers]) -> QueueNumbers:
-    """Return the numbers of several queues: sums, and the oldest job of all. Quantiles cannot be added up."""
+    """Return the numbers of several queues: sums, and the oldest job of all.
+
+    Quantiles cannot be added up.
+    """
     ages = [each.oldest_s for each in many if each.oldest_s is not None]
     slots = [each.slots for each in many if each.slots is not None]
     return QueueNumbers(

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,13 +25,11 @@ from interlock.systems.figures.figures import by_queue
 from interlock.systems.figures.series import Backlog
 from interlock.systems.orchestrator.explanation import LIVING_WORKERS
 from interlock.systems.orchestrator.queues import hold_fields
+from interlock.systems.runtime import Runtime
 from interlock.systems.supervisor.aggregate import view_of
 from interlock.wire.figures import Figure
 from interlock.wire.jobs import QueueHold, QueueView
 from interlock.wire.workers import WorkerView
-
-if TYPE_CHECKING:
-    from interlock.server.parts import Parts
 
 FRESH_S = 2.0
 ANSWERS = 64
@@ -88,8 +86,8 @@ class KnownQueues(msgspec.Struct, frozen=True):
 class QueueBoard:
     """Lists the queues of one server's store, with a short cache."""
 
-    def __init__(self, parts: Parts, *, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._parts = parts
+    def __init__(self, runtime: Runtime, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._runtime = runtime
         self._monotonic = monotonic
         self._answers: dict[frozenset[str], tuple[float, KnownQueues]] = {}
         self._alone = asyncio.Lock()
@@ -117,7 +115,7 @@ class QueueBoard:
         self._answers.clear()
 
     async def _look(self, among: frozenset[str]) -> QueuesInput:
-        runtime = self._parts.runtime
+        runtime = self._runtime
         now = await runtime.engine.clock.now()
         parts = await runtime.figures.recent(now)
         pending, running = await self._some(job.PENDING), await self._some(job.RUNNING)
@@ -136,7 +134,7 @@ class QueueBoard:
         )
 
     async def _some(self, state: JobState) -> Some:
-        store = self._parts.store
+        store = self._runtime.store
         query = Query(kind=JOB.name, states=(state,), newest_first=False, limit=FIRST)
         first = await store.find(query)
         if not first.cursor or sum(record.size for record in first.records) > LIGHT:
@@ -151,12 +149,12 @@ class QueueBoard:
         for queue in queues:
             states = (job.PENDING,)
             query = Query(kind=JOB.name, states=states, queue=queue, newest_first=False, limit=FIRST)
-            page = await self._parts.store.find(msgspec.structs.replace(query, within=EXAMINED))
+            page = await self._runtime.store.find(msgspec.structs.replace(query, within=EXAMINED))
             found += page.records
         return tuple(found)
 
     async def _workers(self) -> tuple[WorkerView, ...] | None:
-        page = await self._parts.store.find(Query(kind=WORKER.name, states=LIVING_WORKERS, limit=WORKERS))
+        page = await self._runtime.store.find(Query(kind=WORKER.name, states=LIVING_WORKERS, limit=WORKERS))
         return None if page.cursor else tuple(map(view_of, page.records))
 
 

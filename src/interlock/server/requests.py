@@ -80,7 +80,10 @@ def check_body(
 async def stream_body(
     headers: Mapping[str, str], receive: Receive, settings: ServerSettings, most: int
 ) -> AsyncIterator[bytes]:
-    """Yield a large body in chunks; each has to arrive in time, and the total is limited."""
+    """Yield a large body in chunks.
+
+    Each has to arrive in time, and the total is limited.
+    """
     check_announced(headers, most)
     size, more = 0, True
     while more:

@@ -102,7 +102,10 @@ def handles(operation: Operation[Any, Out], **how: Any) -> Binding[Out]:
 
 
 def routes_for(operations: Iterable[Operation[Any, Any]]) -> tuple[Route, ...]:
-    """Return the route of each operation; raise when one has no handler, or a handler no operation."""
+    """Return the route of each operation.
+
+    Raise when one has no handler, or a handler no operation.
+    """
     names = [operation.name for operation in operations]
     unpaired = sorted(set(names) ^ set(_BOUND))
     if unpaired:

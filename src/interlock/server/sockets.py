@@ -38,7 +38,10 @@ EVERY = (20_000, 20, 20)
 
 
 def collect_seldom() -> None:
-    """Freeze existing objects and collect seldom. For programs only: a library leaves that to its user."""
+    """Freeze existing objects and collect seldom.
+
+    For programs only: a library leaves that to its user.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*EVERY)

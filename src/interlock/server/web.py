@@ -115,7 +115,10 @@ class Web:
 
 
 def read_files(folder: Traversable) -> dict[str, File]:
-    """Return the files of a folder by their addresses; empty if it does not exist."""
+    """Return the files of a folder by their addresses.
+
+    It is empty if it does not exist.
+    """
     if not folder.is_dir():
         return {}
     bodies = dict(_walk(folder, "/"))
@@ -171,7 +174,10 @@ def _wants_page(scope: Scope) -> bool:
 
 
 def _has(sent: str, tag: str) -> bool:
-    """Return whether the browser has the file; a weak comparison, as for every If-None-Match."""
+    """Return whether the browser has the file.
+
+    A weak comparison, as for every If-None-Match.
+    """
     tags = {each.strip().removeprefix("W/") for each in sent.split(",")}
     return tag in tags or "*" in tags
 

@@ -87,12 +87,6 @@ def kind_of(machine: Machine[Any, Any]) -> StoredKind:
     )
 
 
-def fingerprint_of(catalogue: Catalogue) -> str:
-    """Return one digest for all kinds, to detect whether a database has to be reloaded."""
-    parts = "".join(f"{name}:{kind.fingerprint};" for name, kind in sorted(catalogue.items()))
-    return hashlib.sha256(parts.encode()).hexdigest()[:16]
-
-
 def _fingerprint(blueprint: str, ended: frozenset[str]) -> str:
     """Return a digest of the table and the derived states, which other versions may derive differently."""
     return hashlib.sha256(";".join((blueprint, *sorted(ended))).encode()).hexdigest()[:16]

@@ -147,7 +147,10 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
         return data
 
     def stored(self, record: Record, now: datetime) -> Any:
-        """Return the working copy of a record; raise if its data do not fit the type any more."""
+        """Return the working copy of a record.
+
+        Raise if its data do not fit the type any more.
+        """
         try:
             return self.of(record, now)
         except msgspec.DecodeError as error:

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from interlock.engine.loops import Health
 from interlock.engine.unit_of_work import Engine
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
@@ -37,7 +36,7 @@ from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.quarantine import Quarantine
 from interlock.systems.supervisor.aggregate import view_of
 from interlock.text import counted
-from interlock.wire.figures import Finding, LiveNumbers, OverviewView, Remedy
+from interlock.wire.figures import Finding, LiveNumbers, LoopHealth, OverviewView, Remedy
 from interlock.wire.jobs import QueueHold
 from interlock.wire.workers import StandingView, WorkerView
 
@@ -174,7 +173,7 @@ class OverviewInput(msgspec.Struct, frozen=True, kw_only=True):
     all_workers: bool = True
     standings: tuple[StandingView, ...] = ()
     parts: tuple[PeriodFigures, ...] = ()
-    loops: tuple[Health, ...] = ()
+    loops: tuple[LoopHealth, ...] = ()
     beat_every_s: float = 10.0
     confined: frozenset[str] = frozenset()
     paused: tuple[QueueHold, ...] = ()
@@ -199,19 +198,22 @@ class Overview:
         self._quarantine = quarantine
         self._queues = queues
         self._beat_every_s = beat_every_s
-        self.health: Callable[[], Sequence[Health]] = tuple
-        """Reports the loops of a server; elsewhere there are none."""
         self._monotonic = monotonic
         self._answers: dict[frozenset[str], tuple[float, OverviewView]] = {}
         self._alone = asyncio.Lock()
 
-    async def take(self, queues: frozenset[str] = frozenset()) -> OverviewView:
-        """Return numbers and findings: all of them, or those of the queues that a token is confined to."""
+    async def take(
+        self, queues: frozenset[str] = frozenset(), loops: Sequence[LoopHealth] = ()
+    ) -> OverviewView:
+        """Return numbers and findings: all of them, or those of the queues that a token is confined to.
+
+        `loops` are those of the server; elsewhere there are none.
+        """
         async with self._alone:
             known = self._answers.get(queues)
             if known is not None and self._monotonic() < known[0] + FRESH_S:
                 return known[1]
-            seen = await self._look(queues)
+            seen = await self._look(queues, loops)
             found = sorted(findings(seen), key=_rank)
             view = OverviewView(
                 at=seen.now,
@@ -225,7 +227,7 @@ class Overview:
             self._answers[queues] = (self._monotonic(), view)
             return view
 
-    async def _look(self, queues: frozenset[str]) -> OverviewInput:
+    async def _look(self, queues: frozenset[str], loops: Sequence[LoopHealth]) -> OverviewInput:
         page = await self._store.find(Query(kind=WORKER.name, states=LIVING_WORKERS, limit=WORKERS))
         oldest, newest = await self._some(job.PENDING), await self._some(job.PENDING, newest_first=True)
         now = await self._engine.clock.now()
@@ -243,7 +245,7 @@ class Overview:
             all_workers=not page.cursor,
             standings=() if queues else tuple(await self._quarantine.list()),
             parts=tuple(await self._figures.recent(now)),
-            loops=() if queues else tuple(self.health()),
+            loops=() if queues else tuple(loops),
             beat_every_s=self._beat_every_s,
             confined=queues,
             paused=tuple(each for each in await self._queues.paused() if not queues or each.name in queues),
@@ -376,7 +378,10 @@ def _blockers(
 
 
 def _remedy(blocker: Blocker) -> Remedy | None:
-    """Return the remedy that provides a suitable worker; None if the principal may not know it."""
+    """Return the remedy that provides a suitable worker.
+
+    Return None if the principal may not know it.
+    """
     if blocker.paused:
         return Remedy(verb="resume", kind="worker", id=blocker.paused, role="operator", command=blocker.todo)
     return Remedy(verb="start", kind="worker", command=blocker.todo) if blocker.todo else None

@@ -206,7 +206,10 @@ class Quarantine:
         """The quarantined runners by name, as far as is known here."""
 
     def why_not(self, runner_id: str) -> str:
-        """Return why this runner is quarantined, as far as is known here; empty if it is not."""
+        """Return why this runner is quarantined, as far as is known here.
+
+        It is empty if it is not.
+        """
         held = self.held.get(name_of(runner_id))
         return "" if held is None else sentence_of(held)
 

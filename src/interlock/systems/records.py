@@ -199,7 +199,10 @@ class RecordService:
     # Sweeping
 
     async def sweep(self, *, limit: int = 500) -> int:
-        """Fire expired timers of all these kinds; return the number of changed records."""
+        """Fire expired timers of all these kinds.
+
+        Return the number of changed records.
+        """
         if not self._kinds:
             return 0
         outcomes = await self._engine.due(tuple(self._kinds), limit, self._fired)
@@ -270,7 +273,10 @@ def unknown(kind: str, record_id: str) -> UnknownRecord:
 
 
 def _postponed(record: Record, now: datetime, error: Exception) -> Change:
-    """Return an unchanged record whose timer is retried later; the journal has the reason."""
+    """Return an unchanged record whose timer is retried later.
+
+    The journal has the reason.
+    """
     why = f"The timer failed: {type(error).__name__}: {error}"
     return rewritten(
         record,

@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
+from interlock.engine.bus import Bus, CommitsAnswered
 from interlock.engine.clock import StoreClock
 from interlock.engine.committer import GroupCommit
 from interlock.engine.debounce import Debouncer
-from interlock.engine.outbox import DeliveryPolicy, Handler, deliver, recover
+from interlock.engine.outbox import DeliveryPolicy, TopicHandler, deliver, recover
 from interlock.engine.retention import QueueWalks, Retention, sweep_ended
-from interlock.engine.unit_of_work import Engine, Ids, random_id
+from interlock.engine.unit_of_work import Engine, IdSource, random_id
 from interlock.lifecycles.worker import TAKING, WORKER
 from interlock.store.contract import Store
 from interlock.store.records import Guard, Key, Pruned
@@ -77,7 +78,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
-    ids: Ids = random_id
+    ids: IdSource = random_id
     seeds: Seeds = random_seed
     below: Callable[[int], int] = secrets.randbelow
 
@@ -106,11 +107,15 @@ class Runtime:
         self._walks = QueueWalks(host.monotonic)
         self.pruned: Pruned = Pruned()
         """The result of the last round of retention."""
-        self.stops: StopNotices = StopNotices()
-        self.committer: GroupCommit = GroupCommit(store, committed=self.stops.notice)
+        bus = Bus()
+        self.committer: GroupCommit = GroupCommit(
+            store, committed=lambda work, outcomes: bus.publish(CommitsAnswered(work, outcomes))
+        )
         clock = StoreClock(store, monotonic=host.monotonic, wall=host.wall)
         remembered_s = settings.durations.request_ttl_s
-        self.engine: Engine = Engine(store, self.committer, clock, ids=host.ids, remembered_s=remembered_s)
+        self.engine: Engine = Engine(
+            store, self.committer, clock, ids=host.ids, remembered_s=remembered_s, bus=bus
+        )
         self.limits: Limits = Limits(self.engine, settings=settings)
         self.queues: Queues = Queues(self.engine, beside=self.limits.look)
         self.orchestrator: Orchestrator = Orchestrator(
@@ -126,8 +131,9 @@ class Runtime:
         self.waits: Waits = Waits(self.engine, settings=settings)
         self.schedules: ScheduleService = ScheduleService(self.engine, settings=settings, draw=self.jobs.draw)
         self.workers: Workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
-        self.stops.notify = self.workers.notify
-        self.engine.bus.subscribe(JobsSwept, lambda swept: self.stops.notice(swept.commits, swept.outcomes))
+        self.stops: StopNotices = StopNotices(self.workers.notify)
+        bus.subscribe(CommitsAnswered, lambda answered: self.stops.notice(answered.work, answered.outcomes))
+        bus.subscribe(JobsSwept, lambda swept: self.stops.notice(swept.commits, swept.outcomes))
         self.workloads: Workloads = Workloads(self.engine, self.orchestrator.report, settings=settings)
         self.tokens: Tokens = Tokens(self.engine)
         self.figures: Figures = Figures(self.engine)
@@ -165,11 +171,11 @@ class Runtime:
         )
         self.followers: Followers = Followers(self.engine, settings, self.batches)
         self._follower_debouncer = Debouncer("jobs are notified of ends", self.followers.keep)
-        self.engine.bus.subscribe(DependenciesNotified, lambda _: self._wake_followers())
+        bus.subscribe(DependenciesNotified, lambda _: self._wake_followers())
         self._tree_debouncer = Debouncer("trees are kept", self.trees.keep)
-        self.engine.bus.subscribe(TreesNotified, lambda _: self._wake_trees())
+        bus.subscribe(TreesNotified, lambda _: self._wake_trees())
         self._limit_debouncer = Debouncer("jobs are admitted", self.limits.keep)
-        self.engine.bus.subscribe(LimitsNotified, lambda _: self._wake_limits())
+        bus.subscribe(LimitsNotified, lambda _: self._wake_limits())
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Claim jobs for a runner, unless it is paused or quarantined.
@@ -216,7 +222,10 @@ class Runtime:
         )
 
     async def retain(self, retention: Retention) -> int:
-        """Prune one bounded batch of each kind; return the size of a full batch if there is more."""
+        """Prune one bounded batch of each kind.
+
+        Return the size of a full batch if there is more.
+        """
         await self._retain_blobs()
         await self.unique_keys.free(limit=SWEEP)
         kinds = {**CATALOGUE, **self.records.catalogue}
@@ -236,7 +245,7 @@ class Runtime:
             await self.caches.tidy()
 
     @property
-    def _handlers(self) -> Mapping[str, Handler]:
+    def _handlers(self) -> Mapping[str, TopicHandler]:
         """The handler of each topic."""
         return {
             LET_GO: self.workers.let_go,

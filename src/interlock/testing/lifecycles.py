@@ -11,17 +11,18 @@ network, users and timers may act at any time. It raises `LifecycleBroken` with 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import msgspec
 
 from interlock.errors import InvalidSettings
-from interlock.machine import STAY, Event, EventRef, Machine, Moved
+from interlock.machine import STAY, Event, EventRef, Moved
+from interlock.machine.couplings import AnyMachine
 from interlock.machine.events import payload_of, type_of
 from interlock.testing.model_checker import (
     ExplorationReport,
     ModelClaim,
-    Step,
+    ModelStep,
     always,
     bit,
     check,
@@ -29,8 +30,6 @@ from interlock.testing.model_checker import (
     look_with,
     sometimes,
 )
-
-AnyMachine: TypeAlias = Machine[Any, Any]
 
 MOST = 100_000
 _CHOICE = "before it begins"
@@ -149,7 +148,7 @@ class LifecycleModel:
         """Return the bits of the claims; a step that breaks one leads to a state of its own."""
         return state if isinstance(state, int) else 0 if state is _CHOICE else self._look(state)
 
-    def steps(self, state: Any) -> list[Step]:
+    def steps(self, state: Any) -> list[ModelStep]:
         """Return the steps of every event, accepted or refused."""
         if isinstance(state, int):
             return []
@@ -158,7 +157,7 @@ class LifecycleModel:
             return [(data, Here(self.machine.initial, data), 0) for data in known]
         if self._is_cut(state):
             return []
-        found: list[Step] = []
+        found: list[ModelStep] = []
         for event in self.events:
             decision = self.machine.decide(state.state, state.data, event)
             after = Here(decision.state, decision.data) if isinstance(decision, Moved) else None

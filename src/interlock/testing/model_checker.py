@@ -211,7 +211,7 @@ def _spread(graph: Graph, everything: int) -> bytearray:
 State: TypeAlias = Any
 """Any value that is hashed by its content: tuples of numbers are quickest."""
 
-Step: TypeAlias = tuple[Any, State, int]
+ModelStep: TypeAlias = tuple[Any, State, int]
 """The action (for the counterexample), the state after it, and bits: those of claims, and AIDED."""
 
 
@@ -228,7 +228,7 @@ class Model(Protocol):
         """Return the initial state."""
         ...
 
-    def steps(self, state: State) -> Iterable[Step]:
+    def steps(self, state: State) -> Iterable[ModelStep]:
         """Return the possible steps, always in the same order."""
         ...
 
@@ -273,13 +273,15 @@ class ExplorationReport(msgspec.Struct, frozen=True, kw_only=True):
         return not self.violations
 
 
-Progress: TypeAlias = Callable[[int, int, int], None]
+ShowProgress: TypeAlias = Callable[[int, int, int], None]
 """Callback with the number of states, edges and levels so far."""
 
 _PROGRESS_EVERY = 4_096
 
 
-def check(model: Model, *, most: int | None = None, progress: Progress | None = None) -> ExplorationReport:
+def check(
+    model: Model, *, most: int | None = None, progress: ShowProgress | None = None
+) -> ExplorationReport:
     """Explore a model until it is complete, a claim fails, or `most` states were found."""
     exploration = Exploration(model, most=most, progress=progress)
     exploration.run()
@@ -289,7 +291,9 @@ def check(model: Model, *, most: int | None = None, progress: Progress | None = 
 class Exploration:
     """An exploration in progress."""
 
-    def __init__(self, model: Model, *, most: int | None = None, progress: Progress | None = None) -> None:
+    def __init__(
+        self, model: Model, *, most: int | None = None, progress: ShowProgress | None = None
+    ) -> None:
         self.model = model
         self.seen: Seen = Seen()
         self.graph: Graph = Graph()

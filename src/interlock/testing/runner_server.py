@@ -135,7 +135,7 @@ SUPERVISED = "/api/workers"
 """Path at which a worker registers with a supervisor; not part of the runner protocol."""
 _PATHS = ("ack", "heartbeat", "log", "complete", "cancel-ack", "release", "messages")
 
-Before: TypeAlias = Callable[[KitRequest, str], Awaitable[Reply | None]]
+BeforeReply: TypeAlias = Callable[[KitRequest, str], Awaitable[Reply | None]]
 """Callback for each request; it answers in place of the server, or closes the connection."""
 
 
@@ -196,7 +196,7 @@ class KitOrchestrator:
         self.token: str = token
         self.clock: AwakeTime = AwakeTime()
         """Clock that stops with this process, so that no runner is judged while nothing runs."""
-        self.before: Before | None = None
+        self.before: BeforeReply | None = None
         self.more: dict[str, Any] = {}
         """Unknown fields, added to every answer."""
         self.waiting: list[tuple[str, dict[str, Any]]] = []

@@ -42,7 +42,7 @@ _TIMEOUT_S = 30.0
 _PROTOCOL = 196_608  # 3.0
 
 
-Answer: TypeAlias = "str | list[Answer] | None"
+RedisAnswer: TypeAlias = "str | list[RedisAnswer] | None"
 """An answer of Redis."""
 
 
@@ -66,7 +66,7 @@ def query_postgres(
         return rows
 
 
-def query_redis(address: Path | tuple[str, int], *words: str) -> Answer:
+def query_redis(address: Path | tuple[str, int], *words: str) -> RedisAnswer:
     """Run a command; return its answer, every value as text."""
     with _connected(address) as connection, connection.makefile("rb") as answers:
         parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]
@@ -74,7 +74,7 @@ def query_redis(address: Path | tuple[str, int], *words: str) -> Answer:
         return _redis_answer(answers)
 
 
-def _redis_answer(answers: BinaryIO) -> Answer:
+def _redis_answer(answers: BinaryIO) -> RedisAnswer:
     line = answers.readline().decode().rstrip()
     kind, rest = line[:1], line[1:]
     match kind:
@@ -134,7 +134,7 @@ def _row(payload: bytes) -> list[str | None]:
 _START_S = 120.0
 _STOP_S = 120.0
 
-Around: TypeAlias = Callable[[Path], Mapping[str, str]]
+EnvironmentOf: TypeAlias = Callable[[Path], Mapping[str, str]]
 """Function from the directory of a server, which its unprivileged user can read, to its environment."""
 
 
@@ -145,7 +145,7 @@ class ServerFailed(Exception):
 class Server(ABC):
     """A server process, with a directory of its own."""
 
-    def __init__(self, *, tcp: bool, around: Around | None = None) -> None:
+    def __init__(self, *, tcp: bool, around: EnvironmentOf | None = None) -> None:
         self.guard: DirectoryGuard = DirectoryGuard()
         self.folder: Path = self.guard.folder
         self.log: Path = self.folder / "log"
@@ -307,7 +307,7 @@ class PostgresServer(Server):
         durable: bool,
         tcp: bool,
         settings: Mapping[str, str],
-        around: Around | None = None,
+        around: EnvironmentOf | None = None,
         wal_segment_mb: int = 1,
     ) -> None:
         self._programs = postgres_programs()
@@ -382,7 +382,7 @@ class RedisServer(Server):
         append_only: AppendOnly,
         tcp: bool,
         settings: Mapping[str, str],
-        around: Around | None = None,
+        around: EnvironmentOf | None = None,
     ) -> None:
         self._program = redis_program()
         super().__init__(tcp=tcp, around=around)
@@ -416,7 +416,7 @@ class RedisServer(Server):
         """Check that it answers and has loaded its data."""
         self.run("PING")
 
-    def run(self, *words: str) -> Answer:
+    def run(self, *words: str) -> RedisAnswer:
         """Run a command and return its answer; raise `ReplyError`."""
         return query_redis(self.address, *words)
 
@@ -436,7 +436,7 @@ def postgres_server(
     durable: bool = True,
     tcp: bool = False,
     settings: Mapping[str, str] | None = None,
-    around: Around | None = None,
+    around: EnvironmentOf | None = None,
     wal_segment_mb: int = 1,
 ) -> Iterator[PostgresServer]:
     """Run a PostgreSQL server while the context lasts. `durable=False` turns fsync off, for speed.
@@ -456,7 +456,7 @@ def redis_server(
     append_only: AppendOnly = "always",
     tcp: bool = False,
     settings: Mapping[str, str] | None = None,
-    around: Around | None = None,
+    around: EnvironmentOf | None = None,
 ) -> Iterator[RedisServer]:
     """Run a Redis server while the context lasts. `append_only` is its sync policy, or "off"."""
     made = RedisServer(append_only=append_only, tcp=tcp, settings=settings or {}, around=around)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from interlock.agent.load import PacedLoad
-from interlock.agent.port import Kind, KindLocation
+from interlock.agent.port import KindLocation, WorkloadType
 from interlock.agent.protocol import Order
 from interlock.agent.validation import RequestedWorkload, look_at
 from interlock.lifecycles.durations import DEFAULTS
@@ -34,7 +34,7 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 async def try_workload(
-    kind: Kind,
+    kind: WorkloadType,
     spec: Mapping[str, Any],
     *,
     duration_s: float | None = None,

@@ -39,7 +39,10 @@ class ArtifactList(msgspec.Struct, frozen=True):
 
 
 def checked_name(name: str) -> str:
-    """Return a name of an artifact; raise `InvalidArtifact` for one that is not safe as a file name."""
+    """Return a name of an artifact.
+
+    Raise `InvalidArtifact` for one that is not safe as a file name.
+    """
     if len(name) <= MAX_NAME and _NAME.fullmatch(name):
         return name
     raise InvalidArtifact(
@@ -74,7 +77,10 @@ class CacheView(View, frozen=True, kw_only=True, omit_defaults=False):
 
 
 def checked_key(key: str) -> str:
-    """Return a key, or a prefix of keys, of a cache; raise `InvalidArguments` for an invalid one."""
+    """Return a key, or a prefix of keys, of a cache.
+
+    Raise `InvalidArguments` for an invalid one.
+    """
     if len(key) <= MAX_KEY and _KEY.fullmatch(key):
         return key
     raise InvalidArguments(

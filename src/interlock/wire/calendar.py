@@ -120,7 +120,10 @@ class Calendar:
             ) from None
 
     def moment(self, text: str, noun: str) -> datetime:
-        """Parse the edge of a period; a time without an offset is in the time zone of the schedule."""
+        """Parse the edge of a period.
+
+        A time without an offset is in the time zone of the schedule.
+        """
         return self._bounded(text, noun)
 
     @cached_property

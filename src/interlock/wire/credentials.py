@@ -29,14 +29,20 @@ _TOKEN_PARTS = re.compile(r"(i[ls])_[0-9a-f]{16}_[0-9a-f]{64}", re.ASCII)
 
 
 def may_have_any(text: str | bytes) -> bool:
-    """Return whether a text could contain a credential; cheap, and true for some that do not."""
+    """Return whether a text could contain a credential.
+
+    Cheap, and true for some that do not.
+    """
     if isinstance(text, bytes):
         return b"il_" in text or b"is_" in text or b"j_" in text
     return "il_" in text or "is_" in text or "j_" in text
 
 
 def redacted(text: str) -> str:
-    """Return the text without credentials; a lease keeps the name of its attempt."""
+    """Return the text without credentials.
+
+    A lease keeps the name of its attempt.
+    """
     if not may_have_any(text):
         return text
     return _LEASE_PARTS.sub(r"\1.***", _TOKEN_PARTS.sub(r"\1_***", text))

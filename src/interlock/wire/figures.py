@@ -121,3 +121,15 @@ class OverviewView(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     more: int = 0
     """Number of findings left out."""
+
+
+class LoopHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """State of a loop, with its last error."""
+
+    name: str
+    rounds: int
+    done: int
+    """Number of items that it has processed."""
+    failures_in_a_row: int
+    last_success_at: datetime | None
+    last_error: str

@@ -20,7 +20,7 @@ import msgspec
 
 from interlock.errors import BadFilter, UnknownState
 from interlock.lifecycles.job import JOB
-from interlock.machine import Machine
+from interlock.machine.couplings import AnyMachine
 from interlock.text import nearest, read_duration, write_duration
 
 NEGATABLE = "state"
@@ -48,7 +48,10 @@ class Vocabulary:
         return tuple(self.examples)
 
     def guess(self, word: str) -> str:
-        """Return the filter that a word without a key most likely means; empty for none."""
+        """Return the filter that a word without a key most likely means.
+
+        It is empty for none.
+        """
         near = nearest(word, self.states)
         return f"state:{near.lower()}" if near else ""
 
@@ -169,7 +172,10 @@ class FilterParts:
 
 
 def gather(text: str, vocabulary: Vocabulary, check: Callable[[Word], tuple[str, ...]]) -> FilterParts:
-    """Parse a filter; raise `BadFilter` with the position of a fault. `check` validates names."""
+    """Parse a filter; raise `BadFilter` with the position of a fault.
+
+    `check` validates names.
+    """
     parts = FilterParts()
     for word in words_of(text, vocabulary):
         if (word.name in parts.names and not word.negated) or word.name in parts.moments:
@@ -239,7 +245,6 @@ LOOKED_AT = 20_000
 LOOKS = 50
 """Short pages in a row that a list reads before it stops early."""
 
-AnyMachine: TypeAlias = Machine[Any, Any]
 Said: TypeAlias = tuple[str, tuple[str, ...]]
 """A key and its allowed values."""
 

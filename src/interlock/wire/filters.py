@@ -154,7 +154,10 @@ def read_filter(text: str) -> Filter:
 
 
 def job_id_of(text: str) -> str | None:
-    """Return the id of a job or a prefix of one, also without `j_`; None if it is neither."""
+    """Return the id of a job or a prefix of one, also without `j_`.
+
+    Return None if it is neither.
+    """
     return id_of(text, "j")
 
 
@@ -246,7 +249,10 @@ def read_run_filter(text: str) -> WantedRuns:
 
 
 def run_id_of(text: str) -> str | None:
-    """Return the id of a run or a prefix of one, also without `r_`; None if it is neither."""
+    """Return the id of a run or a prefix of one, also without `r_`.
+
+    Return None if it is neither.
+    """
     return id_of(text, "r")
 
 
@@ -344,7 +350,10 @@ class WorkerSelection:
 
 
 def read_worker_filter(text: str) -> WorkerFilter:
-    """Parse a filter of workers; raise `BadFilter` with the position of a fault."""
+    """Parse a filter of workers.
+
+    Raise `BadFilter` with the position of a fault.
+    """
     parts = gather(text, WORKERS, _checked_worker_filter)
     found = WorkerFilter(
         names=parts.names.get("name", ()),

@@ -149,7 +149,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """Jobs that have to end before it may start."""
 
     def with_metadata(self, **metadata: str) -> JobSpec:
-        """Return the spec with more metadata; a name that it has already gets the new text."""
+        """Return the spec with more metadata.
+
+        A name that it has already gets the new text.
+        """
         return msgspec.structs.replace(self, metadata={**self.metadata, **metadata})
 
 

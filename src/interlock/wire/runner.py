@@ -7,6 +7,7 @@ arrives twice has no effect the second time. Answers come in the order of the me
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, TypeAlias
@@ -240,6 +241,8 @@ class NotHeard(msgspec.Struct, frozen=True, kw_only=True, tag="refused", tag_fie
 
 
 Answer: TypeAlias = Heard | Stale | NotHeard
+SendMessages: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
+"""Reports messages of runners; returns their answers in order."""
 
 
 class Greeting(msgspec.Struct, frozen=True, kw_only=True):

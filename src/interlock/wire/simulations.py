@@ -71,7 +71,10 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def fault_of(samples: Iterable[Sample], known: Iterable[str] = ()) -> str:
-    """Return the fault of samples that a client sends; empty if they can be stored."""
+    """Return the fault of samples that a client sends.
+
+    It is empty if they can be stored.
+    """
     names = set(known)
     for sample in samples:
         names |= sample.values.keys()

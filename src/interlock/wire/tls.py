@@ -11,12 +11,18 @@ CA = "INTERLOCK_CA"
 
 
 def trusting(ca: str | None) -> ssl.SSLContext | bool:
-    """Return an SSL context that trusts only the certificates of a file (PEM); True without a file."""
+    """Return an SSL context that trusts only the certificates of a file (PEM).
+
+    Return True without a file.
+    """
     return True if ca is None else authorities(ca)
 
 
 def authorities(ca: str) -> ssl.SSLContext:
-    """Return an SSL context that trusts the certificates of a file (PEM); raise if there are none."""
+    """Return an SSL context that trusts the certificates of a file (PEM).
+
+    Raise if there are none.
+    """
     try:
         return ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:

@@ -12,7 +12,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of views."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the view as plain JSON values: dicts, lists, text and numbers; times are text."""
+        """Return the view as plain JSON values: dicts, lists, text and numbers.
+
+        Times are text.
+        """
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return plain
 

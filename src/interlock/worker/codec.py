@@ -41,7 +41,7 @@ from interlock.wire.json_values import LEARNING, MOST_LEVELS, SHALLOW, is_too_de
 DEEPEST = 50
 """Maximum depth of a path; an error below is reported as too deep."""
 
-Part = tuple[str, object]
+NamedValue = tuple[str, object]
 """A path from the root, and the value there."""
 
 
@@ -83,11 +83,11 @@ _PLAIN = (
 )
 
 
-def _first_misfit(value: object, is_json: Callable[[object], bool]) -> Part | None:
+def _first_misfit(value: object, is_json: Callable[[object], bool]) -> NamedValue | None:
     return next((part for part in _parts(value) if not is_json(part[1])), None)
 
 
-def _parts(value: object) -> Iterator[Part]:
+def _parts(value: object) -> Iterator[NamedValue]:
     match value:
         case type():  # a class has fields too, but they are not its parts
             return

@@ -29,12 +29,13 @@ from functools import partial
 
 import msgspec
 
+from interlock.wire.runner import SendMessages
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 from interlock.worker.child_jobs import ChildJobs
 from interlock.worker.context import HandlerServices
 from interlock.worker.environment import WorkerEnv
 from interlock.worker.host import LoopTick, Shutdown, keep_running, soon
-from interlock.worker.leases import RenewalResult, Renewer, ReportQueue, SendMessages
+from interlock.worker.leases import RenewalResult, Renewer, ReportQueue
 from interlock.worker.machines import Terminated
 from interlock.worker.pool import about_pool
 from interlock.worker.port import OrchestratorPort

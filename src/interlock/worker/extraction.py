@@ -53,8 +53,8 @@ MOST_HEADER = 65_536
 """Bytes in one extended header; names are much shorter."""
 LARGEST = 2**53
 
-Kind: TypeAlias = Literal["file", "folder", "link", "hard"]
-_KINDS: dict[bytes, Kind] = {
+ArchiveEntryKind: TypeAlias = Literal["file", "folder", "link", "hard"]
+_KINDS: dict[bytes, ArchiveEntryKind] = {
     b"0": "file",
     b"\0": "file",
     b"7": "file",
@@ -79,7 +79,7 @@ class Member(msgspec.Struct, frozen=True):
     """The header of one member."""
 
     name: str
-    kind: Kind
+    kind: ArchiveEntryKind
     size: int
     executable: bool
     mtime: int

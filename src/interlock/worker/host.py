@@ -37,7 +37,7 @@ from interlock.lifecycles.durations import Durations
 from interlock.processes import early_signals
 
 if TYPE_CHECKING:  # a client that submits needs no log
-    from interlock.worker.telemetry import Log
+    from structlog.typing import FilteringBoundLogger
 
 STANDSTILL_S = 1.0
 """A pulse that is this late means that the process stalled."""
@@ -149,7 +149,7 @@ class LoopTick:
 async def keep_running(
     name: str,
     body: Callable[[], Awaitable[None]],
-    log: Log,
+    log: FilteringBoundLogger,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """Run a loop until cancelled; restart it after a crash, with growing pauses."""

@@ -41,6 +41,7 @@ from interlock.wire.runner import (
     Heartbeat,
     Message,
     NotHeard,
+    SendMessages,
     Stale,
     StaleCode,
     Succeeded,
@@ -407,7 +408,6 @@ def _next_heartbeat(running: Leased, after: float) -> float:
     return times_out_at if after < times_out_at < regular else regular
 
 
-SendMessages: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 Reporting: TypeAlias = RunningTask | FinishedCohort
 Answered: TypeAlias = Callable[[Reporting, Sequence[Message], Sequence[Answer | None]], None]
 """Called with the messages and their answers; None if not delivered before the lease ended."""

@@ -14,7 +14,7 @@ from interlock.errors import InterlockError, InvalidArguments, StoreUnavailable
 from interlock.wire.limits import TASK_PREFIX, LimitSpec
 
 if TYPE_CHECKING:  # a client that submits needs no log
-    from interlock.worker.telemetry import Log
+    from structlog.typing import FilteringBoundLogger
 
 CODE, PROJECT = "code", "interlock.toml"
 
@@ -47,7 +47,9 @@ def limit_of_task(task: str, limit: object) -> tuple[str, DeclaredLimit]:
     return f"{TASK_PREFIX}{task}", DeclaredLimit(LimitSpec(max=limit))
 
 
-async def declare_limits(port: object, limits: Mapping[str, DeclaredLimit], log: Log) -> None:
+async def declare_limits(
+    port: object, limits: Mapping[str, DeclaredLimit], log: FilteringBoundLogger
+) -> None:
     """Register limits; one that is refused is logged, and the others are registered all the same."""
     if not limits:
         return

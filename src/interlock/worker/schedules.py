@@ -24,7 +24,7 @@ from interlock.wire.schedules import NAME, CatchUp, Overlap, ScheduleSpec
 from interlock.worker.codec import decoding_error
 
 if TYPE_CHECKING:  # a client that submits needs no log
-    from interlock.worker.telemetry import Log
+    from structlog.typing import FilteringBoundLogger
 
 CODE, PROJECT = "code", "interlock.toml"
 
@@ -127,7 +127,7 @@ def checked_name(name: str) -> str:
     )
 
 
-async def declare(port: object, schedules: Mapping[str, DeclaredSchedule], log: Log) -> None:
+async def declare(port: object, schedules: Mapping[str, DeclaredSchedule], log: FilteringBoundLogger) -> None:
     """Register schedules; a refused one is logged, and the others are registered nevertheless."""
     if not schedules:
         return

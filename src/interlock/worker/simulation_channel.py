@@ -29,7 +29,7 @@ BEAT_S = 5.0
 
 T = TypeVar("T")
 Latest: TypeAlias = Callable[[], Beat]
-Receive: TypeAlias = Callable[[SimulationOrders], None]
+ReceiveOrders: TypeAlias = Callable[[SimulationOrders], None]
 
 
 class SimulationChannel(Protocol):
@@ -42,7 +42,7 @@ class SimulationChannel(Protocol):
         ...
 
     def living(
-        self, token: str, latest: Latest, receive: Receive, /
+        self, token: str, latest: Latest, receive: ReceiveOrders, /
     ) -> contextlib.AbstractContextManager[None]:
         """Send heartbeats while entered."""
         ...
@@ -60,7 +60,7 @@ class LeaseChannel(NamedTuple):
         patience_s = BEAT_S if isinstance(message, Beat) else self.ttl_s
         return self.channel.send(self.token, message, patience_s)
 
-    def living(self, latest: Latest, receive: Receive) -> contextlib.AbstractContextManager[None]:
+    def living(self, latest: Latest, receive: ReceiveOrders) -> contextlib.AbstractContextManager[None]:
         """Send heartbeats of the simulation while entered."""
         return self.channel.living(self.token, latest, receive)
 
@@ -94,7 +94,7 @@ class Simulators:
         return self._scheduled(self._send(token, message, patience_s))
 
     @contextlib.contextmanager
-    def living(self, token: str, latest: Latest, receive: Receive) -> Iterator[None]:
+    def living(self, token: str, latest: Latest, receive: ReceiveOrders) -> Iterator[None]:
         """Send a heartbeat at once, and then at the interval in the answer."""
         beating = self._scheduled(self._send_beats(token, latest, receive))
         try:
@@ -168,7 +168,7 @@ class Simulators:
             with contextlib.suppress(Exception):  # it is not used any more, whatever the error
                 await port.disconnect()
 
-    async def _send_beats(self, token: str, latest: Latest, receive: Receive) -> None:
+    async def _send_beats(self, token: str, latest: Latest, receive: ReceiveOrders) -> None:
         every_s = BEAT_S
         while True:
             with contextlib.suppress(StoreUnavailable):

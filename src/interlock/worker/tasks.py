@@ -174,10 +174,6 @@ class Task(Generic[P, R_co]):
         other.template = _template(self.name, msgspec.structs.asdict(self.template), overrides)
         return other
 
-    def call_arguments(self, raw: msgspec.Raw | bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments of the function from the input of a job, without the context."""
-        return self._arguments.decode(raw)
-
     def invoke(self, raw: msgspec.Raw | bytes, context: Context | None) -> R_co:
         """Call the function with the input of a job, as a worker does; without a context if it wants none."""
         args, kwargs = self._arguments.decode(raw)

@@ -25,19 +25,35 @@ def segments(wire: Wire) -> list[Segment]:
     return [pair for route in wire.routes for pair in pairwise(route.points)]
 
 
+def overlap(one: Rect, other: Rect) -> bool:
+    """Return whether the two share more than an edge."""
+    across = one.x < other.right and other.x < one.right
+    return across and one.y < other.bottom and other.y < one.bottom
+
+
+def crosses(segment: Segment, place: Rect) -> bool:
+    """Return whether a horizontal or vertical line runs through the inside."""
+    (x1, y1), (x2, y2) = segment
+    across = min(x1, x2) < place.right and place.x < max(x1, x2)
+    down = min(y1, y2) < place.bottom and place.y < max(y1, y2)
+    if y1 == y2:
+        return across and place.y < y1 < place.bottom
+    return down and place.x < x1 < place.right
+
+
 def overlapping_boxes(picture: Picture) -> list[tuple[str, str]]:
     pairs = combinations(picture.boxes, 2)
-    return [(a.state.name, b.state.name) for a, b in pairs if a.place.overlaps(b.place)]
+    return [(a.state.name, b.state.name) for a, b in pairs if overlap(a.place, b.place)]
 
 
 def labels_on_boxes(picture: Picture) -> list[tuple[Label, str]]:
     pairs = product(picture.wires, picture.boxes)
-    return [(w.label, b.state.name) for w, b in pairs if w.label.place.overlaps(b.place)]
+    return [(w.label, b.state.name) for w, b in pairs if overlap(w.label.place, b.place)]
 
 
 def overlapping_labels(picture: Picture) -> list[tuple[Label, Label]]:
     pairs = combinations([wire.label for wire in picture.wires], 2)
-    return [(a, b) for a, b in pairs if a.place.overlaps(b.place)]
+    return [(a, b) for a, b in pairs if overlap(a.place, b.place)]
 
 
 def crossed_labels(picture: Picture) -> list[tuple[Label, Segment]]:
@@ -50,13 +66,13 @@ def crossed_labels(picture: Picture) -> list[tuple[Label, Segment]]:
 
 
 def _hits(label: Label, segment: Segment) -> bool:
-    return label.place.crossed_by(*segment)
+    return crosses(segment, label.place)
 
 
 def lines_through_boxes(picture: Picture) -> list[tuple[Segment, str]]:
     lines = [*(s for wire in picture.wires for s in segments(wire)), picture.entry]
     pairs = product(lines, picture.boxes)
-    return [(s, box.state.name) for s, box in pairs if box.place.crossed_by(*s)]
+    return [(s, box.state.name) for s, box in pairs if crosses(s, box.place)]
 
 
 def lines_on_lines(picture: Picture) -> list[tuple[Segment, Segment]]:

@@ -30,7 +30,6 @@ from interlock.store.sqlite.database import (
     applied_version,
     apply_migration,
     check_version,
-    schema_of,
     with_lock,
 )
 from interlock.testing.store_contract import CATALOGUE
@@ -56,6 +55,12 @@ def sum_of(migrations: Iterable[Migration]) -> str:
         for migration in migrations:
             apply_migration(connection, migration, 0)
         return schema_of(connection)
+
+
+def schema_of(connection: sqlite3.Connection) -> str:
+    """Return all declarations as one text."""
+    rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type, name")
+    return "".join(f"{sql};\n" for (sql,) in rows)
 
 
 def schema_in(path: Path) -> str:

@@ -20,6 +20,7 @@ import msgspec
 from interlock.errors import MalformedCouplings, MalformedTable
 from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, MACHINES, RUN
 from interlock.machine import Coupling, Couplings, Machine, Row, ignore
+from interlock.machine.couplings import AnyMachine
 from interlock.machine.table import Act, name_of
 from interlock.testing.lifecycles import LifecycleModel
 from interlock.testing.model_checker import check
@@ -28,7 +29,6 @@ from interlock_verification.models.plan import ModelPlan
 from interlock_verification.single_machines import ALONE
 from interlock_verification.system_machines import SYSTEM_CLAIMS, SYSTEM_MACHINES
 
-AnyMachine: TypeAlias = Machine[Any, Any]
 AnyRow: TypeAlias = Row[Any, Any]
 
 MODELLED: tuple[AnyMachine, ...] = (RUN, JOB, ATTEMPT, LEASE)

@@ -7,12 +7,12 @@ guards, except the one of a wait.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
 
 import msgspec
 
 from interlock.engine.outbox import MESSAGE
-from interlock.machine import STAY, Machine
+from interlock.machine import STAY
+from interlock.machine.couplings import AnyMachine
 from interlock.systems.access.authentication import SESSION
 from interlock.systems.access.tokens import TOKEN
 from interlock.systems.orchestrator.batches import BATCH
@@ -44,7 +44,6 @@ from interlock.systems.runs.caches import CACHE
 from interlock.systems.runs.reports.report import REPORT
 from interlock.testing.lifecycles import Answer, Lifecycle, must
 
-AnyMachine: TypeAlias = Machine[Any, Any]
 STAYS = "stays"
 
 

@@ -51,20 +51,6 @@ class Rect:
     def moved(self, dx: float, dy: float) -> Rect:
         return Rect(self.x + dx, self.y + dy, self.w, self.h)
 
-    def overlaps(self, other: Rect) -> bool:
-        """Return whether the two share more than an edge."""
-        across = self.x < other.right and other.x < self.right
-        return across and self.y < other.bottom and other.y < self.bottom
-
-    def crossed_by(self, start: Point, end: Point) -> bool:
-        """Return whether a horizontal or vertical line runs through the inside."""
-        (x1, y1), (x2, y2) = start, end
-        across = min(x1, x2) < self.right and self.x < max(x1, x2)
-        down = min(y1, y2) < self.bottom and self.y < max(y1, y2)
-        if y1 == y2:
-            return across and self.y < y1 < self.bottom
-        return down and self.x < x1 < self.right
-
 
 @dataclass(frozen=True, slots=True)
 class TextRow:

@@ -51,7 +51,10 @@ async def list_tokens(call: Call) -> api.TokenList:
 
 @handles(api.GET_TOKEN)
 async def get_token(call: Call) -> TokenView:
-    """Return a token by its name or id; raise `UnknownToken` for an invisible one too."""
+    """Return a token by its name or id.
+
+    Raise `UnknownToken` for an invisible one too.
+    """
     view = await call.parts.tokens.get(call.path["token_name"])
     if not _sees(call.principal, view):
         raise unknown_token(call.path["token_name"])

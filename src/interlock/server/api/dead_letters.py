@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 
 from interlock.api import dead_letters as api
-from interlock.api.jobs import Submitted
+from interlock.api.jobs import JobsQuery, Submitted
 from interlock.api.messages import ActionAnswer, Done
 from interlock.server.api.visibility import cursor_of_place, filter_of, job_of, place_of_cursor, shaped, shown
 from interlock.server.bulk import act_once, answer_of, part_of
@@ -23,7 +23,7 @@ PAGES = 20
 @handles(api.LIST_DEAD_LETTERS)
 async def list_letters(call: Call) -> api.DeadLetterPage:
     """Return a page of the dead letters that match a filter."""
-    query: api.DeadLettersQuery = call.query
+    query: JobsQuery = call.query
     wanted = filter_of(call, query.q)
     letters, cursor = await _letters(call).find(wanted, limit=query.limit, cursor=await place_of_cursor(call))
     seen = [await _seen(call, letter) for letter in letters]
@@ -93,7 +93,10 @@ async def _matching(call: Call, request: api.LettersRequest) -> tuple[list[DeadL
 
 
 async def _own(call: Call) -> str:
-    """Return the id in the address; a job that the token does not see is not there."""
+    """Return the id in the address.
+
+    A job that the token does not see is not there.
+    """
     return (await job_of(call)).id if call.principal.scoped else shaped(call.path["job_id"])
 
 

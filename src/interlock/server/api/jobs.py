@@ -139,7 +139,7 @@ async def get_job(call: Call) -> JobView:
 @handles(api.GET_JOB_HISTORY)
 async def get_history(call: Call) -> HistoryPage:
     """Return the journal of a job, oldest first."""
-    page = await history_of(call, Key(JOB.name, (await job_of(call)).id))
+    page = await history_of(call.parts.store, call.query, Key(JOB.name, (await job_of(call)).id))
     if not call.principal.scoped:
         return page
     texts = [text for each in page.entries for text in (each.reason, each.cause, each.refusal)]

@@ -42,7 +42,10 @@ Wants = Callable[[Entry], bool]
 
 
 def _wanted(call: Call, query: api.JournalQuery) -> Wants:
-    """Return the predicate of the filter; raise for values that no entry can have."""
+    """Return the predicate of the filter.
+
+    Raise for values that no entry can have.
+    """
     if query.kind:
         known_kind(call.parts.lifecycles.kinds, query.kind)
         need_kinds(call, (query.kind,))
@@ -67,7 +70,10 @@ def _wanted(call: Call, query: api.JournalQuery) -> Wants:
 
 
 def _steps_meant(call: Call, query: api.JournalQuery) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the states and events of the filter; machines spell the same word differently."""
+    """Return the states and events of the filter.
+
+    Machines spell the same word differently.
+    """
     machines, kinds, _ = call.parts.lifecycles
     # An entry contains steps of the machine of its kind, and of machines inside its record.
     meant = [
@@ -113,7 +119,10 @@ async def _newest(call: Call, query: api.JournalQuery, wanted: Wants) -> api.Jou
 
 
 def kinds_for(call: Call) -> frozenset[str]:
-    """Return the kinds whose journal the principal may read; tokens and sessions are for admins."""
+    """Return the kinds whose journal the principal may read.
+
+    Tokens and sessions are for admins.
+    """
     every = frozenset(call.parts.lifecycles.kinds)
     return every if call.principal.may(Role.ADMIN) else every - {TOKEN.name, SESSION.name}
 

@@ -69,7 +69,7 @@ async def get_record(call: Call) -> api.RecordDetail:
 @handles(api.GET_RECORD_HISTORY)
 async def get_record_history(call: Call) -> HistoryPage:
     """Return the journal of a record, oldest first."""
-    return await history_of(call, (await _record(call)).key)
+    return await history_of(call.parts.store, call.query, (await _record(call)).key)
 
 
 def _kind(call: Call) -> StoredKind:

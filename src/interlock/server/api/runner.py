@@ -72,7 +72,10 @@ async def greet(call: Call) -> Greeting:
 
 @handles(api.LEASE_ATTEMPTS)
 async def lease(call: Call) -> Granted | Response:
-    """Claim jobs for a runner; wait if there are none, and stop when the runner disconnects."""
+    """Claim jobs for a runner.
+
+    Wait if there are none, and stop when the runner disconnects.
+    """
     body: ClaimRequest = call.body
     _check_claim(body)
     call.principal.need_queues(body.queues)

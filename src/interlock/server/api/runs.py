@@ -44,7 +44,10 @@ from interlock.wire.runs import (
 
 
 def run_id_in(call: Call) -> str:
-    """Return the id in the path; raise without asking the store if it cannot be an id."""
+    """Return the id in the path.
+
+    Raise without asking the store if it cannot be an id.
+    """
     run_id = call.path["run_id"]
     if not is_shaped(run_id):
         raise UnknownRun(
@@ -108,7 +111,7 @@ async def get_history(call: Call) -> HistoryPage:
     """Return the journal of a run, oldest first."""
     run_id = run_id_in(call)
     await call.parts.runtime.runs.outline(run_id)  # raises if there is no such run
-    return await history_of(call, Key(RUN.name, run_id))
+    return await history_of(call.parts.store, call.query, Key(RUN.name, run_id))
 
 
 @handles(api.EXPLAIN_RUN)

@@ -60,7 +60,10 @@ async def get_schedule(call: Call) -> ScheduleView:
 
 
 async def _named(call: Call) -> str:
-    """Return the name of the schedule to change; a repeated request may name one that is gone."""
+    """Return the name of the schedule to change.
+
+    A repeated request may name one that is gone.
+    """
     return (await get_schedule(call)).name if call.principal.scoped else _shaped(call)
 
 
@@ -81,7 +84,7 @@ async def get_next(call: Call) -> FireTimes:
 @handles(api.GET_SCHEDULE_HISTORY)
 async def get_history(call: Call) -> HistoryPage:
     """Return the journal of a schedule, oldest first."""
-    return await history_of(call, Key(SCHEDULE.name, (await get_schedule(call)).name))
+    return await history_of(call.parts.store, call.query, Key(SCHEDULE.name, (await get_schedule(call)).name))
 
 
 def change_handler(verb: str) -> Callable[[Call], Awaitable[ScheduleView]]:

@@ -10,7 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
@@ -98,7 +97,8 @@ async def get_figures(call: Call) -> FiguresView:
 @handles(api.GET_OVERVIEW)
 async def get_overview(call: Call) -> OverviewView:
     """Return numbers and findings about the visible queues."""
-    return await call.parts.runtime.overview.take(frozenset(call.principal.queues))
+    parts = call.parts
+    return await parts.runtime.overview.take(frozenset(call.principal.queues), parts.health())
 
 
 STATUS_FOR_S = 30.0
@@ -122,7 +122,7 @@ async def show_server(call: Call) -> api.ServerView:
         streams=parts.readers.open,
         tokens_required=parts.tokens_required,
         counted_until=await parts.runtime.figures.counted_until(),
-        loops=tuple(api.LoopHealth(**msgspec.structs.asdict(loop)) for loop in parts.health()),
+        loops=tuple(parts.health()),
     )
 
 

@@ -25,6 +25,7 @@ from interlock.errors import UnknownJob, UnknownToken
 from interlock.server.routes import Call
 from interlock.store.cursors import bad_cursor
 from interlock.store.records import Record
+from interlock.systems.orchestrator import body
 from interlock.systems.orchestrator.views import glimpse
 from interlock.wire.filters import Filter, Selection, read_filter
 from interlock.wire.jobs import After, FailureView, JobSpec, JobView
@@ -43,7 +44,10 @@ def sealed(key: str, where: str, cursor: str) -> str:
 
 
 def opened(key: str, where: str, text: str) -> str | None:
-    """Return the cursor in a sealed one; None if it was not sealed for this list with this key."""
+    """Return the cursor in a sealed one.
+
+    Return None if it was not sealed for this list with this key.
+    """
     try:
         whole = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (NotBase64, ValueError):
@@ -76,7 +80,10 @@ _JOB = re.compile(r"\bj_[0-9a-f]{12}\b")
 
 
 async def job_of(call: Call, job_id: str | None = None) -> JobView:
-    """Return the job in the path; raise `UnknownJob` if its queue is not visible."""
+    """Return the job in the path.
+
+    Raise `UnknownJob` if its queue is not visible.
+    """
     job_id = shaped(call.path["job_id"] if job_id is None else job_id)
     (view,) = await call.parts.runtime.jobs.get_many([job_id])
     if view is None or not call.principal.sees(view.queue):
@@ -103,7 +110,10 @@ async def cursor_of_place(call: Call, cursor: str) -> str:
 
 
 async def _key(call: Call) -> str | None:
-    """Return the key for cursors; None if the principal may see those of the store."""
+    """Return the key for cursors.
+
+    Return None if the principal may see those of the store.
+    """
     principal, tokens = call.principal, call.parts.tokens
     if not principal.scoped:
         return None
@@ -203,11 +213,7 @@ def need_own_keys(call: Call, specs: Iterable[JobSpec]) -> None:
 
 def unknown_job(job_id: str) -> UnknownJob:
     """Return the error, which is the same for a missing and an invisible job."""
-    return UnknownJob(
-        f"There is no job {job_id}.",
-        todo="Look for it with GET /api/jobs; ended jobs are pruned after a while.",
-        facts={"job_id": job_id},
-    )
+    return body.unknown_job(job_id, "GET /api/jobs")
 
 
 def filter_of(call: Call, text: str) -> Filter:
@@ -265,7 +271,10 @@ async def _looked_through(call: Call, selection: Selection) -> tuple[list[Record
 
 
 async def _by_id(call: Call, selection: Selection) -> tuple[list[JobView], str]:
-    """Load the jobs of a filter by id; the cursor is the number of jobs returned so far."""
+    """Load the jobs of a filter by id.
+
+    The cursor is the number of jobs returned so far.
+    """
     wanted, query = selection.filter.ids, selection.query
     if query.cursor and not (query.cursor.isdecimal() and int(query.cursor) < len(wanted)):
         raise bad_cursor(query.cursor)

@@ -78,7 +78,10 @@ async def await_signal(call: Call) -> WaitAnswer:
 
 
 async def _named(call: Call) -> str:
-    """Return the id in the path; an approval that the token does not see is not there."""
+    """Return the id in the path.
+
+    An approval that the token does not see is not there.
+    """
     approval_id = call.path["approval_id"]
     if not is_shaped(approval_id):
         raise unknown_approval(approval_id[:64])

@@ -121,7 +121,7 @@ async def list_supervisors(call: Call) -> Pools:
 @handles(api.GET_WORKER_HISTORY)
 async def get_history(call: Call) -> HistoryPage:
     """Return the journal of a worker, oldest first."""
-    return await history_of(call, Key(WORKER.name, (await get_worker(call)).id))
+    return await history_of(call.parts.store, call.query, Key(WORKER.name, (await get_worker(call)).id))
 
 
 @handles(api.PAUSE_WORKER)

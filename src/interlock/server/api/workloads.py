@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from interlock.agent.port import Kind, load_kind, offered_homes
+from interlock.agent.port import WorkloadType, load_kind, offered_homes
 from interlock.api import workloads as api
 from interlock.api.messages import HistoryPage
 from interlock.errors import CannotLoad, InterlockError, InvalidWorkload, UnknownState, UnknownWorkload
@@ -303,8 +303,11 @@ def _known(found: Iterable[Latencies], name: str) -> Iterator[float]:
 
 
 @cache
-def _kinds() -> tuple[Kind, ...]:
-    """Return the kinds that can be imported here; a third-party package may fail with any exception."""
+def _kinds() -> tuple[WorkloadType, ...]:
+    """Return the kinds that can be imported here.
+
+    A third-party package may fail with any exception.
+    """
     found = []
     for home in offered_homes():
         with suppress(Exception):
@@ -312,7 +315,7 @@ def _kinds() -> tuple[Kind, ...]:
     return tuple(found)
 
 
-def _kind(kind: Kind) -> api.WorkloadKind:
+def _kind(kind: WorkloadType) -> api.WorkloadKind:
     schema: dict[str, Any] = {"type": "object"}
     with suppress(TypeError):  # a type without a JSON Schema
         (schema,), components = msgspec.json.schema_components(
@@ -334,7 +337,10 @@ def _options() -> dict[str, Any]:
 
 
 def _check_given(spec: WorkloadSpec) -> None:
-    """Raise if a kind that is installed here rejects its spec; agents check again."""
+    """Raise if a kind that is installed here rejects its spec.
+
+    Agents check again.
+    """
     known = {kind.kind: kind for kind in _kinds()}
     kind = known.get(spec.kind)
     if kind is None:
@@ -401,7 +407,7 @@ async def get_workload(call: Call) -> WorkloadView:
 @handles(api.GET_WORKLOAD_HISTORY)
 async def get_history(call: Call) -> HistoryPage:
     """Return the journal of a workload, oldest first."""
-    return await history_of(call, Key(WORKLOAD.name, (await get_workload(call)).id))
+    return await history_of(call.parts.store, call.query, Key(WORKLOAD.name, (await get_workload(call)).id))
 
 
 def _workloads(call: Call) -> Workloads:

@@ -324,12 +324,6 @@ def _declared(migration: Migration) -> dict[str, str]:
         return dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
 
 
-def schema_of(connection: sqlite3.Connection) -> str:
-    """Return all declarations as one text."""
-    rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type, name")
-    return "".join(f"{sql};\n" for (sql,) in rows)
-
-
 def patiently(attempt: Callable[[], T], path: Path, timeout_s: float) -> T:
     """Retry while the file is busy: many processes may open it at once, and SQLite cannot wait for the switch
     to a log.

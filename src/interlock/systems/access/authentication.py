@@ -68,7 +68,10 @@ class TokenCheck:
         self._stored: dict[str, float] = {}
 
     async def principal_of(self, text: str, address: str = "") -> Principal:
-        """Return the principal of a token; raise the same `NotSignedIn` for every reason."""
+        """Return the principal of a token.
+
+        Raise the same `NotSignedIn` for every reason.
+        """
         # The digest is also computed and compared for a missing token, in constant time.
         secret = read_secret(text) or TokenSecret("", "")
         return await self.principal_behind(secret.id, secret.digest, address)
@@ -80,7 +83,10 @@ class TokenCheck:
         return principal
 
     async def look(self, token_id: str, digest: str) -> Principal:
-        """Return the principal of a token without counting that as a use; raises `NotSignedIn`."""
+        """Return the principal of a token without counting that as a use.
+
+        Raises `NotSignedIn`.
+        """
         known = await self._look_up(token_id, digest) if token_id else _NOBODY
         if known.record is None or not known.fits(digest) or known.record.state not in WORKING:
             raise not_signed_in("The token is unknown, expired or revoked.")
@@ -144,7 +150,10 @@ class _Known:
         self.body = read_body(record) if record is not None else _NO_BODY
 
     def fits(self, digest: str) -> bool:
-        """Return whether the secret is the current or the rotated one; compared in constant time."""
+        """Return whether the secret is the current or the rotated one.
+
+        Compared in constant time.
+        """
         old = self.body.old_digest
         return hmac.compare_digest(digest, self.body.digest) or (
             bool(old) and hmac.compare_digest(digest, old)
@@ -268,7 +277,10 @@ class Sessions:
         return secret
 
     async def principal_of(self, text: str, address: str = "") -> Principal:
-        """Return the principal of a session; raise the same `NotSignedIn` for every reason."""
+        """Return the principal of a session.
+
+        Raise the same `NotSignedIn` for every reason.
+        """
         # The digest is also computed and compared for a missing session, in constant time.
         secret = read_secret(text, SESSION.name) or TokenSecret("", "", SESSION.name)
         body = await self._body_of(secret.id)
@@ -315,7 +327,10 @@ class Sessions:
         return [view for view in map(_view, page.records) if view.expires_at > now]
 
     async def revoke(self, session_id: str, *, actor: str = "", reason: str = "") -> SessionView:
-        """Sign a browser out; other servers accept its cookie for a few more seconds."""
+        """Sign a browser out.
+
+        Other servers accept its cookie for a few more seconds.
+        """
         key = Key(SESSION.name, session_id)
 
         def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
@@ -346,7 +361,10 @@ class Sessions:
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
     async def _body_of(self, session_id: str) -> SessionBody | None:
-        """Return the body of an open session; None if it is missing, or expired by the store's clock."""
+        """Return the body of an open session.
+
+        Return None if it is missing, or expired by the store's clock.
+        """
         record = await self._look_up(session_id) if session_id else None
         if record is None or record.state != OPEN:
             return None

@@ -76,7 +76,10 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache
 def _is_enough(roles: tuple[Role, ...], needed: Role) -> bool:
-    """Return whether a role is sufficient; cached, since there are few combinations."""
+    """Return whether a role is sufficient.
+
+    Cached, since there are few combinations.
+    """
     return any(own.includes(needed) for own in roles)
 
 

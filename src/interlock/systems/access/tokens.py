@@ -316,7 +316,10 @@ class Tokens:
         return await self._engine.answer_once(idempotency_key, TokenView, do)
 
     async def sweep(self, *, limit: int = 100) -> int:
-        """Expire tokens and retire old secrets whose time is over; they are invalid before that, too."""
+        """Expire tokens and retire old secrets whose time is over.
+
+        They are invalid before that, too.
+        """
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             return [Commit(changes=(_swept(record, now),)) for record in records]
@@ -333,7 +336,10 @@ class Tokens:
         return len(results)
 
     async def cursor_key(self, token_id: str) -> str:
-        """Return the key that seals cursors of a token; the first server that needs it draws it."""
+        """Return the key that seals cursors of a token.
+
+        The first server that needs it draws it.
+        """
         drawn = self._draw(SECRET_BYTES)
 
         def decide(found: Sequence[Record | None], _: datetime) -> Decision[str]:
@@ -400,7 +406,10 @@ def _view(token_id: str, state: str, created_at: datetime, body: TokenBody) -> T
 
 
 def _rotated(record: Record, digest: str, now: datetime, overlap: timedelta) -> TokenBody:
-    """Return the body with the new secret. An old secret never outlives its lifetime."""
+    """Return the body with the new secret.
+
+    An old secret never outlives its lifetime.
+    """
     body = read_body(record)
     until, expires_at = now + overlap, body.expires_at
     if expires_at is not None:
@@ -434,7 +443,10 @@ def _used(use: Use, record: Record | None, _: datetime, __: str) -> Decision[Non
 
 
 def _under(idempotency_key: IdempotencyKey | None, change: Change) -> Commit:
-    """Return the commit with its request id. The stored answer does not contain the secret."""
+    """Return the commit with its request id.
+
+    The stored answer does not contain the secret.
+    """
     return Commit(changes=(change,), request=idempotency_key.answered(b"null") if idempotency_key else None)
 
 
@@ -447,7 +459,10 @@ def _moved(
 
 
 def _written(token: Entity[TokenBody], *, actor: str, reason: str) -> Change:
-    """Return the change. The body has the expiry of each secret, instead of the durations of the table."""
+    """Return the change.
+
+    The body has the expiry of each secret, instead of the durations of the table.
+    """
     ends = [at for at in (token.body.old_until, token.body.expires_at) if at is not None]
     token.root.timer_at = min(ends, default=None) if token.state in WORKING else None
     return token.change(actor=actor, reason=reason)

@@ -172,7 +172,10 @@ def _cells(parts: Iterable[PeriodFigures]) -> Iterator[tuple[int, Pair, Cell]]:
 
 
 def _waiting(question: Question, backlog: Backlog | None) -> dict[str, int]:
-    """Return the backlog of the included queues; samples do not distinguish tasks."""
+    """Return the backlog of the included queues.
+
+    Samples do not distinguish tasks.
+    """
     if backlog is None or question.task:
         return {}
     meant = [numbers for queue, numbers in backlog.items() if question.shows(queue)]
@@ -327,7 +330,10 @@ class Figures:
         return all((now - entry.at).total_seconds() < LATE_S for entry in feed.entries)
 
     async def counted_until(self) -> datetime | None:
-        """Return the time up to which the journal was counted; None if no server has."""
+        """Return the time up to which the journal was counted.
+
+        Return None if no server has.
+        """
         (record,) = await self._engine.store.load([HEAD])
         return None if record is None else _head(record).at
 

@@ -289,7 +289,10 @@ def minute_of(at: datetime) -> int:
 
 
 def events_of(entries: Iterable[Entry]) -> Iterator[CountedEvent]:
-    """Yield the counted events of these entries. Neighbours of one batch share note and time."""
+    """Yield the counted events of these entries.
+
+    Neighbours of one batch share note and time.
+    """
     note: Note | None = None
     at: datetime | None = None
     counts: tuple[tuple[str, int, int], ...] = ()
@@ -319,7 +322,10 @@ def _counts_of(steps: Sequence[StepLine]) -> tuple[tuple[str, int, int], ...]:
 
 
 def _is_lost_try(step: StepLine) -> bool:
-    """Return whether an attempt has ended without success; a released one does not count."""
+    """Return whether an attempt has ended without success.
+
+    A released one does not count.
+    """
     return (
         step.machine == ATTEMPT.name
         and step.moves
@@ -335,7 +341,10 @@ def facts_of(record: Record) -> CountedJob:
 
 
 def facts_of_all(records: Iterable[Record]) -> Iterator[CountedJob]:
-    """Yield the facts about each job. Bodies of alike jobs are the same, and decoded once."""
+    """Yield the facts about each job.
+
+    Bodies of alike jobs are the same, and decoded once.
+    """
     bodies: dict[bytes, _SeriesBody | None] = {}
     for record in records:
         if record.body not in bodies:
@@ -352,7 +361,10 @@ def facts_of_all(records: Iterable[Record]) -> Iterator[CountedJob]:
 
 
 def _decoded(body: bytes) -> _SeriesBody | None:
-    """Return what counts of the body of a job; None if it is invalid, which must not stop all counting."""
+    """Return what counts of the body of a job.
+
+    Return None if it is invalid, which must not stop all counting.
+    """
     try:
         return _decode_job(body)
     except msgspec.MsgspecError:
@@ -367,7 +379,10 @@ def sample(ids: Sequence[str], most: int) -> list[str]:
 
 
 def spread(ids: Sequence[str], known: Mapping[str, CountedJob]) -> dict[str, CountedJob]:
-    """Return facts for each id; an unknown one gets those of the nearest known one before it."""
+    """Return facts for each id.
+
+    An unknown one gets those of the nearest known one before it.
+    """
     latest = next((known[job_id] for job_id in ids if job_id in known), NOTHING)
     facts: dict[str, CountedJob] = {}
     for job_id in ids:
@@ -398,7 +413,10 @@ def cells_of(events: Iterable[CountedEvent], facts: Mapping[str, CountedJob]) ->
 def backlog_after(
     before: Backlog, events: Iterable[CountedEvent], facts: Mapping[str, CountedJob]
 ) -> Backlog:
-    """Return the backlog by queue after these events; queues without any are left out."""
+    """Return the backlog by queue after these events.
+
+    Queues without any are left out.
+    """
     backlog = dict(before)
     moves = Counter(
         [

@@ -162,7 +162,10 @@ class AgentConnection:
             call.cancel()
 
     async def start(self, workload_id: str, at_ns: int) -> int:
-        """Send the start by the agent's clock; return how late it was, in nanoseconds."""
+        """Send the start by the agent's clock.
+
+        Return how late it was, in nanoseconds.
+        """
         request = wire.StartRequest(workload_id=workload_id, start_at_unix_ns=at_ns)
         answer: wire.StartAnswer = await self._call(self._stub.StartWorkload, request, ANSWER_S)
         return answer.late_ns

@@ -122,7 +122,10 @@ class CommonStart(msgspec.Struct, frozen=True, kw_only=True):
 def choose_start(
     now_ns: int, offsets: Mapping[str, Offset], *, lead_s: float, skew_limit_s: float
 ) -> CommonStart:
-    """Return the start instant after the lead; raise if the clocks are too uncertain."""
+    """Return the start instant after the lead.
+
+    Raise if the clocks are too uncertain.
+    """
     bound_ns = start_bound_ns(offsets)
     if bound_ns > skew_limit_s * NS:
         raise _too_large(offsets, bound_ns, skew_limit_s)
@@ -140,7 +143,10 @@ def start_bound_ns(offsets: Mapping[str, Offset]) -> int:
 def spread_of(
     start: CommonStart, began_ns: Mapping[str, int], offsets: Mapping[str, Offset]
 ) -> Spread | None:
-    """Return the spread of the actual starts, from each agent's clock; None if there were none."""
+    """Return the spread of the actual starts, from each agent's clock.
+
+    Return None if there were none.
+    """
     true_ns = {agent: at - offsets[agent].offset_ns for agent, at in began_ns.items() if agent in offsets}
     if not true_ns:
         return None
@@ -154,7 +160,10 @@ def spread_of(
 
 
 def began_ms(start: CommonStart | None, offset: Offset | None, started_at_ns: int) -> float | None:
-    """Return how long after the common start an agent began, by true time; None if unknown."""
+    """Return how long after the common start an agent began, by true time.
+
+    Return None if unknown.
+    """
     if start is None or offset is None or not started_at_ns:
         return None
     return (started_at_ns - offset.offset_ns - start.at_ns) / 1e6

@@ -135,7 +135,10 @@ class Drive:
         self._changed.set()
 
     async def run(self) -> WorkloadResult:
-        """Drive the workload to its end; return the result. Raise if it could not be started."""
+        """Drive the workload to its end; return the result.
+
+        Raise if it could not be started.
+        """
         recorder = WorkloadRecorder(self._hands.store_facts, lambda text: self._hands.log(text, "warning"))
         pulse = asyncio.create_task(self._pulse(recorder), name="pulse of the fleet")
         refusal: InterlockError | None = None
@@ -190,7 +193,10 @@ class Drive:
         self._refuse_if_too_few()
 
     async def _begin(self) -> None:
-        """Send the start to all READY agents. Clocks are measured now, to minimise drift."""
+        """Send the start to all READY agents.
+
+        Clocks are measured now, to minimise drift.
+        """
         await _each(self._measured(member) for member in self._living)
         self._refuse_if_too_few()
         offsets = {member.agent: member.offset for member in self._living if member.offset}

@@ -168,7 +168,10 @@ def unwritten(encoded: str) -> Histogram:
 
 
 def taken_out(whole: Histogram, part: Histogram) -> Histogram:
-    """Return the whole without a part that was added before; the whole is consumed."""
+    """Return the whole without a part that was added before.
+
+    The whole is consumed.
+    """
     last = part.get_counts_array_index(part.max_value)
     for index, count in enumerate(part.counts[: last + 1]):
         if count:

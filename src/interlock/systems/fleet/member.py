@@ -15,7 +15,7 @@ from importlib.metadata import version
 from typing import Protocol, TypeAlias
 
 from interlock.errors import AgentRefused, AgentUnavailable
-from interlock.lifecycles.workload import Status
+from interlock.lifecycles.workload import IDLE, Status
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.results import AgentEnd, AgentReport
 from interlock.wire.fleet import fleet_pb2 as wire
@@ -68,7 +68,10 @@ class AgentClient(Protocol):
         ...
 
     async def start(self, workload_id: str, at_ns: int) -> int:
-        """Send the start by the agent's clock; return how late it was, in nanoseconds."""
+        """Send the start by the agent's clock.
+
+        Return how late it was, in nanoseconds.
+        """
         ...
 
     async def abort(self, workload_id: str, reason: str) -> None:
@@ -131,9 +134,12 @@ class FleetMember:
         return AgentEnd(workload_id=self.workload_id, final=self.final, error=self.error)
 
     async def prepare(self, spec: WorkloadSpec) -> None:
-        """Check that it is reachable, free and able, and measure its clock; raise if not."""
+        """Check that it is reachable, free and able, and measure its clock.
+
+        Raise if not.
+        """
         status = await self.line.status(within_s=spec.ready_within_s)
-        if status.state != "IDLE":
+        if status.state != IDLE:
             who = f" for {status.controller}" if status.controller else ""
             raise AgentRefused(
                 f"{self.agent} is {status.state} with the workload {status.workload_id}{who}.",
@@ -240,7 +246,10 @@ class FleetMember:
 
 
 def _compared(agent: str, theirs: str) -> str:
-    """Return a warning about an agent of another version; raise for another major version (decision 0340)."""
+    """Return a warning about an agent of another version.
+
+    Raise for another major version (decision 0340).
+    """
     ours = version("interlock")
     if theirs == ours:
         return ""

@@ -15,6 +15,7 @@ from itertools import pairwise
 import msgspec
 from hdrh.log import HistogramLogWriter
 
+from interlock.lifecycles.workload import Status
 from interlock.systems.fleet import histograms
 from interlock.systems.fleet.clocks import in_ms, took
 from interlock.systems.fleet.histograms import Histogram
@@ -165,7 +166,10 @@ def nice(highest: float) -> float:
 
 
 def _decades(lowest: float, highest: float) -> list[float]:
-    """Return 1, 2, 5, 10 … around these values; only powers of ten for a large range."""
+    """Return 1, 2, 5, 10 … around these values.
+
+    Only powers of ten for a large range.
+    """
     first, last = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))
     steps = (1.0, 2.0, 5.0) if last - first <= 2 else (1.0,)
     ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
@@ -328,7 +332,7 @@ _SIGNS = {
     Verdict.ABORTED: "warn",
     Verdict.FAILED: "bad",
 }
-_ENDINGS = {"COMPLETED": "good", "ABORTED": "warn"}
+_ENDINGS = {Status.COMPLETED.name: "good", Status.ABORTED.name: "warn"}
 
 
 def page(result: WorkloadResult) -> str:

@@ -142,7 +142,10 @@ class MergedReports:
         return fault
 
     def lose(self, agent: str) -> None:
-        """Mark an agent as gone; like an ended one, it does not delay seconds of the others."""
+        """Mark an agent as gone.
+
+        Like an ended one, it does not delay seconds of the others.
+        """
         self.parts[agent].gone = True
 
     def leave_out(self, agents: Iterable[str]) -> Iterator[int]:
@@ -196,7 +199,10 @@ class MergedReports:
 
     @property
     def backlog(self) -> int:
-        """Operations that are due and have not begun; at the end those that never did."""
+        """Operations that are due and have not begun.
+
+        At the end those that never did.
+        """
         return sum(part.last.backlog for part in self._counted if part.last)
 
     @property

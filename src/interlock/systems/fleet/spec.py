@@ -98,7 +98,10 @@ DRIVE_S = LONGEST_S + 300.0
 
 
 def checked(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return the spec, with the port of every agent; raise an error with all faults."""
+    """Return the spec, with the port of every agent.
+
+    Raise an error with all faults.
+    """
     agents = tuple(map(with_port, spec.agents))
     faults = [*_faults(spec), *_agent_faults(agents)]
     if faults:

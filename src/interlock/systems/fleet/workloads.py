@@ -28,11 +28,10 @@ from interlock.machine import Event
 from interlock.machine.cascade import RootOf, Wiring
 from interlock.store.records import Commit, Committed, Entry, Key, Query, Record
 from interlock.systems.fleet.spec import TASK
-from interlock.systems.orchestrator.attachments import SendMessages
 from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.tokens import raise_for_answer, read_token
-from interlock.wire.runner import Heartbeat
+from interlock.wire.runner import Heartbeat, SendMessages
 from interlock.wire.workloads import (
     Happened,
     WorkloadFact,
@@ -176,7 +175,10 @@ def view_of(record: Record) -> WorkloadView:
 
 
 def _events(draft: WorkloadAggregate, fact: WorkloadFact) -> Sequence[Event]:
-    """Return the events of the table up to the agent's state; some may have been applied before."""
+    """Return the events of the table up to the agent's state.
+
+    Some may have been applied before.
+    """
     mine = draft.id
     taken: tuple[Event, ...] = () if draft.record else (workload.RpcReceived(workload_id=mine),)
     started = (*taken, workload.StartTimeReached(workload_id=mine))
@@ -256,7 +258,10 @@ class Workloads:
         return [entry async for entry in every_entry(self.engine.store, record.key)]
 
     async def sweep(self, *, limit: int = 500) -> int:
-        """Handle workloads whose controller was silent for too long; return their number."""
+        """Handle workloads whose controller was silent for too long.
+
+        Return their number.
+        """
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             mark = self.engine.mark()

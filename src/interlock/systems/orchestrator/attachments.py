@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from enum import StrEnum
@@ -34,7 +34,7 @@ from interlock.systems.orchestrator.texts import (
 )
 from interlock.systems.orchestrator.tokens import raise_for_answer, read_token
 from interlock.wire.artifacts import ArtifactView, checked_name, newest
-from interlock.wire.runner import Answer, Complete, Failed, Heartbeat, LogLine, Message, size_of
+from interlock.wire.runner import Complete, Failed, Heartbeat, LogLine, Message, SendMessages, size_of
 
 
 class KeptState(StrEnum):
@@ -319,8 +319,6 @@ def _full(at: datetime, most: int) -> LogLine:
 
 
 PAGE = 500
-
-SendMessages = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 
 
 class Artifacts:

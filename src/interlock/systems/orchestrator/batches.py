@@ -11,7 +11,7 @@ Why: decision 0421.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from interlock.store.records import Change, Commit, Key, Query, Record, Repeated
 from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.dependencies import EndMessage
 from interlock.systems.orchestrator.gates import limit_messages_of
+from interlock.systems.orchestrator.ids import Draw
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -191,7 +192,6 @@ def is_part(name: str) -> bool:
 
 # Deciding
 
-Draw = Callable[[datetime], str]
 CANCELS = "batch.cancel"
 """The topic of the message that stops the jobs of a batch."""
 

@@ -430,11 +430,11 @@ class LeaseHolder(msgspec.Struct, frozen=True, gc=False):
     digest: str
 
 
-def unknown_job(job_id: str) -> UnknownJob:
+def unknown_job(job_id: str, listed_by: str = "`interlock job list`") -> UnknownJob:
     """Return the error of a job that there is not."""
     return UnknownJob(
         f"There is no job {job_id}.",
-        todo="Look for it with `interlock job list`; ended jobs are pruned after a while.",
+        todo=f"Look for it with {listed_by}; ended jobs are pruned after a while.",
         facts={"job_id": job_id},
     )
 

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -39,9 +39,6 @@ from interlock.systems.orchestrator.views import glimpse, origin_again, spec_of
 from interlock.wire.filter_language import LOOKED_AT
 from interlock.wire.filters import Filter, Selection
 from interlock.wire.jobs import DeadLetterView, JobSpec, JobView
-
-if TYPE_CHECKING:  # jobs mark what they do again
-    from interlock.systems.orchestrator.jobs import Jobs
 
 RETRY, DISCARD = "retry", "discard"
 PAGE = 200
@@ -262,10 +259,31 @@ async def retry_once(
     return applied.answer
 
 
+class JobsOfLetters(Protocol):
+    """Jobs, as far as dead letters use them: jobs themselves mark the letter of one that is retried."""
+
+    @property
+    def draw(self) -> Callable[[datetime], str]:
+        """Return the function that draws an id."""
+        ...
+
+    async def view(self, record: Record) -> JobView:
+        """Return the view of a loaded job."""
+        ...
+
+    async def views(self, records: Sequence[Record]) -> list[JobView]:
+        """Return the views of several loaded jobs."""
+        ...
+
+    async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
+        """Return the id of a new job, or of the one of an earlier request with this id."""
+        ...
+
+
 class DeadLetterService:
     """The dead letters in a store."""
 
-    def __init__(self, engine: Engine, jobs: Jobs, *, settings: OrchestratorSettings) -> None:
+    def __init__(self, engine: Engine, jobs: JobsOfLetters, *, settings: OrchestratorSettings) -> None:
         self._engine = engine
         self._jobs = jobs
         self._settings = settings

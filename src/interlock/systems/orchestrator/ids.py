@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 _ORIGIN = datetime(2024, 1, 1, tzinfo=UTC)
 _TICK = timedelta(milliseconds=1) / 128
@@ -19,6 +20,10 @@ _AT_ONCE = 10
 """Number of strides drawn together, since random numbers are expensive."""
 _PLACES = [_STRIDE**place for place in range(_AT_ONCE)]
 _LAST = 2**48 - 1
+
+
+Draw: TypeAlias = Callable[[datetime], str]
+"""Draws the id of a record that is submitted now."""
 
 
 class JobIds:

@@ -65,6 +65,7 @@ from interlock.systems.orchestrator.dependencies import (
 )
 from interlock.systems.orchestrator.failures import Failure, FailureClass
 from interlock.systems.orchestrator.gates import limit_messages_of
+from interlock.systems.orchestrator.ids import Draw
 from interlock.systems.orchestrator.notifications import RunsNotified
 from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -85,7 +86,6 @@ from interlock.systems.orchestrator.views import children_of
 from interlock.wire.jobs import MAX_CHILD_NAME, MAX_CHILDREN, SHELL, ChildPage, JobSpec, SubmittedJob
 from interlock.wire.runner import Answer, Heard
 
-Draw = Callable[[datetime], str]
 """Draws ids of jobs."""
 
 

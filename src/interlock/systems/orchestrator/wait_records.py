@@ -22,7 +22,6 @@ from interlock.errors import (
     TerminalState,
     TransitionNotAllowed,
     UnknownApproval,
-    UnknownJob,
 )
 from interlock.lifecycles import job
 from interlock.lifecycles.durations import deadline
@@ -45,7 +44,7 @@ from interlock.machine.cascade import EventRules
 from interlock.store.records import Commit, Key, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import WaitHeartbeat
-from interlock.systems.orchestrator.body import Mail
+from interlock.systems.orchestrator.body import Mail, unknown_job
 from interlock.systems.orchestrator.cancellation import commit_of
 from interlock.systems.orchestrator.mailboxes import (
     GATE,
@@ -511,15 +510,6 @@ def signal_asked(job_id: str, address: str, record: Record | None) -> str:
     if record is None:
         raise unknown_job(job_id)
     return id_of(job_id, address, next_signal(_mailbox(record), address))
-
-
-def unknown_job(job_id: str) -> UnknownJob:
-    """Return the error for an id that no job has."""
-    return UnknownJob(
-        f"There is no job {job_id}.",
-        todo="Look for it with `interlock job list`; ended jobs are pruned after a while.",
-        facts={"job_id": job_id},
-    )
 
 
 def approval_view(record: Record) -> ApprovalView:

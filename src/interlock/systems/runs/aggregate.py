@@ -147,7 +147,10 @@ class RunAggregate(Aggregate):
 
     @classmethod
     def new(cls, run_id: str, body: RunBody, now: datetime, durations: Durations) -> RunAggregate:
-        """Return a run that is to be created; the timer of its first state runs from now on."""
+        """Return a run that is to be created.
+
+        The timer of its first state runs from now on.
+        """
         made = cls(run_id, RUN.initial, body, now, durations)
         made.arm(RUN, made.root)
         return made
@@ -203,7 +206,10 @@ class RunAggregate(Aggregate):
         self._release_after(ended)
 
     def fire_due(self) -> None:
-        """Send the event of an expired timer; ignore the planning timer if the plan is stored."""
+        """Send the event of an expired timer.
+
+        Ignore the planning timer if the plan is stored.
+        """
         if self.is_planned_already:
             if self.root.timer_at is not None and self.root.timer_at <= self.now:
                 self.arm(RUN, self.root)
@@ -275,7 +281,10 @@ class RunAggregate(Aggregate):
                 body.forced = step.event == run.force_cancel.name
 
     def _reason(self, step: Step[Any], owner: JobChanged | None) -> str:
-        """Return the reason code of the outcome; a failed required job is the culprit."""
+        """Return the reason code of the outcome.
+
+        A failed required job is the culprit.
+        """
         if step.event == run.required_job_failed.name and owner is not None and self.graph is not None:
             self.body.culprit = self.graph.names[owner.place]
             return "job_canceled" if owner.target == job.CANCELED else "required_job_failed"
@@ -290,7 +299,10 @@ class RunAggregate(Aggregate):
         return chr(self._states[place])
 
     def _apply_step(self, change: JobChanged, places: Sequence[int]) -> list[int]:
-        """Apply the same change of jobs; return the places of those that have ended by it."""
+        """Apply the same change of jobs.
+
+        Return the places of those that have ended by it.
+        """
         step = _step_of_job(JOB, change.event, change.source, change.target)
         after = letters.HEARD.get(change.target, "")
         if self.graph is None or step is None:
@@ -382,7 +394,10 @@ class RunAggregate(Aggregate):
 def _step_of_job(
     table: Machine[JobState, Any], event: str, source: str, target: str
 ) -> Step[JobState] | None:
-    """Return the step of a job, from its table; None for a step that is not in it."""
+    """Return the step of a job, from its table.
+
+    Return None for a step that is not in it.
+    """
     steps = (step for state in table.states if state == source for step in table.steps_at(state))
     return next((step for step in steps if step.event == event and step.target == target), None)
 

@@ -42,7 +42,10 @@ def group_of(spec: RunSpec) -> str:
 
 
 def group_key(spec: RunSpec) -> str | None:
-    """Return the key by which runs of one group are found; tags and branches never share a group."""
+    """Return the key by which runs of one group are found.
+
+    Tags and branches never share a group.
+    """
     group = group_of(spec)
     if not group:
         return None

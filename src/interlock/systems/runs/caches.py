@@ -29,7 +29,7 @@ Why: decision 0190.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -65,7 +65,7 @@ from interlock.wire.artifacts import (
     CacheView,
     checked_key,
 )
-from interlock.wire.runner import Answer, Heartbeat, Message
+from interlock.wire.runner import Heartbeat, Message, SendMessages
 
 
 class CacheState(StrEnum):
@@ -169,7 +169,10 @@ def new_cache(body: CacheBody, attempt: str, unused_s: float) -> Change:
 
 
 def decide_event(record: Record, event: Event, now: datetime, unused_s: float) -> Change | None:
-    """Return the change for an event; None if the cache has ended. A use refreshes `used_at`."""
+    """Return the change for an event; None if the cache has ended.
+
+    A use refreshes `used_at`.
+    """
     cache = _CACHES.lasting(cache_unused_s=unused_s).of(record, now)
     if cache.send(event):
         return None
@@ -190,7 +193,6 @@ SEARCHED = 2_000
 NOTED_EVERY = timedelta(hours=1)
 """Interval in which uses of a cache are recorded."""
 
-SendMessages = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 Opened = tuple[CacheView, AsyncIterator[bytes]]
 
 
@@ -221,7 +223,10 @@ class RunCaches:
         return view_of(record), self._blobs.read(body_of(record).sha256)
 
     async def keep(self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]) -> CacheView:
-        """Save the content under the key; an existing cache of the key is kept and returned."""
+        """Save the content under the key.
+
+        An existing cache of the key is kept and returned.
+        """
         checked_key(key)
         if self._blobs is None:
             raise NoBlobs(
@@ -268,7 +273,10 @@ class RunCaches:
         return CacheView(key=key, size=blob.size, sha256=blob.sha256, created_at=body.used_at)
 
     async def tidy(self) -> int:
-        """Expire unused caches and evict those over the limit; return the number removed."""
+        """Expire unused caches and evict those over the limit.
+
+        Return the number removed.
+        """
         now = await self._engine.clock.now()
         known = await self._all()
         over = [each for each in known if each.deadline_at and each.deadline_at <= now]

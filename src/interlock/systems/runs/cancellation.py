@@ -80,7 +80,10 @@ def position_of(record: Record) -> ChangePosition:
 
 
 def is_later(one: ChangePosition, other: ChangePosition) -> bool | None:
-    """Return whether the first change is later, by their events; None if the events leave it open."""
+    """Return whether the first change is later, by their events.
+
+    Return None if the events leave it open.
+    """
     if one.timed and other.timed and one.at != other.at:
         return one.at > other.at
     if not are_of_one_ref(one, other):
@@ -141,7 +144,10 @@ class RunCancellation:
         reason: str = "",
         actor: str = "",
     ) -> None:
-        """Request a run to stop; repeating has no effect, and an ended run refuses."""
+        """Request a run to stop.
+
+        Repeating has no effect, and an ended run refuses.
+        """
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
             draft = decide_stop(
@@ -190,7 +196,10 @@ class RunCancellation:
         return False
 
     async def _is_later(self, one: ChangePosition, other: ChangePosition) -> bool | None:
-        """Return whether the first change is later; None if events and commits leave it open."""
+        """Return whether the first change is later.
+
+        Return None if events and commits leave it open.
+        """
         known = is_later(one, other)
         if known is not None or not are_of_one_ref(one, other):
             return known
@@ -200,7 +209,10 @@ class RunCancellation:
         return False if await self._descends(repository, theirs, ours) else None
 
     async def _supersede(self, run_id: str, by: str) -> bool:
-        """Stop a run because of another one; return False if that one was canceled or removed."""
+        """Stop a run because of another one.
+
+        Return False if that one was canceled or removed.
+        """
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
             old, new = found

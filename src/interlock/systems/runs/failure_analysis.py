@@ -311,7 +311,10 @@ class FailureAnalyser:
         return FlakyJobs(jobs=tuple(map(_flaky_job, page.records)), cursor=page.cursor)
 
     async def learn(self, run_id: str) -> None:
-        """Record the outcomes of the jobs of a run: the handler of its messages. Idempotent."""
+        """Record the outcomes of the jobs of a run: the handler of its messages.
+
+        Idempotent.
+        """
         try:
             run = await self._view(run_id)
         except UnknownRun:

@@ -18,7 +18,7 @@ from itertools import pairwise
 import msgspec
 
 from interlock.lifecycles import job
-from interlock.lifecycles.job import JOB
+from interlock.lifecycles.job import FAILED, JOB
 from interlock.machine import Tone
 from interlock.wire.runs import RunJobView, RunView
 
@@ -117,7 +117,7 @@ def in_order(needs: Mapping[str, Sequence[str]]) -> Iterable[str]:
 
 
 def _node(job: RunJobView) -> Node:
-    failure = job.failure.error if job.failure is not None and job.state == "FAILED" else ""
+    failure = job.failure.error if job.failure is not None and job.state == FAILED else ""
     return Node(
         name=job.name,
         state=job.state,

@@ -174,7 +174,10 @@ def outcome_of(sha: str, job_id: str, record_state: str, body: JobBody) -> JobOu
 
 
 def with_outcome(before: Record | None, named: JobIdentity, new: JobOutcome, now: datetime) -> Change | None:
-    """Return the history with another outcome; None if it is known, or the history was removed."""
+    """Return the history with another outcome.
+
+    Return None if it is known, or the history was removed.
+    """
     known = HistoryBody(named=named) if before is None else body_of(before)
     if any(one.job_id == new.job_id for one in known.ended) or (before and before.state == FORGOTTEN):
         return None

@@ -91,7 +91,10 @@ def orders_of(draft: RunAggregate) -> list[JobOrder]:
 
 
 def order_change(order: JobOrder, name: str, now: datetime, mark: str, *, taken: bool) -> Change:
-    """Return the change that stores an order; a process that carries it out at once has taken it."""
+    """Return the change that stores an order.
+
+    A process that carries it out at once has taken it.
+    """
     until = now + timedelta(seconds=PATIENCE_S) if taken else None
     return outgoing(name, ORDERS, msgspec.json.encode(order), now, mark=mark, taken_until=until)
 
@@ -148,7 +151,10 @@ class Orders:
         self._settings = settings
 
     async def carry_out(self, order: JobOrder, body: RunBody | None = None) -> None:
-        """Carry out an order; idempotent. `body` is that of the run, if it is known."""
+        """Carry out an order; idempotent.
+
+        `body` is that of the run, if it is known.
+        """
         graph = await self._plans.graph(order.run_id, order.pieces)
         if graph is None:
             return  # the run was pruned, and its plan with it
@@ -211,7 +217,10 @@ class Orders:
     async def _apply_together(
         self, order: JobOrder, graph: PlanGraph, places: Sequence[int], making: JobSource | None
     ) -> list[int]:
-        """Apply the order to jobs that are alike, by one decision; return the places where that was done."""
+        """Apply the order to jobs that are alike, by one decision.
+
+        Return the places where that was done.
+        """
         if len(places) < 2 or order.what == STOP:
             return []
         now, mark = await self._engine.clock.now(), self._engine.mark()
@@ -323,7 +332,10 @@ def new_run_jobs(order: JobOrder, places: Sequence[int], source: JobSource | Non
 def created_together(
     new: Sequence[NewRunJob], now: datetime, mark: str, settings: OrchestratorSettings
 ) -> list[Batch]:
-    """Return the jobs that are alike as batches, decided once; the others are decided one by one. Pure."""
+    """Return the jobs that are alike as batches, decided once.
+
+    The others are decided one by one. Pure.
+    """
     batches = []
     for _, places in grouped([each.shape for each in new]):
         some = [new[place] for place in places]
@@ -335,7 +347,10 @@ def created_together(
 
 
 def _created_like(like: NewRunJob, now: datetime, mark: str, settings: OrchestratorSettings) -> Change | None:
-    """Return the creation of all jobs that are alike; None if each is created alone."""
+    """Return the creation of all jobs that are alike.
+
+    Return None if each is created alone.
+    """
     if like.part.approval is not None:
         return None
     commit = commit_of(like.draft(now, settings, ANY_JOB), mark=mark, actor="orchestrator")
@@ -363,7 +378,10 @@ def released_together(
 def _released_like(
     like: Record, order: JobOrder, now: datetime, mark: str, settings: OrchestratorSettings
 ) -> Change | None:
-    """Return the release of all jobs that are alike; None if each is released alone."""
+    """Return the release of all jobs that are alike.
+
+    Return None if each is released alone.
+    """
     draft = JobAggregate.of(any_job(like, now), now, settings)
     if decide_order(order, draft, mark) or not draft.taken:
         return None
@@ -504,7 +522,10 @@ def _carried_out(
     pieces: dict[int, PlanPiece],
     joint: JointDecisions,
 ) -> CarriedOut:
-    """Return the changes of jobs by order. An order stays a message if one of its jobs is not as expected."""
+    """Return the changes of jobs by order.
+
+    An order stays a message if one of its jobs is not as expected.
+    """
     assert draft.graph is not None
     source = JobSource(draft.body, draft.graph, pieces)
     found = {order: _changes_for(order, source, jobs, joint) for order in orders}

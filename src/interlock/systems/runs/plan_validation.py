@@ -158,7 +158,10 @@ def _needs_faults(planned: PlannedJob, known: Mapping[str, int], skipped: set[st
 
 
 def cycle_in(needs: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return some jobs that wait for each other, from one back to itself; empty if there are none."""
+    """Return some jobs that wait for each other, from one back to itself.
+
+    It is empty if there are none.
+    """
     order = TopologicalSorter({name: [each for each in of if each in needs] for name, of in needs.items()})
     try:
         order.prepare()

@@ -183,7 +183,10 @@ def settled_piece(record: Record, *, mark: str) -> Change:
 def renamed_piece(
     record: Record, graph: PlanGraph, places: Sequence[int], draw: Callable[[], str]
 ) -> Change | None:
-    """Return a piece with new ids for these jobs; None if they were already replaced."""
+    """Return a piece with new ids for these jobs.
+
+    Return None if they were already replaced.
+    """
     piece = _DECODER.decode(record.body)
     ids = list(piece.ids)
     for place in places:
@@ -212,7 +215,10 @@ class Plans:
         self._shared: deque[tuple[object, PlanGraph]] = deque(maxlen=SHARED_PLANS)
 
     async def pieces(self, run_id: str, number: int) -> list[PlanPiece] | None:
-        """Return all pieces of a plan as they are stored; None if some are missing."""
+        """Return all pieces of a plan as they are stored.
+
+        Return None if some are missing.
+        """
         records = await self.records(run_id, number)
         return [_DECODER.decode(each.body) for each in records] if len(records) == number else None
 
@@ -224,7 +230,10 @@ class Plans:
         return [each for each in found if each is not None]
 
     def graph_of(self, pieces: Sequence[PlanPiece]) -> PlanGraph:
-        """Return the graph of a validated plan; runs of the same plan share all of it but the ids."""
+        """Return the graph of a validated plan.
+
+        Runs of the same plan share all of it but the ids.
+        """
         plan = [(piece.first, piece.jobs, piece.carried) for piece in pieces]
         for known, graph in self._shared:
             if known == plan:
@@ -242,7 +251,10 @@ class Plans:
             self._stored.popitem(last=False)
 
     async def some(self, run_id: str, numbers: Sequence[int]) -> dict[int, PlanPiece]:
-        """Return some pieces, by number. Ids of jobs may have been replaced since: the graph has them."""
+        """Return some pieces, by number.
+
+        Ids of jobs may have been replaced since: the graph has them.
+        """
         keys = {number: piece_key(run_id, number) for number in numbers}
         known = {number: self._stored[key] for number, key in keys.items() if key in self._stored}
         missing = [number for number in numbers if number not in known]
@@ -256,7 +268,10 @@ class Plans:
         }
 
     async def graph(self, run_id: str, number: int) -> PlanGraph | None:
-        """Return the graph of a plan; None if there is no plan yet, or it was pruned."""
+        """Return the graph of a plan.
+
+        Return None if there is no plan yet, or it was pruned.
+        """
         if not number:
             return None  # not cached: the plan may come later
         known = self._graphs.get(run_id)

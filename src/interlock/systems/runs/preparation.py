@@ -267,7 +267,10 @@ class RunPreparation:
     # Transitions of the run
 
     async def _begin(self, run_id: str, found: Record | None = None) -> Record | None:
-        """Start planning, or wait for an approval; return the run, None if there is none."""
+        """Start planning, or wait for an approval.
+
+        Return the run, None if there is none.
+        """
         before: Record | None = None
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
@@ -361,7 +364,10 @@ class RunPreparation:
 
 
 def _looks_around(record: Record) -> bool:
-    """Return whether to search the group; after a crash between joining and searching, too."""
+    """Return whether to search the group.
+
+    After a crash between joining and searching, too.
+    """
     if _group_is_open(record):
         return False
     joined = record.state == run.PLANNING and decode_run(record.body).spec.planner == WORKFLOW
@@ -385,7 +391,10 @@ def in_group(record: Record, group: str) -> Change:
 
 
 def decide_planning(record: Record | None, now: datetime, durations: Durations) -> RunAggregate | None:
-    """Return the run in PLANNING or waiting for an approval; None if it has started before. Pure."""
+    """Return the run in PLANNING or waiting for an approval.
+
+    Return None if it has started before. Pure.
+    """
     if record is None:
         return None
     draft = RunAggregate.of(record, now, durations)
@@ -403,7 +412,10 @@ def decide_plan(
     plan: Plan | None = None,
     awaits: AwaitedApproval | None = None,
 ) -> RunAggregate | None:
-    """Return the run with a plan of its planner; None if the plan is too late. Pure."""
+    """Return the run with a plan of its planner.
+
+    Return None if the plan is too late. Pure.
+    """
     if record is None or RunState(record.state) is not run.PLANNING:
         return None
     draft = RunAggregate.of(record, now, durations)
@@ -421,7 +433,10 @@ def decide_stored_plan(
     graph: PlanGraph,
     awaits: AwaitedApproval | None = None,
 ) -> RunAggregate | None:
-    """Return the run with its stored plan, queued or to be approved; None if the plan is too late. Pure."""
+    """Return the run with its stored plan, queued or to be approved.
+
+    Return None if the plan is too late. Pure.
+    """
     if record is None or RunState(record.state) is not run.CREATED:
         return decide_plan(record, now, durations, graph, awaits=awaits)
     draft = decide_planning(record, now, durations)

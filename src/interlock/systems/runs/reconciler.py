@@ -241,7 +241,10 @@ class RunReconciler:
     async def _prepared(
         self, runs: Sequence[_ChangedRun], failures: list[Exception]
     ) -> list[tuple[_ChangedRun, RunCommit]]:
-        """Return the commit of each run. One that cannot be decided does not hold the others."""
+        """Return the commit of each run.
+
+        One that cannot be decided does not hold the others.
+        """
         joint = JointDecisions(await self._engine.clock.now(), self._engine.mark(), self._settings)
         prepared: list[tuple[_ChangedRun, RunCommit]] = []
         decided: list[tuple[_ChangedRun, RunAggregate, list[JobOrder]]] = []
@@ -335,7 +338,10 @@ def apply_job_changes(draft: RunAggregate, changes: Sequence[Changes]) -> None:
 
 
 def fire_deadlines(record: Record, now: datetime, mark: str, settings: OrchestratorSettings) -> Commit:
-    """Return the commit of a run whose deadline has passed; an unattended one is requested again."""
+    """Return the commit of a run whose deadline has passed.
+
+    An unattended one is requested again.
+    """
     draft = RunAggregate.of(record, now, settings.durations)
     draft.fire_due()
     unattended = draft.state is run.CREATED or draft.is_planned_already

@@ -230,7 +230,10 @@ def _is_none(sha: str) -> bool:
 
 
 def _time(value: object) -> datetime | None:
-    """Return a time from seconds or ISO 8601; None if it is invalid, since no run depends on it."""
+    """Return a time from seconds or ISO 8601.
+
+    Return None if it is invalid, since no run depends on it.
+    """
     try:
         return msgspec.convert(value, datetime, strict=False).astimezone(UTC)
     except (msgspec.ValidationError, ValueError, OverflowError):

@@ -70,7 +70,10 @@ class Triggers:
         self._hooks = {hook.name: hook for hook in settings.hooks if hook.keys}
 
     async def github(self, headers: Mapping[str, str], body: bytes) -> Receipt:
-        """Handle a delivery of GitHub with its raw body; header names are in lower case."""
+        """Handle a delivery of GitHub with its raw body.
+
+        Header names are in lower case.
+        """
         secrets = self._settings.github_secrets
         if not secrets:
             raise webhook_disabled("GitHub")
@@ -112,7 +115,10 @@ class Triggers:
 
 
 def key_of(change: ChangeEvent) -> str:
-    """Return the identity of a change; two deliveries about one change have the same."""
+    """Return the identity of a change.
+
+    Two deliveries about one change have the same.
+    """
     source = change.source
     return _digest(
         "github",

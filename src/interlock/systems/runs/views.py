@@ -100,7 +100,10 @@ def _tally(jobs: Sequence[RunJobView]) -> dict[str, int]:
 
 
 def _confirmed_dead(state: RunState, body: RunBody) -> bool | None:
-    """Return whether all stopped jobs are known to have ended; None while this is open."""
+    """Return whether all stopped jobs are known to have ended.
+
+    Return None while this is open.
+    """
     if body.unconfirmed or (body.forced and body.left):
         return False
     stopped = state in run.SETTLED and body.data.outcome is not run.SUCCESS
@@ -206,7 +209,10 @@ def explain(
 
 
 def _to_answer(record: Record) -> str:
-    """Return the command that answers what a job waits for; empty if it waits for nothing."""
+    """Return the command that answers what a job waits for.
+
+    It is empty if it waits for nothing.
+    """
     if record.state in job.ENDED or b'"awaits"' not in record.body:
         return ""
     return jobs.to_answer(record, decode_body(record.body))
@@ -335,7 +341,10 @@ _WORST_FIRST = ("failed", "slower", "new", "gone")
 
 
 def earlier_runs(view: RunView) -> RunFilter | None:
-    """Return the filter for settled runs of the same kind; None if the kind is undefined."""
+    """Return the filter for settled runs of the same kind.
+
+    Return None if the kind is undefined.
+    """
     if not (view.workflow or view.source.repository):
         return None
     return RunFilter(
@@ -349,7 +358,10 @@ def earlier_runs(view: RunView) -> RunFilter | None:
 
 
 def is_green(view: RunView, other: RunView) -> bool:
-    """Return whether a run is green and of the same kind; a filter ignores empty fields."""
+    """Return whether a run is green and of the same kind.
+
+    A filter ignores empty fields.
+    """
     return view.outcome == run.SUCCESS and _kind(view) == _kind(other)
 
 

@@ -150,7 +150,10 @@ def standard_signature(key: Secret, message_id: str, timestamp: int, body: bytes
 
 
 def standard_headers(keys: Sequence[Secret], message_id: str, now: datetime, body: bytes) -> dict[str, str]:
-    """Return the headers of a message; signed with every key, so that either side may rotate first."""
+    """Return the headers of a message.
+
+    Signed with every key, so that either side may rotate first.
+    """
     timestamp = int(now.timestamp())
     signatures = [standard_signature(key, message_id, timestamp, body) for key in keys]
     return {
@@ -168,7 +171,10 @@ def check_standard(
     *,
     tolerance_s: float = TOLERANCE_S,
 ) -> str:
-    """Return the id of the message; raise unless it was signed with one of the keys, recently."""
+    """Return the id of the message.
+
+    Raise unless it was signed with one of the keys, recently.
+    """
     message_id, sent_at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     signatures = headers.get("webhook-signature", "").split()
     missing = [

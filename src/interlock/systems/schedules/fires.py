@@ -189,7 +189,10 @@ def next_fire(calendar: Calendar, after: datetime) -> tuple[datetime | None, dat
 
 
 def written(entity: Entity[ScheduleBody], *, actor: str, reason: str = "", note: bool = True) -> Change:
-    """Return the change of a schedule. The body has its due time, instead of the durations of the table."""
+    """Return the change of a schedule.
+
+    The body has its due time, instead of the durations of the table.
+    """
     entity.root.timer_at = entity.body.due_at
     return entity.change(actor=actor, reason=reason, note=note)
 
@@ -200,7 +203,10 @@ def written(entity: Entity[ScheduleBody], *, actor: str, reason: str = "", note:
 def decide_due(
     record: Record, jobs: KnownJobs, now: datetime, settings: OrchestratorSettings
 ) -> Commit | None:
-    """Return the commit of a due schedule; None if it is not due, or jobs are missing."""
+    """Return the commit of a due schedule.
+
+    Return None if it is not due, or jobs are missing.
+    """
     body = SCHEDULES.body_of(record)
     if record.state != ACTIVE or body.due_at is None or now < body.due_at:
         return None
@@ -396,7 +402,10 @@ def job_keys(ids: Sequence[str]) -> list[Key]:
 
 
 def postponed(record: Record, now: datetime, error: Exception) -> Commit:
-    """Return the commit of an undecidable schedule, to be retried later; the journal has the reason."""
+    """Return the commit of an undecidable schedule, to be retried later.
+
+    The journal has the reason.
+    """
     why = f"It could not fire: {type(error).__name__}: {error}"
     change = rewritten(record, deadline_at=now + TRY_AGAIN, note=Note(actor="clock", reason=why[:_WHY]))
     return Commit(changes=(change,))

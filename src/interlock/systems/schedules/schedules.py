@@ -15,6 +15,7 @@ from interlock.engine.recovery import commit_with_recovery
 from interlock.engine.unit_of_work import Decision, Engine, IdempotencyKey
 from interlock.errors import InvalidSchedule, ScheduleExists, StoreUnavailable, UnknownSchedule
 from interlock.lifecycles import schedule
+from interlock.lifecycles.job import PENDING
 from interlock.lifecycles.schedule import ENDED, SCHEDULE
 from interlock.machine import Event, Refusal
 from interlock.store.records import Commit, Entry, Key, Query, Record, Repeated, record_after
@@ -262,7 +263,7 @@ class ScheduleService:
                 waiting = (*waiting, *(fire.scheduled_for for fire in fresh))[:MAX_WAITING]
                 new, answer = [], Backfilled(waiting=len(fresh), present=len(made) - len(fresh))
             else:
-                views = tuple(_fire_view(fire, "PENDING") for fire in fresh)
+                views = tuple(_fire_view(fire, str(PENDING)) for fire in fresh)
                 answer = Backfilled(jobs=views, present=len(made) - len(fresh))
             due_at = body.due_at
             if waiting and due_at is not None:
@@ -453,7 +454,10 @@ def _edited(
     source: str,
     actor: str,
 ) -> Any:
-    """Return a schedule with another specification. A past unhandled fire is skipped."""
+    """Return a schedule with another specification.
+
+    A past unhandled fire is skipped.
+    """
     next_at, due_at = next_fire(calendar, now)
     if due_at is None:
         raise never_fires(record.id, spec)

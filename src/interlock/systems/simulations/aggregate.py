@@ -259,7 +259,10 @@ class SimulationAggregate(Aggregate):
         self._danger_lines += [f"step {each.step}: {each.text}" for each in fresh[:MOST_TOLD]]
 
     def _pulse_change(self, mark: str, actor: str) -> Change:
-        """Return the change of the pulse. A heartbeat is not journalled; a warning is."""
+        """Return the change of the pulse.
+
+        A heartbeat is not journalled; a warning is.
+        """
         self.pulse.step = max(self.pulse.step, self.body.data.current_step)
         pulse = PulseAggregate(self.id, self.beating, self.pulse, self.now, self.pulse_record)
         pulse.taken = [

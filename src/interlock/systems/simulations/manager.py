@@ -47,7 +47,7 @@ from interlock.wire.simulations import SimulationFilter, SimulationMetrics, Simu
 PAGE = 500
 EVERYTHING = SimulationFilter()
 
-Act = Callable[[SimulationAggregate, str], "tuple[Any, ...] | None"]
+ChangeOfSimulation = Callable[[SimulationAggregate, str], "tuple[Any, ...] | None"]
 """Changes a simulation, or raises; returns the additional changes to commit, None for no commit."""
 
 
@@ -274,7 +274,7 @@ class SimulationManager(SimulationReconciler):
         self,
         verb: str,
         run_id: str,
-        act: Act,
+        act: ChangeOfSimulation,
         reason: str,
         actor: str,
         request_id: str | None,
@@ -311,7 +311,10 @@ class SimulationManager(SimulationReconciler):
 
 
 def _check_resumable(draft: SimulationAggregate, queue: str) -> None:
-    """Raise unless a worker of a queue may continue it; the table says from which states."""
+    """Raise unless a worker of a queue may continue it.
+
+    The table says from which states.
+    """
     execution = draft.body.execution
     waits_in = execution.queue or draft.body.spec.queue
     facts: dict[str, object] = {"run_id": draft.id, "state": str(draft.state), "job_id": execution.job_id}

@@ -97,7 +97,10 @@ def orders_of(draft: SimulationAggregate, why: str, beat_every_s: float) -> Simu
 
 
 def _superseded(draft: SimulationAggregate, sender: MessageSender) -> str:
-    """Return why messages of this execution are ignored; empty if they are not."""
+    """Return why messages of this execution are ignored.
+
+    It is empty if they are not.
+    """
     current = draft.body.execution.number
     if sender.execution != current:
         return f"it was granted again: execution {current} counts, and this is {sender.execution}"
@@ -247,7 +250,10 @@ class SimulationReconciler:
     # Losses and silence
 
     async def let_go(self, run_id: str, execution: int, reason: str) -> None:
-        """End an execution whose worker is certainly gone; the simulation can be resumed at once."""
+        """End an execution whose worker is certainly gone.
+
+        The simulation can be resumed at once.
+        """
         (record,) = await self.engine.load([Key(SIMULATION.name, run_id)])
         known = decode_body(_present(run_id, record)).execution
         if known.number == execution:
@@ -357,7 +363,7 @@ class SimulationReconciler:
             return "there is no such lease"
         granted, now = held[0], await self.engine.clock.now()
         if granted.state not in lease.LIVE or granted.data.expires_at <= now:
-            return f"the lease is {granted.state if granted.state not in lease.LIVE else 'EXPIRED'}"
+            return f"the lease is {granted.state if granted.state not in lease.LIVE else lease.EXPIRED}"
         if granted.data.runner_id != runner_id:
             return "the lease belongs to another runner"
         if body.simulation is None:

@@ -33,7 +33,7 @@ LARGEST = 1_048_576
 WITHOUT_STATE = "its snapshot has no state, so a resume begins with step 1"
 
 
-Moment: TypeAlias = datetime | int | float | None
+StoredTime: TypeAlias = datetime | int | float | None
 TIMES = ("created_at", "started_at", "paused_at", "completed_at", "last_heartbeat")
 
 
@@ -46,11 +46,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     scenario_name: str = ""
     current_step: Annotated[int, msgspec.Meta(ge=0)] = 0
     total_steps: int | None = None
-    created_at: Moment = None
-    started_at: Moment = None
-    paused_at: Moment = None
-    completed_at: Moment = None
-    last_heartbeat: Moment = None
+    created_at: StoredTime = None
+    started_at: StoredTime = None
+    paused_at: StoredTime = None
+    completed_at: StoredTime = None
+    last_heartbeat: StoredTime = None
     worker_id: str | None = None
     priority: str = "normal"
     error: str | None = None
@@ -85,7 +85,10 @@ class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
 async def import_directory(
     engine: Engine, settings: OrchestratorSettings, folder: Path, *, actor: str = "", task: str = ""
 ) -> ImportResult:
-    """Import every run below a folder, the oldest first. With a task they can be resumed."""
+    """Import every run below a folder, the oldest first.
+
+    With a task they can be resumed.
+    """
     snapshots, refused = await asyncio.to_thread(read_all, folder)
     made: list[Snapshot] = []
     known: list[str] = []
@@ -210,7 +213,7 @@ def _created(snapshot: Snapshot) -> datetime:
     return created
 
 
-def _aware(at: Moment) -> datetime | None:
+def _aware(at: StoredTime) -> datetime | None:
     """Return a time in UTC: old snapshots have times without a zone, or seconds since 1970."""
     if isinstance(at, int | float):
         return datetime.fromtimestamp(at, UTC)

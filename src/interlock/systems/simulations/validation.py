@@ -37,7 +37,10 @@ def check(spec: SimulationSpec, settings: OrchestratorSettings) -> None:
 
 
 def job_spec(spec: SimulationSpec, run_id: str) -> JobSpec:
-    """Return an ordinary job. It is not retried, and its heartbeats replace the timeout."""
+    """Return an ordinary job.
+
+    It is not retried, and its heartbeats replace the timeout.
+    """
     return JobSpec(
         task=spec.task or "-",
         input=spec.input,

@@ -306,7 +306,10 @@ def decide_death(draft: WorkerAggregate, reason: str) -> None:
 
 
 def decide_silence(record: Record, now: datetime, durations: Durations) -> WorkerAggregate:
-    """Return a worker that was silent for too long; a stale timer has no effect."""
+    """Return a worker that was silent for too long.
+
+    A stale timer has no effect.
+    """
     draft = WorkerAggregate.of(record, now, durations)
     draft.fire_due()
     if draft.state is worker.TERMINATED:

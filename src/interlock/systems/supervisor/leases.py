@@ -152,10 +152,10 @@ Notify = Callable[[Sequence[str]], Awaitable[None]]
 class StopNotices:
     """Notifies workers when commits have stopped their leases."""
 
-    def __init__(self) -> None:
+    def __init__(self, notify: Notify) -> None:
+        self._notify = notify
         self._stopped: dict[str, None] = {}
         self._debouncer = Debouncer("workers are notified of stops", self._answer)
-        self.notify: Notify = _do_nothing
 
     def notice(self, work: Sequence[Work], outcomes: Sequence[Outcome]) -> None:
         """Notify workers whose leases were stopped by these commits."""
@@ -178,12 +178,8 @@ class StopNotices:
 
     async def _answer(self) -> int:
         stopped, self._stopped = self._stopped, {}
-        await self.notify(tuple(stopped))
+        await self._notify(tuple(stopped))
         return 0
-
-
-async def _do_nothing(_: Sequence[str]) -> None:
-    """Do nothing: there are no workers."""
 
 
 def _holders(change: Change) -> Iterator[str]:

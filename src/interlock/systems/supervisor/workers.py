@@ -197,7 +197,7 @@ MANY = 100
 Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
 """Subscribes a callback to news, and returns a function that unsubscribes."""
 
-Act = Callable[[WorkerAggregate], None]
+ChangeOfWorker = Callable[[WorkerAggregate], None]
 """Changes a worker, or raises the table's refusal."""
 
 
@@ -431,7 +431,7 @@ class Workers:
         return await self._act("drain", worker_id, act, reason, actor, request_id)
 
     async def _act(
-        self, verb: str, worker_id: str, act: Act, reason: str, actor: str, request_id: str | None
+        self, verb: str, worker_id: str, act: ChangeOfWorker, reason: str, actor: str, request_id: str | None
     ) -> WorkerView:
         idempotency_key = self.engine.key_for(request_id, f"{verb} {worker_id}", reason)
 

@@ -36,20 +36,20 @@ from interlock.testing.store_contract.builders import (
 )
 from interlock.testing.store_contract.suite import StoreOpener
 
-Work: TypeAlias = Callable[..., Awaitable[Any]]
+RemoteWork: TypeAlias = Callable[..., Awaitable[Any]]
 """Work for another process, on a store of its own; a function of an importable module."""
 
 _LIMIT_S = 2 * PATIENCE_S
 
 
-async def ask(opener: StoreOpener, work: Work, *arguments: Any) -> Any:
+async def ask(opener: StoreOpener, work: RemoteWork, *arguments: Any) -> Any:
     """Run the work in another process and return its answer."""
     async with _process(opener, work, *arguments) as process:
         return await _answer_of(process)
 
 
 async def ask_many(
-    opener: StoreOpener, work: Work, arguments: Sequence[tuple[Any, ...]], *, meetings: int = 0
+    opener: StoreOpener, work: RemoteWork, arguments: Sequence[tuple[Any, ...]], *, meetings: int = 0
 ) -> list[Any]:
     """Run the work in one process for each of the arguments, all starting together; return their answers.
 
@@ -70,7 +70,7 @@ async def ask_many(
         return [answer.result() for answer in answers]
 
 
-async def kill_amid(opener: StoreOpener, work: Work, *arguments: Any) -> None:
+async def kill_amid(opener: StoreOpener, work: RemoteWork, *arguments: Any) -> None:
     """Run the work in another process until it writes a line, and kill it there with -9."""
     async with _process(opener, work, *arguments) as process:
         await _line_of(process)
@@ -80,7 +80,7 @@ async def kill_amid(opener: StoreOpener, work: Work, *arguments: Any) -> None:
 
 @asynccontextmanager
 async def _process(
-    opener: StoreOpener, work: Work, *arguments: Any, wait: bool = False
+    opener: StoreOpener, work: RemoteWork, *arguments: Any, wait: bool = False
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     order = pickle.dumps((opener.make_store(), work, arguments, wait))
     process = await asyncio.create_subprocess_exec(

@@ -12,7 +12,7 @@ from interlock.store.records import Conflict, Repeated, StepLine, TooLate
 from interlock.testing.model_checker import (
     AIDED,
     ModelClaim,
-    Step,
+    ModelStep,
     always,
     bit,
     eventually,
@@ -172,7 +172,7 @@ class OrchestratorSteps:
         places = self.deciding.places
         return bit(places[name]) if name in places else 0
 
-    def _tick(self, state: State, out: list[Step]) -> None:
+    def _tick(self, state: State, out: list[ModelStep]) -> None:
         """Let one tick pass, unless no timer changes."""
         jobs, hands, net, orch, spare = state
         age = self.deciding.age
@@ -191,12 +191,12 @@ class OrchestratorSteps:
                 return op, job, 0, 0, 0, LATE
         return op, job, self.deciding.age(after), until, reply, FRESH
 
-    def _sweeps(self, state: State, out: list[Step]) -> None:
+    def _sweeps(self, state: State, out: list[ModelStep]) -> None:
         for job, value in enumerate(state[0]):
             if self.deciding.due[value]:
                 self._decided(state, StoryStep("sweep", job, 0, self.deciding.sweep(value)), SWEEP, 0, out)
 
-    def _delivered(self, state: State, code: int, out: list[Step], aided: int) -> None:
+    def _delivered(self, state: State, code: int, out: list[ModelStep], aided: int) -> None:
         """Deliver a message to an orchestrator."""
         note = read_message(code)
         value = state[0][note.job]
@@ -213,12 +213,12 @@ class OrchestratorSteps:
         reply = self._reply_code(entry, code)
         self._decided(state, StoryStep("hear", note.job, note.worker, entry, code), code, reply, out, aided)
 
-    def _repeated_request(self, state: State, job: int, code: int, aided: int) -> Step:
+    def _repeated_request(self, state: State, job: int, code: int, aided: int) -> ModelStep:
         """Deliver a repeat of a committed request."""
         done = StoryStep("again", job, 0, None, code)
         return done, self._again or state, aided | self._repeated
 
-    def _submitted(self, state: State, job: int, aided: int) -> Step:
+    def _submitted(self, state: State, job: int, aided: int) -> ModelStep:
         jobs, hands, net, orch, spare = state
         done = StoryStep("submit", job, 0, self._first[job], 0)
         if jobs[job] != ABSENT:
@@ -237,7 +237,7 @@ class OrchestratorSteps:
     # Decide and commit
 
     def _decided(
-        self, state: State, done: StoryStep, op: int, reply: int, out: list[Step], aided: int = 0
+        self, state: State, done: StoryStep, op: int, reply: int, out: list[ModelStep], aided: int = 0
     ) -> None:
         """Commit a decision: at once with one orchestrator; with two, another commit may come first."""
         entry = done.entry
@@ -290,7 +290,7 @@ class OrchestratorSteps:
             flying.append(code)
         return jobs, hands, tuple(sorted(c for c in set(flying) if c and awaited(c, hands))), orch, spare
 
-    def _commits(self, state: State, out: list[Step]) -> None:
+    def _commits(self, state: State, out: list[ModelStep]) -> None:
         if not self._racing:
             return
         jobs, hands, net, orch, spare = state
@@ -309,7 +309,7 @@ class OrchestratorSteps:
                 fallen = (*free[:4], spare - budget.CRASHES)
                 out.append((StoryStep("orchestrator dies", job, place, None, op), fallen, AIDED))
 
-    def _looked_again(self, state: State, one: tuple[int, ...], out: list[Step]) -> None:
+    def _looked_again(self, state: State, one: tuple[int, ...], out: list[ModelStep]) -> None:
         """Handle a refused commit: decide again about a message, drop a claim or a sweep."""
         op, job, _, _, _, fate = one
         mark = self._marks[claims.LOOKED_AGAIN if fate == OUTRUN else claims.TOO_LATE]
@@ -350,11 +350,11 @@ def awaited(code: int, hands: tuple[int, ...]) -> bool:
 class WorkerSteps(OrchestratorSteps):
     """The part of a world in which workers, users and faults act."""
 
-    def steps(self, state: State) -> list[Step]:
+    def steps(self, state: State) -> list[ModelStep]:
         """Return all possible steps."""
         if len(state) == 1:
             return []
-        out: list[Step] = []
+        out: list[ModelStep] = []
         self._tick(state, out)
         self._sweeps(state, out)
         self._deliveries(state, out)
@@ -367,7 +367,7 @@ class WorkerSteps(OrchestratorSteps):
         self._chances(state, out)
         return out
 
-    def _deliveries(self, state: State, out: list[Step]) -> None:
+    def _deliveries(self, state: State, out: list[ModelStep]) -> None:
         jobs, hands, net, orch, spare = state
         last = -1
         for place, code in enumerate(net):
@@ -386,7 +386,7 @@ class WorkerSteps(OrchestratorSteps):
 
     # Workers
 
-    def _claims(self, state: State, worker: int, out: list[Step]) -> None:
+    def _claims(self, state: State, worker: int, out: list[ModelStep]) -> None:
         """Let an idle worker claim, unless a grant is on its way to it."""
         jobs, _, net, orch, _ = state
         if any(code >> 10 == (Say.GRANT << 2 | worker) for code in net):
@@ -401,7 +401,7 @@ class WorkerSteps(OrchestratorSteps):
                 reply = write_message(Say.GRANT, worker, job, entry.shard, entry.index)
                 self._decided(state, StoryStep("claim", job, worker, entry), CLAIMS - worker, reply, out)
 
-    def _answered(self, state: State, rest: tuple[int, ...], code: int) -> Step:
+    def _answered(self, state: State, rest: tuple[int, ...], code: int) -> ModelStep:
         """Deliver an answer to a worker."""
         jobs, hands, _, orch, spare = state
         note = read_message(code)
@@ -419,7 +419,7 @@ class WorkerSteps(OrchestratorSteps):
         after = self._settle((jobs, hands, rest, orch, spare), note.job, sent)
         return StoryStep("answer", note.job, note.worker, None, code), after, 0
 
-    def _works(self, state: State, worker: int, code: int, out: list[Step]) -> None:
+    def _works(self, state: State, worker: int, code: int, out: list[ModelStep]) -> None:
         """Let a worker send a message about its attempt."""
         hand, plan, spare = read_hand(code), self.plan, state[4]
         last = plan.heartbeats + 1
@@ -436,7 +436,9 @@ class WorkerSteps(OrchestratorSteps):
         if hand.stopping:
             self._say(state, worker, Say.STOPPED, last, out, 0)
 
-    def _say(self, state: State, worker: int, say: Say, number: int, out: list[Step], aided: int) -> None:
+    def _say(
+        self, state: State, worker: int, say: Say, number: int, out: list[ModelStep], aided: int
+    ) -> None:
         jobs, hands, net, orch, spare = state
         hand = read_hand(hands[worker])
         token = (hand.job, hand.shard, hand.attempt)
@@ -450,7 +452,7 @@ class WorkerSteps(OrchestratorSteps):
 
     # Users and faults
 
-    def _chances(self, state: State, out: list[Step]) -> None:
+    def _chances(self, state: State, out: list[ModelStep]) -> None:
         jobs, hands, net, orch, spare = state
         if budget.has(spare, budget.CANCELS):
             for job, value in enumerate(jobs):
@@ -467,7 +469,7 @@ class WorkerSteps(OrchestratorSteps):
                     lost = (jobs, hands, left, orch, spare - budget.LOSSES)
                     out.append((StoryStep("lose", read_message(code).job, 0, None, code), lost, AIDED))
 
-    def _crashes(self, state: State) -> Iterator[Step]:
+    def _crashes(self, state: State) -> Iterator[ModelStep]:
         """Yield crashes: a worker is restarted under its name, and messages to it are lost."""
         jobs, hands, net, orch, spare = state
         for worker, hand in enumerate(hands):

@@ -14,7 +14,7 @@ from interlock.testing.model_checker import (
     AIDED,
     Mode,
     ModelClaim,
-    Step,
+    ModelStep,
     always,
     bit,
     eventually,
@@ -168,7 +168,7 @@ class RunWorld:
 
     # Steps
 
-    def steps(self, state: State) -> list[Step]:
+    def steps(self, state: State) -> list[ModelStep]:
         """Return the steps of the jobs and of the run."""
         if len(state) == 1:
             return []
@@ -178,7 +178,7 @@ class RunWorld:
             self._carry(state, wire, out)
         return out
 
-    def _inner_steps(self, state: State) -> Iterator[Step]:
+    def _inner_steps(self, state: State) -> Iterator[ModelStep]:
         """Yield the steps of the jobs; the run receives their messages, and its time passes too."""
         *_, number, wires, left = state
         ticked = False
@@ -202,7 +202,7 @@ class RunWorld:
             self._messages.append(entry.message)
         return [FACT | self._messages.index(entry.message)]
 
-    def _run_steps(self, state: State, out: list[Step]) -> None:
+    def _run_steps(self, state: State, out: list[ModelStep]) -> None:
         *_, number, wires, left = state
         value, runs = self.runs.values[number], self.runs
         if value.state is run.CREATED:
@@ -231,7 +231,7 @@ class RunWorld:
                 self._move((*state[:7], left - REPEATS), "is reported a second time", again, wires, AIDED)
             )
 
-    def _carry(self, state: State, wire: int, out: list[Step]) -> None:
+    def _carry(self, state: State, wire: int, out: list[ModelStep]) -> None:
         """Deliver a message; or deliver it, and keep it for a repeat."""
         wires, left = state[6], state[7]
         place = wires.index(wire)
@@ -240,7 +240,7 @@ class RunWorld:
         if left & 7:
             self._deliver((*state[:7], left - REPEATS), wire, out, AIDED)
 
-    def _deliver(self, state: State, wire: int, out: list[Step], aided: int) -> None:
+    def _deliver(self, state: State, wire: int, out: list[ModelStep], aided: int) -> None:
         number, wires = state[5], state[6]
         if wire == PLANNER:
             ended = self.runs.values[number].state in (*run.SETTLED, run.CANCEL_REQUESTED)
@@ -257,7 +257,7 @@ class RunWorld:
         else:
             out.append(self._followed(state, wire & _PLACE, ORDERED[(wire & _REST) >> 3], aided))
 
-    def _followed(self, state: State, which: int, ordered: tuple[str, str], aided: int) -> Step:
+    def _followed(self, state: State, which: int, ordered: tuple[str, str], aided: int) -> ModelStep:
         """Deliver an order of the run to a job."""
         jobs, hands, net, orch, spare, number, wires, left = state
         what, why = ordered
@@ -271,7 +271,7 @@ class RunWorld:
         after = self.inner.become(inner, which, entry.after, 0) if entry.changed else inner
         return done, (*after, number, tuple(sorted((*wires, *self._news(entry)))), left), aided
 
-    def _move(self, state: State, what: str, entry: RunEntry, wires: tuple[int, ...], bits: int) -> Step:
+    def _move(self, state: State, what: str, entry: RunEntry, wires: tuple[int, ...], bits: int) -> ModelStep:
         done = RunDone(what, 0, entry.lines)
         if entry.wrong:
             return done, (entry.wrong,), bits

@@ -119,7 +119,7 @@ SIGHTS_OF_WORLDS = (*SIGHTS, LATE_REPORT, *SIGHTS_OF_SYSTEMS, *SIGHTS_OF_FLEETS)
 LONG_H = 2_000.0
 """Minimum hours of a long season with every world and mix."""
 
-Progress: TypeAlias = Callable[[float], None]
+NoteProgress: TypeAlias = Callable[[float], None]
 """Called with the hours simulated so far."""
 
 
@@ -188,7 +188,9 @@ def chapters_with(
     ]
 
 
-def play_all(chapters: Sequence[Chapter], *, processes: int = 1, progress: Progress | None = None) -> Season:
+def play_all(
+    chapters: Sequence[Chapter], *, processes: int = 1, progress: NoteProgress | None = None
+) -> Season:
     """Run all episodes; continue after a failure, since others may say more."""
     season = Season()
     for one in _played(chapters, processes):

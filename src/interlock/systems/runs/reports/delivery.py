@@ -29,7 +29,6 @@ from interlock.systems.runs.reports.report import (
     REPORT,
     SENDING,
     STATUSES,
-    TOLD,
     WAITING,
     DeliveryFailed,
     ReportBody,
@@ -72,7 +71,10 @@ def with_status(
     settings: ReportingSettings,
     beside: Sequence[str] = (),
 ) -> Change | None:
-    """Return the change for a new status; None if this or a later one is known already."""
+    """Return the change for a new status.
+
+    Return None if this or a later one is known already.
+    """
     fresh = ReportBody(status=status, since=now, beside=tuple(beside))
     if before is None:
         report = _created(report_id(run_id, reporter), fresh, run_id, reporter)
@@ -156,16 +158,6 @@ def dropped(record: Record, now: datetime, settings: ReportingSettings) -> Chang
     return _moved(record, drop, body_of(record), now, settings, reason=reason)
 
 
-def is_final(record: Record) -> bool:
-    """Return whether the latest status of a report is an outcome."""
-    return body_of(record).status.final
-
-
-def waits_for_run(record: Record) -> bool:
-    """Return whether the receiver has the latest status."""
-    return record.state == TOLD
-
-
 def _created(name: str, body: ReportBody, run_id: str | None, reporter: str | None) -> Entity[ReportBody]:
     return _REPORTS.new(name, body, body.since, Columns(parent=run_id, queue=reporter))
 
@@ -194,7 +186,10 @@ def _written(
     actor: str = "reporter",
     reason: str,
 ) -> Change:
-    """Return the change; a waiting report can be claimed, and is given up after `report_for_s`."""
+    """Return the change.
+
+    A waiting report can be claimed, and is given up after `report_for_s`.
+    """
     waits = report.state is WAITING
     report.place(ready_at=ready_at if waits else None)
     if waits:
@@ -211,7 +206,10 @@ class ReportRuns(Protocol):
 
     @property
     def view(self) -> Callable[[str], Awaitable[RunView]]:
-        """Return the run with its jobs; raise an `InterlockError` if there is none."""
+        """Return the run with its jobs.
+
+        Raise an `InterlockError` if there is none.
+        """
         ...
 
     @property
@@ -220,7 +218,10 @@ class ReportRuns(Protocol):
         ...
 
     async def ending(self, run_id: str) -> Sequence[Record]:
-        """Return the run and the records that are settled with it; nothing if it was pruned."""
+        """Return the run and the records that are settled with it.
+
+        Return nothing if it was pruned.
+        """
         ...
 
     async def newer(self, run: RunView) -> Sequence[RunView]:
@@ -228,7 +229,10 @@ class ReportRuns(Protocol):
         ...
 
     def reported(self, records: Sequence[Record | None], now: datetime) -> tuple[Change, ...]:
-        """Return the changes that mark the run as reported; empty if it was before. Pure."""
+        """Return the changes that mark the run as reported.
+
+        It is empty if it was before. Pure.
+        """
         ...
 
 
@@ -275,7 +279,10 @@ class ReporterQueue:
         return [r for r, outcome in zip(found, outcomes, strict=True) if isinstance(outcome, Committed)]
 
     async def _handle(self, record: Record) -> None:
-        """Deliver one report; errors do not affect others of the lane, and unrecorded reports are retried."""
+        """Deliver one report.
+
+        Errors do not affect others of the lane, and unrecorded reports are retried.
+        """
         try:
             status = body_of(record).status
             settle = await self._deliver_status(record, status)

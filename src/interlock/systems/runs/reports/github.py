@@ -100,7 +100,10 @@ class GithubReporter:
         )
 
     def replaces(self, newer: RunView, run: RunView) -> bool:
-        """Return whether both runs share a status of the same commit; a check belongs to one run."""
+        """Return whether both runs share a status of the same commit.
+
+        A check belongs to one run.
+        """
         one, other = newer.source, run.source
         same = (one.repository, one.sha) == (other.repository, other.sha)
         own = PartVerdict(status=RunStatus.PENDING, says="")
@@ -231,7 +234,10 @@ def _rate_limited(answer: HttpAnswer, message: str, now: datetime) -> float | No
 
 
 def _numbers(memory: str) -> dict[str, str]:
-    """Return the numbers of checks by part; a single number is that of the run."""
+    """Return the numbers of checks by part.
+
+    A single number is that of the run.
+    """
     if not memory.startswith("{"):
         return {"": memory} if memory else {}
     return msgspec.json.decode(memory, type=dict[str, str])

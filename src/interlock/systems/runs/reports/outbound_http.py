@@ -126,7 +126,10 @@ class OutboundHttp:
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Return the trusted certificates; cached, because loading takes longer than a request."""
+    """Return the trusted certificates.
+
+    Cached, because loading takes longer than a request.
+    """
     import httpx2  # noqa: PLC0415 - see above
 
     return httpx2.create_ssl_context()

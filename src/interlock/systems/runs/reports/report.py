@@ -17,6 +17,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from interlock.lifecycles import run
 from interlock.machine import (
     STAY,
     Deadline,
@@ -56,14 +57,14 @@ class RunStatus(StrEnum):
 
 
 _ON_THE_WAY = (RunStatus.AWAITING_APPROVAL, RunStatus.PENDING, RunStatus.RUNNING)
-STATUSES = {
-    "AWAITING_APPROVAL": RunStatus.AWAITING_APPROVAL,
-    "QUEUED": RunStatus.PENDING,
-    "RUNNING": RunStatus.RUNNING,
-    "SUCCESS": RunStatus.SUCCESS,
-    "FAILED": RunStatus.FAILED,
-    "CANCELED": RunStatus.CANCELED,
-    "TIMEOUT": RunStatus.TIMEOUT,
+STATUSES: dict[str, RunStatus] = {
+    run.AWAITING_APPROVAL: RunStatus.AWAITING_APPROVAL,
+    run.QUEUED: RunStatus.PENDING,
+    run.RUNNING: RunStatus.RUNNING,
+    run.SUCCESS: RunStatus.SUCCESS,
+    run.FAILED: RunStatus.FAILED,
+    run.CANCELED: RunStatus.CANCELED,
+    run.TIMEOUT: RunStatus.TIMEOUT,
 }
 """The status for each reported state of a run."""
 
@@ -121,7 +122,10 @@ class Reporter(Protocol):
         ...
 
     async def deliver(self, report: RunReport, memory: str) -> str:
-        """Send the report; raise `DeliveryFailed`. The result is passed as `memory` the next time."""
+        """Send the report; raise `DeliveryFailed`.
+
+        The result is passed as `memory` the next time.
+        """
         ...
 
 

@@ -82,7 +82,10 @@ class ReportedRuns:
         self.outline: Callable[[str], Awaitable[RunView]] = outline
 
     async def ending(self, run_id: str) -> list[Record]:
-        """Return the run and the pieces of its plan, which are settled together; nothing if it was pruned."""
+        """Return the run and the pieces of its plan, which are settled together.
+
+        Return nothing if it was pruned.
+        """
         record, first = await self._engine.load([Key(RUN.name, run_id), piece_key(run_id, 0)])
         if record is None:
             return []
@@ -113,7 +116,10 @@ class ReportedRuns:
         ]
 
     def reported(self, records: Sequence[Record | None], now: datetime) -> tuple[Change, ...]:
-        """Return the changes that mark the run as REPORTED; empty if it was before, or has no outcome."""
+        """Return the changes that mark the run as REPORTED.
+
+        It is empty if it was before, or has no outcome.
+        """
         record, *kept = records or (None,)
         if record is None:
             return ()

@@ -15,6 +15,7 @@ request with the same plan.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -30,6 +31,23 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     spec: RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """The address for runners, if it differs from the source."""
+
+    url: str = ""
+    secret: str = ""
+    """The name of the secret used to fetch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowText:
+    """A workflow file of a commit."""
+
+    path: str
+    text: bytes
 
 
 class Planner(Protocol):

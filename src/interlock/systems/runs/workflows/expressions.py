@@ -110,7 +110,10 @@ MOST_PARTS = 20
 
 
 def matching(name: str, patterns: Sequence[str]) -> str | None:
-    """Return the pattern that decides that a name matches; None if it does not match."""
+    """Return the pattern that decides that a name matches.
+
+    Return None if it does not match.
+    """
     found = None
     for pattern in patterns:
         if _matches(name, pattern.removeprefix("!")):

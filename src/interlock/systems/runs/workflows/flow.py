@@ -53,7 +53,7 @@ class TaskLike(Protocol):
         ...
 
 
-Work: TypeAlias = "TaskLike | JobSpec"
+FlowWork: TypeAlias = "TaskLike | JobSpec"
 
 
 class FlowJob:
@@ -90,13 +90,16 @@ class Flow:
         return tag_of(self.source)
 
     def changed(self, *patterns: str) -> bool:
-        """Return whether a matching path has changed; True if the changed paths are unknown."""
+        """Return whether a matching path has changed.
+
+        Return True if the changed paths are unknown.
+        """
         paths = self.source.changed_paths
         return paths is None or any(matching(path, patterns) for path in paths)
 
     def job(
         self,
-        work: Work,
+        work: FlowWork,
         /,
         *args: Any,
         name: str = "",
@@ -132,7 +135,10 @@ class Flow:
     def shell(
         self, name: str, *commands: str, env: Mapping[str, str] = {}, workdir: str = "", **options: Any
     ) -> FlowJob:
-        """Add a job of shell commands, one step each. It takes the options of `job` and of a `JobSpec`."""
+        """Add a job of shell commands, one step each.
+
+        It takes the options of `job` and of a `JobSpec`.
+        """
         steps = [{"run": command} for command in commands]
         given: dict[str, Any] = {"steps": steps, "env": dict(env)}
         if workdir:
@@ -223,7 +229,10 @@ class FlowFunction:
         return RunSpec(workflow=self.name, plan=self.plan(source, **inputs), source=source, inputs=texts)
 
     def _fitted(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the inputs converted to the annotated types; they may come as text."""
+        """Return the inputs converted to the annotated types.
+
+        They may come as text.
+        """
         fitted = {}
         for name, value in inputs.items():
             parameter = self._inputs.get(name)
@@ -264,7 +273,10 @@ def flow(*, name: str | None = None) -> Callable[[Callable[..., None]], FlowFunc
 
 
 def flow(function: Callable[..., None] | None = None, /, *, name: str | None = None) -> Any:
-    """Declare a function that adds jobs to a plan as a flow. Used with or without a name."""
+    """Declare a function that adds jobs to a plan as a flow.
+
+    Used with or without a name.
+    """
 
     def decorate(function: Callable[..., None]) -> FlowFunction:
         made = FlowFunction(function, name)
@@ -278,7 +290,7 @@ FLOWS: dict[str, FlowFunction] = {}
 """Every flow of the loaded modules, by its address."""
 
 
-def _spec_of(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
+def _spec_of(work: FlowWork, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
     if not isinstance(work, JobSpec):
         return work.spec(*args, **kwargs)
     if args or kwargs:
@@ -305,7 +317,10 @@ class FlowPlanner:
         self._flows = flows
 
     async def plan(self, request: PlanRequest) -> Plan:
-        """Return the plan; the function runs in a thread, and its exceptions become `PlanRefused`."""
+        """Return the plan.
+
+        The function runs in a thread, and its exceptions become `PlanRefused`.
+        """
         spec = request.spec
         found = self._flows.get(spec.definition)
         if found is None:

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from interlock.errors import InvalidSettings, PlanRefused
-from interlock.systems.runs.workflows import MAX_BYTES, PlanRequest
+from interlock.systems.runs.workflows import MAX_BYTES, Clone, PlanRequest, WorkflowText
 from interlock.wire.credentials import as_variables, authorization, check_secret
 from interlock.wire.runs import Plan, RunSpec, Source
 
@@ -60,23 +60,6 @@ def no_secret(name: str) -> str:
     raise PlanRefused(f"There is no secret {name} here.", todo="Plan it where the secrets are.")
 
 
-@dataclass(frozen=True, slots=True)
-class Clone:
-    """The address for runners, if it differs from the source."""
-
-    url: str = ""
-    secret: str = ""
-    """The name of the secret used to fetch it."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkflowText:
-    """A workflow file of a commit."""
-
-    path: str
-    text: bytes
-
-
 @dataclass(slots=True)
 class Mirror:
     """A private copy of one repository, extended on demand."""
@@ -91,7 +74,10 @@ class Mirror:
 
     @property
     def clone(self) -> Clone:
-        """The address for runners. A password in the server's address stays on the server."""
+        """The address for runners.
+
+        A password in the server's address stays on the server.
+        """
         return Clone(_shown(self.address), self.secret)
 
     async def fetch(self, sha: str, ref: str, base_sha: str) -> str:
@@ -127,7 +113,10 @@ class Mirror:
         return [WorkflowText(name, await self._git("cat-file", "blob", blob)) for name, blob in found]
 
     async def changed_paths(self, commit: str, base_sha: str) -> tuple[str, ...] | None:
-        """Return the paths that a commit changes since its merge base; None if unknown."""
+        """Return the paths that a commit changes since its merge base.
+
+        Return None if unknown.
+        """
         if not base_sha.strip("0") or not await self._has(base_sha):
             return None
         common = await self._git("merge-base", base_sha, commit, may_fail=True)
@@ -139,7 +128,10 @@ class Mirror:
         return paths if len(paths) <= MOST_PATHS else None
 
     async def descends(self, sha: str, older: str) -> bool | None:
-        """Return whether a commit has another one in its history; None unless both were fetched."""
+        """Return whether a commit has another one in its history.
+
+        Return None unless both were fetched.
+        """
         known = (self.folder / "HEAD").is_file() and all(_SHA.fullmatch(each) for each in (sha, older))
         if not known or not await self._has(sha) or not await self._has(older):
             return None
@@ -225,7 +217,10 @@ class Repositories:
 async def run_git(
     words: tuple[str, ...], folder: Path, timeout_s: float, more: Mapping[str, str] = {}
 ) -> tuple[int, bytes, str]:
-    """Run git with additional settings; return its exit code, output and errors."""
+    """Run git with additional settings.
+
+    Return its exit code, output and errors.
+    """
     process = await asyncio.create_subprocess_exec(
         "git",
         *words,
@@ -359,7 +354,10 @@ class WorkflowPlanner:
         return await self._plan_of_commit(spec, self._repositories.mirror(spec.source.repository))
 
     async def descends(self, repository: str, sha: str, older: str) -> bool | None:
-        """Return whether a commit has another one in its history; None if unknown here."""
+        """Return whether a commit has another one in its history.
+
+        Return None if unknown here.
+        """
         try:
             known = None if self._repositories is None else self._repositories.mirror(repository)
             return None if known is None else await known.descends(sha, older)

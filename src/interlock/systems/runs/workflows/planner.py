@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from interlock.errors import PlanRefused
+from interlock.systems.runs.workflows import Clone
 from interlock.systems.runs.workflows.expressions import (
     ChangeFacts,
     branch_of,
@@ -21,7 +22,6 @@ from interlock.systems.runs.workflows.expressions import (
     tag_of,
 )
 from interlock.systems.runs.workflows.field_types import PlacedTemplate
-from interlock.systems.runs.workflows.git import Clone
 from interlock.systems.runs.workflows.model import (
     Combination,
     Defaults,
@@ -213,7 +213,10 @@ def plan_of(
 
 
 def group_of(workflow: WorkflowFile, source: Source, inputs: Mapping[str, str] = {}) -> str | None:
-    """Return the concurrency group of a workflow; None for the default, empty for none."""
+    """Return the concurrency group of a workflow.
+
+    Return None for the default, empty for none.
+    """
     concurrency = workflow.concurrency
     if concurrency is None:
         return None

@@ -26,8 +26,8 @@ from yaml.nodes import Node
 
 from interlock.errors import PlanRefused
 from interlock.systems.runs.plan_validation import cycle_in
+from interlock.systems.runs.workflows import Clone, WorkflowText
 from interlock.systems.runs.workflows.field_types import PlacedTemplate, inside
-from interlock.systems.runs.workflows.git import Clone, WorkflowText
 from interlock.systems.runs.workflows.model import WorkflowFile, WorkflowJob, WorkflowStep
 from interlock.systems.runs.workflows.planner import group_of, plan_of
 from interlock.systems.runs.workflows.schema import WORKFLOW
@@ -146,7 +146,10 @@ def name_of(workflow: WorkflowFile, file: str) -> str:
 
 
 def spec_of_file(text: str, file: str, source: Source, inputs: Mapping[str, str]) -> RunSpec:
-    """Return the run spec of a workflow file; raise its faults now, before the run exists."""
+    """Return the run spec of a workflow file.
+
+    Raise its faults now, before the run exists.
+    """
     workflow = read_workflow(text, file)
     plan_of(workflow, source, inputs)
     return RunSpec(
@@ -197,7 +200,10 @@ def plan_of_files(texts: list[WorkflowText], source: Source, inputs: Mapping[str
 
 
 def _group(groups: list[str | None]) -> str | None:
-    """Return the group of several files: the first named one; none as soon as one has none."""
+    """Return the group of several files: the first named one.
+
+    None as soon as one has none.
+    """
     return "" if "" in groups else next((group for group in groups if group is not None), None)
 
 

@@ -117,7 +117,7 @@ _CORE = "tag:yaml.org,2002:"
 TEXT, INT, FLOAT, BOOL, NULL = (f"{_CORE}{name}" for name in ("str", "int", "float", "bool", "null"))
 _KNOWN = frozenset({TEXT, INT, FLOAT, BOOL, NULL, f"{_CORE}map", f"{_CORE}seq"})
 
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+YamlValue: TypeAlias = "bool | int | float | str | list[YamlValue] | dict[str, YamlValue] | None"
 
 
 class _TooMuch(Exception):
@@ -162,7 +162,10 @@ _Loader.add_implicit_resolver(
 
 
 def compose(text: str, faults: FileFaults) -> Node | None:
-    """Return the root node of the only document; None if there is none, or after a fault."""
+    """Return the root node of the only document.
+
+    Return None if there is none, or after a fault.
+    """
     size = len(text.encode(errors="replace"))
     if size > MAX_BYTES:
         faults.add(FilePosition(1, 1), f"the file is {size:,} bytes large, and {MAX_BYTES:,} is the most")
@@ -185,7 +188,7 @@ def place_of(node: Node) -> FilePosition:
     return FilePosition(node.start_mark.line + 1, node.start_mark.column + 1)
 
 
-def plain(node: Node, faults: FileFaults) -> Json:
+def plain(node: Node, faults: FileFaults) -> YamlValue:
     """Return a node as JSON."""
     match node:
         case ScalarNode():
@@ -199,7 +202,10 @@ def plain(node: Node, faults: FileFaults) -> Json:
 
 
 def pairs(node: MappingNode, faults: FileFaults) -> Iterator[tuple[ScalarNode, Node]]:
-    """Yield the keys of a mapping with their values; a duplicate key is a fault."""
+    """Yield the keys of a mapping with their values.
+
+    A duplicate key is a fault.
+    """
     seen: dict[str, FilePosition] = {}
     for key, value in node.value:
         if not isinstance(key, ScalarNode):
@@ -213,7 +219,7 @@ def pairs(node: MappingNode, faults: FileFaults) -> Iterator[tuple[ScalarNode, N
             yield key, value
 
 
-def _scalar(node: ScalarNode, faults: FileFaults) -> Json:
+def _scalar(node: ScalarNode, faults: FileFaults) -> YamlValue:
     text: str = node.value
     match node.tag:
         case "tag:yaml.org,2002:null":

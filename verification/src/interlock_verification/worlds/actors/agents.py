@@ -14,7 +14,7 @@ from typing import Any, TextIO, cast
 import msgspec
 from grpc import aio
 
-from interlock.agent.execution import Line, Receive
+from interlock.agent.execution import ReceiveFromWorkload, WriteLine
 from interlock.agent.port import KindLocation, Load, Workload
 from interlock.agent.protocol import LoadSample, Order, Started
 from interlock.agent.server import AgentService
@@ -69,7 +69,9 @@ class Household:
 class DrawnFamily:
     """The process of a workload; see `agent.execution.WorkloadFamily`."""
 
-    def __init__(self, home: Household, order: Order, receive: Receive, life: WorkloadLife) -> None:
+    def __init__(
+        self, home: Household, order: Order, receive: ReceiveFromWorkload, life: WorkloadLife
+    ) -> None:
         self._home = home
         self._order = order
         self._receive = receive
@@ -227,7 +229,7 @@ class AgentCast:
         settings = AgentSettings(sample_every_s=SAMPLE_EVERY_S, durations=process.stage.world.durations)
         log = make_log("error", "json", cast(TextIO, Alarm(process.stage.watcher)))
 
-        def spawn(order: Order, receive: Receive, _line: Line) -> DrawnFamily:
+        def spawn(order: Order, receive: ReceiveFromWorkload, _line: WriteLine) -> DrawnFamily:
             assert agent_state.present is not None
             assert agent_state.present.checked is not None
             name, end = agent_state.present.workload_id, end_of(order, process.name)
