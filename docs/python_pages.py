@@ -88,7 +88,7 @@ PYTHON_PAGES = {
                 "SchedulesClient",
             ),
             "interlock.client_batches": ("BatchHandle", "BatchesClient"),
-            "interlock.client_compositions": ("CompositionHandle",),
+            "interlock.client": ("CompositionHandle",),
             "interlock.client_resources": (
                 "RecordsClient",
                 "RunHandle",
@@ -111,7 +111,7 @@ PYTHON_PAGES = {
                 "SyncBatches",
                 "SyncLimits",
             ),
-            "interlock.client_compositions": ("SyncComposition",),
+            "interlock.client": ("SyncComposition",),
             "interlock.client_transactions": ("SyncTransactionClient",),
         },
     ),
