@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import typer
@@ -21,8 +21,6 @@ from interlock.worker.codec import encode
 from interlock.worker.simulations import Simulation, simulation_named
 from interlock.worker.tasks import Registry, load_tasks
 
-Follow: TypeAlias = Callable[..., Awaitable[int]]
-"""Shows a simulation until it stops, and returns the exit code."""
 
 CONTINUES = "Stopped watching; the simulation continues."
 SCENARIOS = (".yml", ".yaml", ".json")
@@ -145,7 +143,7 @@ def start(
     options: SimulationOptions,
     request_id: str | None,
     *,
-    follow: Follow | None,
+    follow: Callable[..., Awaitable[int]] | None,
     timeout_s: float | None,
     as_json: bool,
 ) -> int:
