@@ -424,7 +424,7 @@ class Interlock:
         return await self._port.here.artifacts.list(job_id)
 
     async def fetch_artifact(self, job_id: str, name: str, to: str | Path, *, attempt: str = "") -> Path:
-        """Download an artifact of a job into a folder or to a file; return its path."""
+        """Download an artifact of a job to a folder or file; return its path."""
         async with self._port.here.artifacts.opened(job_id, name, attempt) as (view, pieces):
             return await saved(view, pieces, Path(to))
 

@@ -236,7 +236,7 @@ class SimulationHandle:
         return await self._simulations.get(self.run_id)
 
     async def wait(self, *, timeout_s: float | None = None) -> SimulationView:
-        """Wait until the simulation is paused, interrupted or ended, and return it."""
+        """Return the simulation once it is paused, interrupted or ended."""
         return await self._simulations.wait(self.run_id, timeout_s=timeout_s)
 
     async def pause(self, *, reason: str = "") -> SimulationView:
@@ -362,7 +362,7 @@ class SimulationsClient:
         return await self._simulations.history(run_id)
 
     async def wait(self, run_id: str, *, timeout_s: float | None = None) -> SimulationView:
-        """Wait until the simulation is paused, interrupted or ended, and return it.
+        """Return the simulation once it is paused, interrupted or ended.
 
         With a store, the waiting client also handles deadlines, like every process with a store.
         """

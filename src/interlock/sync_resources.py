@@ -81,7 +81,7 @@ class SyncJobs:
         return self._wait_for(self._inner().artifacts(job_id))
 
     def fetch_artifact(self, job_id: str, name: str, to: str | Path, *, attempt: str = "") -> Path:
-        """Download an artifact of a job into a folder or to a file; return its path."""
+        """Download an artifact of a job to a folder or file; return its path."""
         return self._wait_for(self._inner().fetch_artifact(job_id, name, to, attempt=attempt))
 
     def jobs(
@@ -271,7 +271,7 @@ class Simulations:
         return self._wait_for(self._inner().history(run_id))
 
     def wait(self, run_id: str, *, timeout_s: float | None = None) -> SimulationView:
-        """Wait until the simulation is paused, interrupted or ended, and return it.
+        """Return the simulation once it is paused, interrupted or ended.
 
         With a store, the waiting client also handles deadlines, like every process with a store.
         """

@@ -290,7 +290,7 @@ async def run_dev(
 
 
 async def _ends(serving: asyncio.Task[None], working: asyncio.Task[None] | None) -> None:
-    """Wait for both tasks, even if one of them has failed; then raise its error."""
+    """Wait for both tasks, even if one has failed; then raise its error."""
     tasks = [serving] if working is None else [serving, working]
     await asyncio.wait(tasks)
     for task in tasks:

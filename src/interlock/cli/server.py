@@ -202,7 +202,7 @@ def _let_in(parts: Parts) -> str:
 
 
 def shown(store_url: str) -> str:
-    """Return the URL of a store without its password; of a file, the whole path."""
+    """Return the URL of a store without its password, or the whole path."""
     parts = urlsplit(store_url)
     if parts.scheme == "sqlite":
         return str(Path(parts.path.removeprefix("/")).resolve())

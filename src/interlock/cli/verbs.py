@@ -334,7 +334,7 @@ def _is_confirmed(noun: Noun[V], action: Action[V], number: int) -> bool:
 def _print_results(
     noun: Noun[V], action: Action[V], results: Sequence[tuple[str, V | InterlockError]], *, as_json: bool
 ) -> int:
-    """Print a line for each record; the error of a single record is the answer."""
+    """Print a line for each record, or the error of a single one."""
     if len(results) == 1 and isinstance(results[0][1], InterlockError):
         raise results[0][1]
     code = 0

@@ -72,7 +72,7 @@ def jobs() -> Interlock | SyncTransactionClient:
 
 
 def open_before_transactions(connection: Any, **_: object) -> None:
-    """Open the client when Django connects to the SQLite file that is the store.
+    """Open the client when Django connects to the SQLite file of the store.
 
     Within a transaction that has written it would be too late: opening a store takes the lock that the
     transaction holds. In a new file the store is so created before the tables of Django, too. An error is

@@ -76,7 +76,7 @@ def _may_yet_come_true(commit: Commit, outcome: Outcome) -> bool:
 
 
 async def find_outcome(store: Store, commit: Commit) -> Committed | None:
-    """Return the outcome of a commit that is already applied; None if it is not.
+    """Return the outcome of a commit that is applied already, or None.
 
     A commit is atomic, so its first change represents all of them.
     """

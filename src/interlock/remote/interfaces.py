@@ -197,7 +197,7 @@ class OverviewApi(Protocol):
     """The overview."""
 
     async def take(self) -> OverviewView:
-        """Return present numbers and problems; the answer may be a few seconds old."""
+        """Return numbers and problems; they may be a few seconds old."""
 
 
 class SchedulesApi(Protocol):

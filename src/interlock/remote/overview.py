@@ -17,7 +17,7 @@ class HttpOverview:
         self._client = client
 
     async def take(self) -> OverviewView:
-        """Return present numbers and problems; the answer may be a few seconds old."""
+        """Return numbers and problems; they may be a few seconds old."""
         return await self._client.call(api.GET_OVERVIEW)
 
 

@@ -372,7 +372,7 @@ class BoundedConnection(asyncio.Protocol):
         return True
 
     def _hang_up(self) -> None:
-        """Close the connection without a response, even if the client does not read."""
+        """Close the connection without a response, whether or not it is read."""
         self.transport.close()
         if self.transport.get_write_buffer_size():
             self.transport.abort()

@@ -67,7 +67,7 @@ async def read_body(
 def check_body(
     body: bytes, headers: Mapping[str, str], settings: ServerSettings, most: int | None = None
 ) -> None:
-    """Raise if a body is too large, of another media type, or nested too deeply."""
+    """Raise if a body is too large, of another type, or nested too deeply."""
     limit = settings.max_body_bytes if most is None else most
     if len(body) > limit:
         raise _too_large(limit)

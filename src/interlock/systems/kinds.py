@@ -132,7 +132,7 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
         return f"<kind {self.name}>"
 
     def made(self, given: object) -> D:
-        """Return data of this kind: unchanged, or converted from plain JSON values."""
+        """Return data of this kind, converted from plain JSON values if needed."""
         if isinstance(given, self.data):
             return given
         try:

@@ -343,7 +343,7 @@ def audit_sheets(found: Audit) -> list[Sheet]:
 
 
 def _lifecycles(url: str | None) -> Lifecycles:
-    """Return our lifecycles and those of the kinds that the project file names."""
+    """Return our lifecycles and those of the kinds in the project file."""
     from interlock.cli import project
     from interlock.cli.machine_names import load_kinds
     from interlock.systems.kinds import lifecycles_with

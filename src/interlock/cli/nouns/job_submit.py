@@ -213,7 +213,7 @@ def read_unique(**content: Any) -> Unique | None:
 def read_after(
     jobs: Sequence[str] | None, *, need_any: bool, on_end: bool, into: str | None, skip: bool
 ) -> After | None:
-    """Return which jobs a job comes after, and which of their ends it waits for."""
+    """Return the jobs that a job comes after, and the ends it waits for."""
     if not jobs:
         if need_any or on_end or into or skip:
             raise InvalidArguments(

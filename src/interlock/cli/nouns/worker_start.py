@@ -195,7 +195,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 
 
 def supervise(store: str | None, options: WorkerOptions, *, least: int, most: int) -> int:
-    """Keep workers running until this process is stopped; return the exit code."""
+    """Keep workers running until stopped; return the exit code."""
     here = project.load(store)
     module = options.module or here.worker.module
     if module is None:

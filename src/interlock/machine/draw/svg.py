@@ -265,7 +265,7 @@ def head(kind: str, before: Point, tip: Point) -> str:
 
 
 def junctions(routes: Sequence[TransitionPath]) -> list[Point]:
-    """Return the corners at which a line joins one that comes from further away."""
+    """Return the corners at which a line joins one from further away."""
     bent = list(dict.fromkeys(route.points for route in routes if len(route.points) == 4))
     found = []
     for points in bent:

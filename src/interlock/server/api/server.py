@@ -39,7 +39,7 @@ async def healthz(_: Call) -> api.Alive:
 
 @handles(api.READYZ)
 async def readyz(call: Call) -> api.Readiness:
-    """Report whether the store answers and every essential loop makes progress."""
+    """Report whether the store answers and essential loops make progress."""
     parts = call.parts
     if parts.stopping.is_set():
         raise NotReady("The server is shutting down.", todo="Ask another one.")

@@ -170,7 +170,7 @@ class PostgresStore:
         return Count(min(number, cap), capped=number > cap)
 
     async def _find_within(self, query: Query, within: int) -> Page:
-        """Examine a few records first: that fills the page unless matches are rare."""
+        """Examine a few records first: they fill a page unless matches are rare."""
         for bound in sorted({min(within, _FEW_FOR_EACH * (query.limit + 1)), within}):
             conditions = Conditions(query, query.limit + 1, bound)
             conditions.after(query.cursor)

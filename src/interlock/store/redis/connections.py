@@ -359,7 +359,7 @@ class Connections:
 
 
 async def run(connection: AbstractConnection, tag: str, script: Script, *args: str | bytes | int) -> Any:
-    """Call a script by its digest; load it first if the server does not know it."""
+    """Call a script by its digest; load it first if it is unknown."""
     try:
         return await execute_command(connection, "EVALSHA", script.sha, 1, tag, *args)
     except NoScriptError:

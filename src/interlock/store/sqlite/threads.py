@@ -505,7 +505,7 @@ class Writer(DatabaseThread):
         return jobs
 
     def _transact(self, jobs: list[ThreadCall]) -> bool:
-        """Run all calls in the open transaction; return False if each needs its own."""
+        """Run calls in the open transaction; return False if each needs its own."""
         live = [job for job in jobs if job.begin()]
         outcome = NOTHING
         try:

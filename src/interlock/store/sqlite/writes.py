@@ -285,7 +285,7 @@ class PendingWrites:
         self._recorded.append(row)
 
     def refuse(self, number: int, kind: str, name: str, version: int, note: Note) -> None:
-        """Add an entry about a refusal; the record, if there is one, is not written."""
+        """Add an entry about a refusal; the record itself is not written."""
         self.is_empty = False
         self.sequence += 1
         about = (self.sequence, 1, 1, self._now_us, number, "", kind, "" if number else name, version)

@@ -441,7 +441,7 @@ class Jobs:
         actor: str = "",
         request_ids: Sequence[str | None] | None = None,
     ) -> list[str | InterlockError]:
-        """Cancel many jobs; return the new state of each, or why it was not stopped."""
+        """Cancel many jobs; return the new state of each, or the refusal."""
         stopped = await cancel_all(
             self.engine,
             job_ids,

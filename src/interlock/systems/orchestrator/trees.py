@@ -420,7 +420,7 @@ class Trees:
         return len(taken)
 
     async def _done(self, letters: Sequence[Record], work: Coroutine[None, None, None]) -> None:
-        """Run the work, and mark its messages as sent; schedule a retry on failure."""
+        """Run the work and mark its messages as sent; on failure, retry later."""
         mark = self._engine.mark()
         try:
             await work

@@ -446,7 +446,7 @@ class RunService:
         return preview_of(run_id, graph, carried_over(run_id, body, graph, which, job))
 
     async def compare(self, run_id: str, *, other: str = "") -> RunComparison:
-        """Compare a run with another one: by default the last green run of its kind.
+        """Compare a run with another: by default the last green one of its kind.
 
         Runs of the same workflow, repository and ref are of a kind.
         """

@@ -164,7 +164,7 @@ class SimulationAggregate(Aggregate):
     def interrupt(
         self, event: simulation.Interrupt | simulation.HeartbeatLost, *, hold: bool = False
     ) -> Refusal:
-        """Take the simulation from its worker; return the refusal, if there is one.
+        """Take the simulation from its worker; return the refusal, if any.
 
         An accepted pause survives that, as `hold` does: then no further attempt continues automatically.
         """
