@@ -21,7 +21,6 @@ from interlock.worker.codec import encode
 from interlock.worker.simulations import Simulation, simulation_named
 from interlock.worker.tasks import Registry, load_tasks
 
-
 CONTINUES = "Stopped watching; the simulation continues."
 SCENARIOS = (".yml", ".yaml", ".json")
 
