@@ -60,7 +60,9 @@ def test_each_coupling_is_delivered_by_the_wiring_of_its_cause_or_by_its_deliver
         assert routes, coupling.sentence
         if all(route.deliverer for route in routes):
             (other,) = (
-                each for each in WIRINGS.values() if each.deliverer == COUPLINGS.deliverer_of(coupling)
+                each
+                for each in WIRINGS.values()
+                if each.deliverer == COUPLINGS.delivered_by.get((coupling.cause, coupling.to))
             )
             route = other._route(coupling)
             assert route is not None, coupling.sentence

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.server.listeners import listening
 from tests.server.running import Running, any_port, running
 from tests.waiting import PATIENCE_S, until
 
@@ -57,6 +58,33 @@ async def test_an_order_is_placed_paid_and_shown_over_http() -> None:
         assert (await client.post(f"{path}/send/payment_late")).json()["code"] == "invalid_data"
         (kind,) = (await client.get("/api/kinds")).json()["kinds"]
         assert (kind["name"], kind["create"]) == ("order", "submitter")
+
+
+async def test_live_events_carry_each_step_of_a_users_kind() -> None:
+    async with shop() as server, server.client() as client, listening(client, kind="order") as events:
+        await client.post("/api/kinds/order", json={"data": {"customer": "ada", "amount": 4}, "id": "o-1"})
+        await client.post("/api/kinds/order/o-1/send/pay", json={"data": {"amount": 4}})
+        await client.post("/api/kinds/order/o-1/send/cancel")
+        entries = await events.entries(3)
+        assert [(entry["kind"], entry["version"]) for entry in entries] == [("order", n) for n in (1, 2, 3)]
+        assert [step["event"] for entry in entries for step in entry.get("steps", ())] == ["pay", "cancel"]
+
+
+async def test_the_routes_of_machines_show_and_draw_a_users_kind() -> None:
+    async with shop() as server:
+        client = server.client()
+        await client.post("/api/kinds/order", json={"data": {"customer": "ada", "amount": 4}})
+        listed = {each["name"]: each for each in (await client.get("/api/machines")).json()["machines"]}
+        assert listed["order"].get("recorded", True)  # `true` is left out
+        assert not listed["lease"]["recorded"]
+        sheet = (await client.get("/api/machines/order")).json()
+        assert {state["name"] for state in sheet["states"]} == set(SHOP.EVERYWHERE)
+        picture = await client.get("/api/machines/order.svg", params={"state": "paid"})
+        assert picture.headers["content-type"].startswith("image/svg+xml")
+        assert ">refunding</text>" in picture.text
+        assert "Waits for the payment." in picture.text
+        standing = (await client.get("/api/machines/order/standing")).json()
+        assert {each["state"]: each["number"] for each in standing["states"]}["placed"] == 1
 
 
 async def test_each_event_of_a_kind_requires_its_own_role() -> None:

@@ -19,6 +19,7 @@ from interlock.client_resources import RecordsClient
 from interlock.engine.clock import StoreClock
 from interlock.engine.retention import Retention
 from interlock.errors import (
+    EventIgnored,
     GuardRefused,
     InterlockError,
     InvalidData,
@@ -42,6 +43,7 @@ ORDER, ORDERS, Order = SHOP.ORDER, SHOP.ORDERS, SHOP.Order
 
 Later = Callable[[float], Awaitable[None]]
 FAR_S = 3_600.0
+SHIPPING_S = 172_800.0
 
 
 async def walk(il: Interlock, later: Later) -> None:
@@ -56,6 +58,8 @@ async def walk(il: Interlock, later: Later) -> None:
     await _is_sent_events(orders, placed.id)
     await _is_listed(orders)
     late = await orders.create({"customer": "bob", "amount": 3}, record_id="late")
+    await orders.create(Order(customer="cyd", amount=7), record_id="unsent")
+    await orders.send("unsent", "pay", amount=7)
     await later(FAR_S)
     await il._port.recover()
     expired = await orders.get(late.id)
@@ -63,6 +67,23 @@ async def walk(il: Interlock, later: Later) -> None:
     story = [(step.event, step.target) for entry in await orders.history("late") for step in entry.note.steps]
     assert story == [("payment_late", "expired")]
     await _is_enforced(il)
+    await _is_paid_back(il, orders, later)
+
+
+async def _is_paid_back(il: Interlock, orders: RecordsClient[Any], later: Later) -> None:
+    """An order that nobody has shipped in time is paid back, once, however often the bank reports it."""
+    assert (await orders.get("unsent")).state == "paid"
+    await later(SHIPPING_S)
+    await il._port.recover()
+    back = await orders.get("unsent")
+    assert (back.state, back.deadline_at) == ("refunding", None)
+    assert (await orders.explain("unsent")).turn == "bank"
+    refunded = await orders.send("unsent", "refund", expected=back.version)
+    assert (refunded.state, refunded.ended, refunded.data.paid) == ("refunded", True, 7)
+    with pytest.raises(EventIgnored, match="a bank may report twice"):
+        await orders.send("unsent", "refund")
+    story = [step.event for entry in await orders.history("unsent") for step in entry.note.steps]
+    assert story == ["pay", "shipping_late", "refund"]
 
 
 async def _is_sent_events(orders: RecordsClient[Any], order: str) -> None:

@@ -409,7 +409,7 @@ def test_each_is_explored_by_the_model_checker_or_listed_with_what_tries_it(what
     assert sorted(left_out - listed) == [], "Explore these, or say what tries them."
 
 
-def test_what_is_listed_exists() -> None:
+def test_every_listed_decider_and_entry_point_exists() -> None:
     found = deciders().keys() | entry_points().keys()
     listed = [name for names in (*BY_WORLDS.values(), *BY_TESTS.values()) for name in names]
     assert sorted(set(listed) - found) == [], "These are no deciders or entry points any more."
@@ -418,7 +418,7 @@ def test_what_is_listed_exists() -> None:
 
 
 @pytest.mark.parametrize("world", [*(one for one in SHORT if one not in SLOW), *further(*SLOW)])
-def test_what_is_left_to_a_world_is_called_in_its_chapter(world: str) -> None:
+def test_a_decider_that_is_left_to_a_world_is_called_in_its_chapter(world: str) -> None:
     found = {**deciders(), **entry_points()}
     called = played(world)
     assert [name for name in BY_WORLDS[world] if not found[name] & called] == []

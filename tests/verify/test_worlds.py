@@ -24,7 +24,7 @@ from interlock.worker import components
 from interlock_verification.claims import SIGHTS, TWICE
 from interlock_verification.world_report import command_of, story_of
 from interlock_verification.worlds.campaign import (
-    Season,
+    Campaign,
     _hours_up_to,
     chapters_of,
     chapters_with,
@@ -32,7 +32,7 @@ from interlock_verification.worlds.campaign import (
     play_all,
     shrunk,
 )
-from interlock_verification.worlds.episode import Chapter, play
+from interlock_verification.worlds.episode import Episode, play
 from interlock_verification.worlds.faults import LATE, MIXES, REPLY_LOST, REQUEST_LOST, faults_named
 from interlock_verification.worlds.faults import TWICE as TWICE_CALLED
 from interlock_verification.worlds.network import BrokenClaim
@@ -63,7 +63,7 @@ for world, faults, hours in (
 """
 
 
-def chapters_that_hold() -> list[Chapter]:
+def chapters_that_hold() -> list[Episode]:
     """Return a chapter of every world with every mix of faults, each with a seed of its own."""
     chapters = list(chapters_of(270.0))
     assert {(one.world, one.faults) for one in chapters} == {
@@ -73,7 +73,7 @@ def chapters_that_hold() -> list[Chapter]:
     return chapters
 
 
-def season_of(chapters: list[Chapter]) -> Season:
+def season_of(chapters: list[Episode]) -> Campaign:
     season = play_all(chapters)
     if season.failures:
         smaller = shrunk(season.failures[0], within_s=SHRINK_S)

@@ -281,7 +281,7 @@ class Wiring:
 
     def _delivers(self, couplings: Couplings[Any], coupling: Coupling[Any]) -> bool:
         return coupling.cause in self.machines or (
-            self.deliverer != "" and couplings.deliverer_of(coupling) == self.deliverer
+            self.deliverer != "" and _deliverer_of(couplings, coupling) == self.deliverer
         )
 
     def _route(self, coupling: Coupling[Any]) -> CouplingRoute | None:
@@ -369,7 +369,7 @@ class Wiring:
 
     def _abandoned(self, couplings: Couplings[Any], coupling: Coupling[Any]) -> Iterator[str]:
         """Find couplings that each of two wirings leaves to the other."""
-        route, deliverer = self._route(coupling), couplings.deliverer_of(coupling)
+        route, deliverer = self._route(coupling), _deliverer_of(couplings, coupling)
         if route is None:
             return
         if coupling.cause not in self.machines:
@@ -390,6 +390,11 @@ class Wiring:
                     yield f"no coupling sends {event.name} to a {machine.name}"
             elif event.kind is Kind.TIMER and event not in fired and event not in sent:
                 yield f"no deadline of the {machine.name} fires {event.name}"
+
+
+def _deliverer_of(couplings: Couplings[Any], coupling: Coupling[Any]) -> str:
+    """Return the name of the wiring that delivers a coupling; "" for that of its cause."""
+    return couplings.delivered_by.get((coupling.cause, coupling.to), "")
 
 
 def _note(noted: Any) -> Any:

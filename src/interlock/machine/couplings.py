@@ -153,10 +153,6 @@ class Couplings(Generic[C]):
     def __iter__(self) -> Iterator[Coupling[C]]:
         return iter(self.all)
 
-    def deliverer_of(self, coupling: Coupling[C]) -> str:
-        """Return the name of the wiring that delivers a coupling; "" for that of its cause."""
-        return self.delivered_by.get((coupling.cause, coupling.to), "")
-
     def _undelivered(self) -> Iterator[str]:
         known = {(coupling.cause, coupling.to) for coupling in self.all}
         for cause, to in self.delivered_by.keys() - known:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from interlock_verification.models.plan import ModelPlan
-    from interlock_verification.worlds.episode import Chapter
+    from interlock_verification.worlds.episode import Episode
 
 
 FOUND_SOMETHING = 1
@@ -141,7 +141,7 @@ def world(
 
 def _chapters(
     world: str | None, faults: str | None, seed: int | None, hours: float | None, only: str
-) -> Sequence[Chapter]:
+) -> Sequence[Episode]:
     from interlock_verification.worlds.campaign import chapters_of, chapters_with
     from interlock_verification.worlds.faults import faults_named
     from interlock_verification.worlds.worlds import world_named

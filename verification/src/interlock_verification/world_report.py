@@ -14,8 +14,8 @@ from interlock.cli.agent_process import check_installed
 from interlock.cli.output import Sheet, on_terminal, print_json, print_sheets
 from interlock.text import counted
 from interlock_verification.report import bar, print_text
-from interlock_verification.worlds.campaign import Season, play_all, shrunk
-from interlock_verification.worlds.episode import Chapter, EpisodeResult
+from interlock_verification.worlds.campaign import Campaign, play_all, shrunk
+from interlock_verification.worlds.episode import Episode, EpisodeResult
 from interlock_verification.worlds.faults import MIXES
 from interlock_verification.worlds.worlds import WORLDS, world_named
 
@@ -41,7 +41,7 @@ def print_worlds(*, as_json: bool) -> None:
     )
 
 
-def play_season(chapters: Sequence[Chapter], *, processes: int, as_json: bool) -> bool:
+def play_season(chapters: Sequence[Episode], *, processes: int, as_json: bool) -> bool:
     """Run these episodes and print the findings; return whether all is well."""
     if any(world_named(chapter.world).agents for chapter in chapters):
         check_installed()
@@ -65,7 +65,7 @@ def _smaller(played: EpisodeResult) -> EpisodeResult:
     return shrunk(played, within_s=0.0 if played.chapter.only is not None else SHRINK_S)
 
 
-def _print_season(season: Season) -> None:
+def _print_season(season: Campaign) -> None:
     rows = [
         ("simulated", f"{counted(round(season.hours), 'hour')} ({season.hours / 8_766:.2f} years)"),
         ("chapters", f"{season.chapters:,}"),
@@ -82,7 +82,7 @@ def _print_season(season: Season) -> None:
         print_text(f"Seen most: {seen}.")
 
 
-def _verdict(season: Season) -> str:
+def _verdict(season: Campaign) -> str:
     if season.failures:
         claims = {played.broken.claim for played in season.failures if played.broken is not None}
         return f"broken in {len(season.failures)} chapters: {'; '.join(sorted(claims))}"
@@ -106,7 +106,7 @@ def story_of(played: EpisodeResult) -> Iterator[str]:
     yield f"Again: {command_of(chapter)}"
 
 
-def command_of(chapter: Chapter) -> str:
+def command_of(chapter: Episode) -> str:
     """Return the command that replays an episode."""
     only = "" if chapter.only is None else f" --only {','.join(chapter.only) or 'none'}"
     return (

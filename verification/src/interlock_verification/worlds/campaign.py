@@ -17,12 +17,12 @@ from typing import TypeAlias
 import msgspec
 
 from interlock_verification.claims import SIGHTS
-from interlock_verification.worlds.episode import Chapter, EpisodeResult, play
+from interlock_verification.worlds.episode import Episode, EpisodeResult, play
 from interlock_verification.worlds.faults import MIXES, Faults, faults_named
 from interlock_verification.worlds.worlds import HOUR_S, WORLDS, World, world_named
 
 
-def again(chapter: Chapter, *, tells: bool = False) -> EpisodeResult:
+def again(chapter: Episode, *, tells: bool = False) -> EpisodeResult:
     """Run an episode again."""
     return play(
         world_named(chapter.world),
@@ -43,7 +43,7 @@ def shrunk(played: EpisodeResult, *, within_s: float = 60.0) -> EpisodeResult:
     settles = played.broken.at_s >= chapter.hours * HOUR_S  # a failure at the end needs the whole episode
     hours = chapter.hours if settles else _hours_up_to(played)
 
-    def with_only(names: Collection[str]) -> Chapter:
+    def with_only(names: Collection[str]) -> Episode:
         return msgspec.structs.replace(chapter, hours=hours, only=tuple(names), settles=settles)
 
     def fails(names: Collection[str]) -> bool:
@@ -123,7 +123,7 @@ NoteProgress: TypeAlias = Callable[[float], None]
 """Called with the hours simulated so far."""
 
 
-class Season(msgspec.Struct, kw_only=True):
+class Campaign(msgspec.Struct, kw_only=True):
     """The results of many episodes."""
 
     chapters: int = 0
@@ -159,7 +159,7 @@ class Season(msgspec.Struct, kw_only=True):
 
 def chapters_of(
     hours: float, *, worlds: Sequence[World] = (), faults: Sequence[Faults] = (), seed: int = 1
-) -> Iterator[Chapter]:
+) -> Iterator[Episode]:
     """Yield episodes with these hours in sum, of each world with each mix in turn, each with a new seed."""
     pairs = _pairs(worlds, faults)
     short = hours < sum(world.chapter_h for world, _ in pairs)
@@ -170,7 +170,7 @@ def chapters_of(
             if length <= 0:
                 return
             left -= length
-            yield Chapter(world=world.name, faults=mix.name, seed=next(seeds), hours=round(length, 3))
+            yield Episode(world=world.name, faults=mix.name, seed=next(seeds), hours=round(length, 3))
 
 
 def chapters_with(
@@ -180,19 +180,19 @@ def chapters_with(
     faults: Sequence[Faults] = (),
     hours: float | None = None,
     only: tuple[str, ...] | None = None,
-) -> list[Chapter]:
+) -> list[Episode]:
     """Return one episode with this seed of each world and mix."""
     return [
-        Chapter(world=world.name, faults=mix.name, seed=seed, hours=hours or world.chapter_h, only=only)
+        Episode(world=world.name, faults=mix.name, seed=seed, hours=hours or world.chapter_h, only=only)
         for world, mix in _pairs(worlds, faults)
     ]
 
 
 def play_all(
-    chapters: Sequence[Chapter], *, processes: int = 1, progress: NoteProgress | None = None
-) -> Season:
+    chapters: Sequence[Episode], *, processes: int = 1, progress: NoteProgress | None = None
+) -> Campaign:
     """Run all episodes; continue after a failure, since others may say more."""
-    season = Season()
+    season = Campaign()
     for one in _played(chapters, processes):
         season.add(one)
         if progress is not None:
@@ -209,7 +209,7 @@ def _pairs(worlds: Sequence[World], faults: Sequence[Faults]) -> list[tuple[Worl
     return [(world, mix) for world in worlds or WORLDS for mix in mixes]
 
 
-def _played(chapters: Sequence[Chapter], processes: int) -> Iterator[EpisodeResult]:
+def _played(chapters: Sequence[Episode], processes: int) -> Iterator[EpisodeResult]:
     if processes <= 1 or len(chapters) == 1:
         yield from map(again, chapters)
         return

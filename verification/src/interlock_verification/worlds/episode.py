@@ -42,7 +42,7 @@ from interlock_verification.worlds.actors.handlers import Bench
 from interlock_verification.worlds.actors.operators import OperatorCast
 from interlock_verification.worlds.actors.orchestrators import OrchestratorCast
 from interlock_verification.worlds.actors.workers import WorkerCast
-from interlock_verification.worlds.faults import Blow, Fates, Faults
+from interlock_verification.worlds.faults import Fates, Faults, TimedFault
 from interlock_verification.worlds.judge import CLOSED, Judge
 from interlock_verification.worlds.judge_fleet import FREED
 from interlock_verification.worlds.judge_limits import limit_changes
@@ -63,14 +63,14 @@ from interlock_verification.worlds.worlds import HOUR_S, World
 LEAVES = "a worker exits in time after a shutdown request"
 
 
-class Striker:
+class TimedFaultInjector:
     """Injects the drawn faults."""
 
     def __init__(self, stage: WorldStage, store: SharedStore) -> None:
         self.stage = stage
         self.store = store
 
-    def strike(self, blow: Blow) -> None:
+    def strike(self, blow: TimedFault) -> None:
         """Inject a fault, unless its target is gone."""
         process = self.stage.places[blow.who].process
         if process is None or not process.alive or process.frozen or not self._lands(blow, process):
@@ -88,45 +88,45 @@ class Striker:
         self.stage.watcher.record(f"{blow.name} {blow.what} {blow.who}".encode())
         self._ACTS[blow.what](self, blow, process)
 
-    def _lands(self, blow: Blow, process: ActorProcess) -> bool:
+    def _lands(self, blow: TimedFault, process: ActorProcess) -> bool:
         if blow.what == "deploy" and _is_leaving(process):
             return False
         return self.stage.fates.happens(blow.name, blow.what)
 
-    def _kill(self, blow: Blow, _: ActorProcess) -> None:
+    def _kill(self, blow: TimedFault, _: ActorProcess) -> None:
         self.stage.places[blow.who].kill(blow.for_s)
 
-    def _deploy(self, blow: Blow, process: ActorProcess) -> None:
+    def _deploy(self, blow: TimedFault, process: ActorProcess) -> None:
         worker = process.role
         worker.shutdown.request()
         deadline_s = self.stage.world.durations.shutdown_deadline_s + 1.0
         self.stage.schedule.call_in(deadline_s / process.loop.rate, self._gone, blow, process)
 
-    def _gone(self, blow: Blow, process: ActorProcess) -> None:
+    def _gone(self, blow: TimedFault, process: ActorProcess) -> None:
         if process.alive and not process.was_held_up_since(blow.at_s):
             self.stage.watcher.broke(
                 LEAVES, f"{process.loop.name} was asked to shut down at {blow.at_s:.0f} s"
             )
 
-    def _freeze(self, blow: Blow, process: ActorProcess) -> None:
+    def _freeze(self, blow: TimedFault, process: ActorProcess) -> None:
         self.stage.freeze(process, blow.for_s)
 
-    def _part(self, blow: Blow, _: ActorProcess) -> None:
+    def _part(self, blow: TimedFault, _: ActorProcess) -> None:
         self.stage.part(blow.who, blow.whom, blow.for_s)
 
-    def _take_store_away(self, blow: Blow, _: ActorProcess) -> None:
+    def _take_store_away(self, blow: TimedFault, _: ActorProcess) -> None:
         self.stage.away_until = max(self.stage.away_until, self.stage.schedule.now + blow.for_s)
 
-    def _fail_over(self, blow: Blow, process: ActorProcess) -> None:
+    def _fail_over(self, blow: TimedFault, process: ActorProcess) -> None:
         lost = self.store.fail_over(blow.amount)
         self.stage.watcher.saw("a fail-over loses writes" if lost else "a fail-over loses nothing")
         self._take_store_away(blow, process)
 
-    def _lag(self, blow: Blow, process: ActorProcess) -> None:
+    def _lag(self, blow: TimedFault, process: ActorProcess) -> None:
         process.lag(blow.amount)
         self.stage.schedule.call_in(blow.for_s, process.lag, 0.0)
 
-    _ACTS: ClassVar[dict[str, Callable[[Striker, Blow, ActorProcess], None]]] = {
+    _ACTS: ClassVar[dict[str, Callable[[TimedFaultInjector, TimedFault, ActorProcess], None]]] = {
         "kill": _kill,
         "deploy": _deploy,
         "freeze": _freeze,
@@ -163,7 +163,7 @@ _LOOKED_AFTER = (
 SUBMITTERS, PLAYERS, OPERATORS = "ci", "players", "operators"
 
 
-class Chapter(msgspec.Struct, frozen=True, kw_only=True):
+class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters of an episode, from which it can be replayed."""
 
     world: str
@@ -179,7 +179,7 @@ class Chapter(msgspec.Struct, frozen=True, kw_only=True):
 class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an episode."""
 
-    chapter: Chapter
+    chapter: Episode
     trace: str
     """A hash of all events."""
     faults: dict[str, int]
@@ -211,7 +211,7 @@ def play(
     tells: bool = False,
 ) -> EpisodeResult:
     """Run one episode."""
-    chapter = Chapter(
+    chapter = Episode(
         world=world.name,
         faults=faults.name,
         seed=seed,
@@ -225,7 +225,7 @@ def play(
 class WorldPlay:
     """A world with its actors."""
 
-    def __init__(self, world: World, faults: Faults, chapter: Chapter, *, tells: bool = False) -> None:
+    def __init__(self, world: World, faults: Faults, chapter: Episode, *, tells: bool = False) -> None:
         self.chapter = chapter
         seed = chapter.seed
         self.world = world
@@ -308,7 +308,7 @@ class WorldPlay:
         for place in self.stage.places.values():
             place.start()
         quiet = self.until_s - self.faults.quiet_at_end_s
-        striker = Striker(self.stage, self.store)
+        striker = TimedFaultInjector(self.stage, self.store)
         for blow in self.fates.blows(quiet, *self._struck()):
             self.stage.schedule.call_at(blow.at_s, striker.strike, blow)
         self.stage.schedule.call_in(self.world.retain_every_s, self._notice_pruned)

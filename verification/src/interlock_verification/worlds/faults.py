@@ -176,7 +176,7 @@ def resent(fate: CallFate | None) -> CallFate | None:
     return fate if felt else CallFate(LATE, fate.seconds * RESENT)
 
 
-class Blow(msgspec.Struct, frozen=True):
+class TimedFault(msgspec.Struct, frozen=True):
     """A fault at one time."""
 
     name: str
@@ -245,7 +245,7 @@ class Fates:
         self.happened.append(name)
         return True
 
-    def blows(self, until_s: float, servers: Sequence[str], workers: Sequence[str]) -> list[Blow]:
+    def blows(self, until_s: float, servers: Sequence[str], workers: Sequence[str]) -> list[TimedFault]:
         """Return the faults of processes, the network and the store, in order of time."""
         faults, drawn = self._faults, random.Random(f"{self._seed}/blows")
         rates = [
@@ -258,7 +258,7 @@ class Fates:
             faults.lags,
         ]
         per_s = sum(rates) / HOUR_S
-        blows: list[Blow] = []
+        blows: list[TimedFault] = []
         at = 0.0
         while per_s:
             at += drawn.expovariate(per_s)
@@ -278,7 +278,7 @@ class Fates:
         what: str,
         servers: Sequence[str],
         workers: Sequence[str],
-    ) -> Blow:
+    ) -> TimedFault:
         faults = self._faults
         spans: dict[str, Span] = {
             "kill": faults.down_s,
@@ -292,4 +292,4 @@ class Fates:
         who = drawn.choice([*workers] if what == "deploy" else [*servers, *workers])
         whom = drawn.choice([*(name for name in servers if name != who), "store"])
         amount = drawn.uniform(*faults.lag_s) if what == "lag" else drawn.random() * faults.lossy_s
-        return Blow(name, at, what, who, whom, drawn.uniform(*spans[what]), amount)
+        return TimedFault(name, at, what, who, whom, drawn.uniform(*spans[what]), amount)
