@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 from docs import transcripts
 from tests import programs
 from tests.docs import (
@@ -27,6 +28,7 @@ from tests.docs import (
 )
 from tests.waiting import PROGRAM_S
 from tools import sessions
+from tools.dashboard import find_node
 
 from interlock.errors import InterlockError, MalformedTable
 from interlock.systems.runs.graph import MARKS, Node, RunGraph
@@ -83,6 +85,8 @@ NOT_COMPARED = {
     ("running-a-server.md", "Interlock listens at"): "the lines of `interlock dev`: docs/test_dev_page",
 }
 """Blocks with output that no test of the pages prints, and why."""
+OTHER_TOOLS = {"yml": "github-actions.md", "js": "locust-and-k6.md"}
+"""Languages of files for other tools, and the page that has them; a test parses these."""
 QUICK = ("verify world --list", "verify model --environment race", "verify mutate --machine lease")
 """Commands of the page on reliability that are run here; `make verify` and `make chaos` run the others."""
 FENCE = re.compile(r"^( *)```(\S*)\n(.*?)^\1```$", re.S | re.M)
@@ -124,6 +128,8 @@ def fault_of(block: Block) -> str:
     if block.language == "text":
         known = places_of(block, COMPARED) + places_of(block, NOT_COMPARED)
         return "" if len(known) == 1 else f"{where} is output, and not compared"
+    if OTHER_TOOLS.get(block.language) == block.page.name:
+        return ""
     if block.language not in READERS:
         return f"{where} has the language {block.language!r}"
     return "" if block.page in READERS[block.language] else f"{where} is on a page that is not read"
@@ -154,6 +160,23 @@ def test_a_block_that_nothing_looks_after_is_noticed(language: str, text: str) -
 
 def test_a_block_on_a_page_that_is_not_read_is_noticed() -> None:
     assert fault_of(Block(ROOT / "docs" / "glossary.md", "python", "1 / 0\n"))
+
+
+def test_files_for_other_tools_parse(tmp_path: Path) -> None:
+    (workflow,) = blocks_in("yml")
+    assert {"on", "jobs"} <= yaml.load(workflow.text, yaml.BaseLoader).keys()
+    (script,) = blocks_in("js")
+    file = tmp_path / "script.mjs"
+    node = find_node()
+    assert node is not None, "the dashboard is built with it"
+    for text, faults in ((script.text, 0), (script.text + "}", 1)):
+        file.write_text(text, encoding="utf-8")
+        check = [str(Path(node.folder) / "node"), "--check", str(file)]
+        assert subprocess.run(check, capture_output=True, timeout=PROGRAM_S, check=False).returncode == faults
+
+
+def blocks_in(language: str) -> list[Block]:
+    return [block for page in PAGES for block in blocks_of(page) if block.language == language]
 
 
 @pytest.mark.parametrize("path", transcripts.of_pages(), ids=lambda path: path.stem)
