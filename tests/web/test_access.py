@@ -40,6 +40,7 @@ async def tabs_of(visitor: Visitor, made: dict[str, str]) -> list[Visitor]:
     return tabs
 
 
+@pytest.mark.long  # server/test_confined_tokens.py has every route
 async def test_a_restricted_token_is_shown_no_other_queue_and_no_link_to_a_refused_page(
     browser: Browser, tmp_path: Path
 ) -> None:

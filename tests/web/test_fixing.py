@@ -61,6 +61,7 @@ async def workers_of(server: Running) -> list[dict[str, str]]:
     return found
 
 
+@pytest.mark.long  # other pages have such a journey
 async def test_why_a_job_waits_is_found_and_mended_and_the_job_runs_and_is_retried(
     browser: Browser, tmp_path: Path, url: str
 ) -> None:

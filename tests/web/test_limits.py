@@ -34,6 +34,7 @@ async def admitted(server: Running) -> None:
         pass
 
 
+@pytest.mark.long  # other pages have such a journey
 @ON_EVERY_STORE
 async def test_a_limit_is_set_watched_from_a_job_that_waits_changed_and_deleted(
     server: Running, visitor: Visitor

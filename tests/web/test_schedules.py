@@ -55,6 +55,7 @@ def recent(page: Page) -> Locator:
     return page.locator("section", has=page.get_by_role("heading", name="Last fires")).locator("tbody tr")
 
 
+@pytest.mark.long  # other pages have such a journey
 @ON_EVERY_STORE
 async def test_a_schedule_is_run_paused_backfilled_and_deleted_on_its_page(
     server: Running, visitor: Visitor
