@@ -131,6 +131,7 @@ def on(server: PostgresServer, script: str, database: str) -> str:
     return script.replace(" interlock_drill", f" {database}_drill")
 
 
+@pytest.mark.long  # store/test_restored_backups.py restores one in make test
 def test_the_restore_drill_of_the_guide_finds_every_job_and_no_fault(
     server: PostgresServer, tmp_path: Path
 ) -> None:

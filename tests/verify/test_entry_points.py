@@ -62,8 +62,8 @@ SHORT = {
     "post": ("everything", 0.2),
 }
 """The chapters that are traced: the world, its faults and its hours."""
-SLOW = ("fleet", "shift", "vendors")
-"""Each takes ten seconds and more; `make test-all` traces them."""
+SLOW = ("ci", "fleet", "lab", "post", "shift", "vendors")
+"""Each takes five seconds and more; `make test-all` traces them."""
 SEED = 7
 
 BY_WORLDS: Mapping[str, Collection[str]] = {
