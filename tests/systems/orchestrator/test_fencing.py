@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import permutations
 from typing import Any
 
 import msgspec
@@ -28,7 +30,7 @@ from interlock.store.records import Key, Record
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.testing.clocks import JumpingClock
-from interlock.wire.runner import Grant, LogLine, Message, NotHeard, Stale, StaleCode
+from interlock.wire.runner import ClaimRequest, Grant, LogLine, Message, NotHeard, Stale, StaleCode
 
 EVERYTHING: list[Callable[..., Message]] = [ack, beat, done, failed, stopped, release]
 ALL_MESSAGES = pytest.mark.parametrize("say", EVERYTHING, ids=lambda say: str(say.__name__))
@@ -95,6 +97,27 @@ async def test_the_secret_of_one_attempt_opens_no_other(house: House, say: Calla
     await house.grant()
     for parts in ({"index": 2}, {"shard": 2}, {"index": 9}, {"shard": 9}):
         answer = await unchanged_after(house, say(forged(old, **parts)), old.job_id)
+        assert isinstance(answer, Stale)
+        assert answer.code is StaleCode.UNKNOWN_LEASE
+
+
+@pytest.mark.parametrize("claim_ids", [("", "", ""), ("c1", "", ""), ("", "c1", "c2")])
+async def test_runners_whose_claims_are_answered_together_cannot_report_for_each_other(
+    house: House, claim_ids: Sequence[str]
+) -> None:
+    await asyncio.gather(*(house.submit() for _ in claim_ids))
+    given = await house.port.here.orchestrator.claim_all(
+        [
+            ClaimRequest(runner_id=f"runner-{number}", limit=1, claim_id=claim_id)
+            for number, claim_id in enumerate(claim_ids)
+        ]
+    )
+    grants = [grant for some in given if isinstance(some, list) for grant in some]
+    assert len({grant.job_id for grant in grants}) == len(claim_ids)
+    for mine, other in permutations(grants, 2):
+        secret = mine.token.rpartition(".")[2]
+        message = done(forged(other, secret=secret))
+        answer = await unchanged_after(house, message, other.job_id)
         assert isinstance(answer, Stale)
         assert answer.code is StaleCode.UNKNOWN_LEASE
 

@@ -414,10 +414,13 @@ def claim_key_of(request: ClaimRequest) -> IdempotencyKey:
     )
 
 
-def seed_of(request: ClaimRequest, chance: bytes) -> bytes:
-    """Return the seed of the secrets of a claim: random, or reproducible for a named claim."""
+def seed_of(request: ClaimRequest, chance: bytes, place: int = 0) -> bytes:
+    """Return the seed of the secrets of a claim: random, or reproducible for a named claim.
+
+    Claims that are answered together have one `chance`; by their places each has secrets of its own.
+    """
     if not request.claim_id:
-        return chance
+        return hmac.digest(chance, place.to_bytes(4, "big"), "sha256") if place else chance
     return hmac.digest(request.claim_id.encode(), chance + request.runner_id.encode(), "sha256")
 
 

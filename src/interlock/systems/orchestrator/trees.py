@@ -86,8 +86,6 @@ from interlock.systems.orchestrator.views import children_of
 from interlock.wire.jobs import MAX_CHILD_NAME, MAX_CHILDREN, SHELL, ChildPage, JobSpec, SubmittedJob
 from interlock.wire.runner import Answer, Heard
 
-"""Draws ids of jobs."""
-
 
 class _Kin(msgspec.Struct):
     """The part of a job's body that its tree and its children need."""
