@@ -190,11 +190,7 @@ class Orchestrator:
         """Claim jobs for runners with the same queues, labels and tasks; return the grants in their order."""
         first, epoch = requests[0], await self._known_epoch()
         chance, mark, most = self._seeds(), self.engine.mark(), self.engine.store.capabilities.max_body_bytes
-        own = (
-            [secret_of(chance)]
-            if len(requests) == 1 and not first.claim_id
-            else [secret_of(seed_of(each, chance, place)) for place, each in enumerate(requests)]
-        )
+        own = [secret_of(seed_of(each, chance, place)) for place, each in enumerate(requests)]
         claimings = [
             ClaimInput(each, secret, digest_of(secret), epoch, mark, self.settings, most)
             for each, secret in zip(requests, own, strict=True)
