@@ -41,6 +41,9 @@ settings.register_profile(
 )
 settings.load_profile("patient")
 
+SELDOM = (10_000, 20, 100)
+"""Thresholds of the garbage collector, see `gc.set_threshold`."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where bytecode may not lie beside the sources, it lies in the cache of pytest.
@@ -50,19 +53,26 @@ def pytest_configure(config: pytest.Config) -> None:
     be_patient()
     fork_agents()
     config.addinivalue_line("markers", "long: takes long and has found little; only `make test-all` runs it")
+    config.addinivalue_line("markers", "together(thing): shares a costly thing with others of this mark")
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         keep_bytecode_in(config.rootpath / ".pytest_cache" / "bytecode")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Collect tests without looking for garbage, and never look for it among them: they stay to the end."""
+    """Collect tests without looking for garbage, and never look for it among them: they stay to the end.
+
+    What tests leave is looked through seldom: most is freed at once, and what is kept (the states that the
+    model checker has explored, parsed modules) is large. With Python's thresholds that took a twentieth of
+    the processor time of all tests.
+    """
     gc.disable()
     try:
         compile_tests(session.config)
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(*SELDOM)
         gc.enable()
 
 

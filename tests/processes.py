@@ -6,7 +6,8 @@
 The parent runs no test. It gives out places in the list of tests, passes on what the others report, and
 starts another process in place of one that crashed; the test that crashed it has failed. Each process begins
 with a stretch of the list, so that tests of one file share their fixtures. One that has nothing left takes
-the second half of the longest stretch.
+the second half of the longest stretch. Tests with the marker `together` stand at the beginning of a stretch,
+where they are not divided: they share what is costly to make, such as a browser.
 
 The interpreters that pytest-xdist starts import and collect everything anew: with six of them that took 150
 of 1,240 s of processor time in a fresh clone, and a minute before the first test (decision 0446).
@@ -65,6 +66,20 @@ def _number(processes: str) -> int:
     return max(2, min(cores + 4, gigabytes))
 
 
+def stretches(items: Sequence[pytest.Item], number: int) -> list[list[int]]:
+    """Return the places of the tests with which each process begins."""
+    groups: dict[str, list[int]] = {}
+    others: list[int] = []
+    for place, item in enumerate(items):
+        marker = item.get_closest_marker("together")
+        (groups.setdefault(marker.args[0], []) if marker else others).append(place)
+    bounds = [len(others) * at // number for at in range(number + 1)]
+    stretches = [others[first:end] for first, end in pairwise(bounds)]
+    for at, group in enumerate(groups.values()):
+        stretches[at % number][:0] = group
+    return stretches
+
+
 @dataclass(eq=False)
 class Runner:
     """A process that runs tests, as the parent sees it."""
@@ -91,9 +106,8 @@ class Crew:
         if reporter is not None and reporter.verbosity == 0:
             reporter.showfspath = False  # tests of many files are under way at the same time
         _folders(session.config).getbasetemp()  # made once, by the one that removes it
-        bounds = [len(self._items) * at // number for at in range(number + 1)]
-        for first, end in pairwise(bounds):
-            self._start(list(range(first, end)))
+        for stretch in stretches(self._items, number):
+            self._start(stretch)
 
     def run(self) -> None:
         """Give out tests and pass on reports until all processes have ended."""

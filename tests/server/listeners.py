@@ -58,9 +58,10 @@ class Listening:
         raise EOFError
 
     async def entry(self) -> Any:
-        """The next entry."""
-        while (event := await self.event()).kind != "entry":
-            assert event.kind == ""
+        """The next entry; comments that keep the stream alive do not prolong the wait for it."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (event := await self.event()).kind != "entry":
+                assert event.kind == ""
         return event.data
 
     async def entries(self, number: int) -> list[Any]:
@@ -69,14 +70,14 @@ class Listening:
 
     async def until(self, job_id: str, state: str) -> list[Any]:
         """All entries up to the one in which a job comes to a state."""
-        found = []
-        while True:
-            found.append(await self.entry())
-            steps = found[-1].get("steps", ())
-            if found[-1]["id"] == job_id and any(
-                (step["machine"], step["to"]) == ("job", state) for step in steps
-            ):
-                return found
+        found: list[Any] = []
+        wanted = ("job", state)
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                found.append(await self.entry())
+                steps = [(step["machine"], step["to"]) for step in found[-1].get("steps", ())]
+                if found[-1]["id"] == job_id and wanted in steps:
+                    return found
 
     async def ended(self) -> Self:
         """Until the server has ended it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.processes import stretches
 from tests.waiting import PROGRAM_S
 
 pytest_plugins = ["pytester"]
@@ -29,6 +30,13 @@ def test_it(place, tmp_path, number):
     if number == 8:
         pytest.skip("for a reason")
 """
+TOGETHER = (
+    """
+import pytest
+pytestmark = pytest.mark.together("thing")
+"""
+    + MANY
+)
 CRASH = """
 import os, pytest
 
@@ -81,6 +89,18 @@ def test_each_test_runs_once_with_the_fixtures_of_its_process_and_a_folder_of_it
     torn_down = {note.split()[0] for note in notes if " " in note}
     assert torn_down == {f"test_{file}" for file in files}, "each fixture was torn down"
     assert len({note.split()[1] for note in notes if " " in note}) == 3, "in three processes"
+
+
+def test_tests_that_share_a_costly_thing_stand_at_the_beginning_of_one_stretch(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeini("[pytest]\nmarkers = together(thing): share a costly thing")
+    pytester.makepyfile(test_one=MANY, test_three=MANY, test_two=TOGETHER)
+    items, _ = pytester.inline_genitems()
+    first, *others = stretches(items, 3)
+    assert [items[place].path.stem for place in first[:21]] == ["test_two"] * 20 + ["test_one"]
+    assert [len(stretch) for stretch in others] == [13, 14], "the rest is divided evenly"
+    assert sorted(first + [place for stretch in others for place in stretch]) == list(range(60))
 
 
 def test_a_test_that_crashes_its_process_fails_and_all_others_run(pytester: pytest.Pytester) -> None:

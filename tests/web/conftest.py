@@ -29,9 +29,10 @@ LIMIT_S = 2 * PROGRAM_S
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test of a page a limit."""
+    """Give every test of a page a limit, and let one process run them with one browser."""
     for item in items:
         if isinstance(item, pytest.Function) and item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.together("browser"))
             item.obj = within(LIMIT_S, item.obj) if inspect.iscoroutinefunction(item.obj) else item.obj
 
 
