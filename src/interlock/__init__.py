@@ -27,9 +27,7 @@ The path of one job from submit to done, in the order in which to read the code:
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # importing it from typing would take as long as printing a help text
 if TYPE_CHECKING:
     from interlock.client import Interlock, JobHandle
     from interlock.errors import FlakyError, InterlockError
@@ -123,4 +121,6 @@ def __getattr__(name: str) -> object:
     """Import a public name on first use, so that `interlock --help` starts quickly."""
     if name not in _HOMES:
         raise AttributeError(f"module 'interlock' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - as above
+
     return getattr(import_module(_HOMES[name]), name)

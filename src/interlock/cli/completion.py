@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from interlock.cli.help_pages import COMPLETES
+
 if TYPE_CHECKING:
     from interlock.remote.reach import Reach
 
-VARIABLE = "_INTERLOCK_COMPLETE"
 PATIENCE_S = 2.0
 MOST = 50
 RECENT_JOBS = 200
@@ -78,12 +79,12 @@ def print_script(
         return
     from typer._completion_shared import get_completion_script
 
-    typer.echo(get_completion_script(prog_name="interlock", complete_var=VARIABLE, shell=shell))
+    typer.echo(get_completion_script(prog_name="interlock", complete_var=COMPLETES, shell=shell))
 
 
 def prepare() -> None:
     """Prepare the answer if a shell asks for completion; bash passes the whole line, which is split here."""
-    if VARIABLE not in os.environ:
+    if COMPLETES not in os.environ:
         return
     from typer._completion_classes import completion_init
 
