@@ -218,7 +218,8 @@ def _errors_page() -> str:
         return (code(kind.__name__), code(kind.code), str(kind.status), prose(kind.__doc__ or ""))
 
     lines = [GENERATED, "", "# Errors", ""]
-    lines += ["Every error of the API, with its code and its HTTP status.", ""]
+    opening = "Every error of the API, with its code and its HTTP status. In Python each is a class of "
+    lines += [f"{opening}`interlock.errors`.", ""]
     lines += markdown_table(("error", "code", "status", "meaning"), map(row, _family(InterlockError)))
     return _page(lines)
 

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from interlock.systems.runs.workflows.flow import Flow, flow
     from interlock.wire.access import Role
     from interlock.wire.jobs import After, DeadLetter, JobSpec, JobView, RetryRule, Unique
+    from interlock.wire.runs import Plan, PlannedApproval, PlannedJob, RunSpec, Source
     from interlock.wire.schedules import ScheduleSpec, ScheduleView
+    from interlock.wire.simulations import SimulationSpec
     from interlock.worker.composition import all_of, any_of, chain, chord, group
     from interlock.worker.context import Context, TaskCancelled
     from interlock.worker.postponement import RetryAfter, RetryAt, Snooze
@@ -53,15 +55,21 @@ _HOMES = {
     "JobHandle": "interlock.client",
     "JobSpec": "interlock.wire.jobs",
     "JobView": "interlock.wire.jobs",
+    "Plan": "interlock.wire.runs",
+    "PlannedApproval": "interlock.wire.runs",
+    "PlannedJob": "interlock.wire.runs",
     "Registry": "interlock.worker.tasks",
     "RetryAfter": "interlock.worker.postponement",
     "RetryAt": "interlock.worker.postponement",
     "RetryRule": "interlock.wire.jobs",
+    "RunSpec": "interlock.wire.runs",
     "ScheduleSpec": "interlock.wire.schedules",
     "ScheduleView": "interlock.wire.schedules",
     "Simulation": "interlock.worker.simulations",
     "SimulationContext": "interlock.worker.simulations",
+    "SimulationSpec": "interlock.wire.simulations",
     "Snooze": "interlock.worker.postponement",
+    "Source": "interlock.wire.runs",
     "Task": "interlock.worker.tasks",
     "TaskCancelled": "interlock.worker.context",
     "Role": "interlock.systems.access.principals",
@@ -90,16 +98,22 @@ __all__ = [
     "JobHandle",
     "JobSpec",
     "JobView",
+    "Plan",
+    "PlannedApproval",
+    "PlannedJob",
     "Registry",
     "RetryAfter",
     "RetryAt",
     "RetryRule",
     "Role",
+    "RunSpec",
     "ScheduleSpec",
     "ScheduleView",
     "Simulation",
     "SimulationContext",
+    "SimulationSpec",
     "Snooze",
+    "Source",
     "Task",
     "TaskCancelled",
     "Unique",
