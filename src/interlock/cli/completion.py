@@ -45,6 +45,18 @@ _interlock_completion() {
 complete -o default -o nosort -F _interlock_completion interlock
 """
 
+# As a file of `fpath` the script is the function that completes, of which the first TAB runs the whole.
+_ZSH = """\
+#compdef interlock
+_interlock_completion() {
+    eval $(env _TYPER_COMPLETE_ARGS="${words[1,$CURRENT]}" _INTERLOCK_COMPLETE=complete_zsh interlock)
+}
+compdef _interlock_completion interlock
+if [[ $funcstack[1] == _interlock ]]; then
+    _interlock_completion "$@"
+fi
+"""
+
 
 class Shell(StrEnum):
     """Shells with completion."""
@@ -74,12 +86,15 @@ def print_script(
     shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Name of the shell: bash, zsh or fish.")],
 ) -> None:
     """Print the completion script of a shell."""
-    if shell is Shell.BASH:
-        typer.echo(_BASH, nl=False)
+    if shell in _OURS:
+        typer.echo(_OURS[shell], nl=False)
         return
     from typer._completion_shared import get_completion_script
 
     typer.echo(get_completion_script(prog_name="interlock", complete_var=COMPLETES, shell=shell))
+
+
+_OURS = {Shell.BASH: _BASH, Shell.ZSH: _ZSH}
 
 
 def prepare() -> None:
