@@ -92,11 +92,11 @@ def verbs() -> list[str]:
 
 
 def help_file() -> str:
-    """Return the help of every command as the program prints it on a wide terminal."""
+    """Return the help of every command as a wide terminal shows it."""
     root: Any = typer.main.get_command(app)
     words = [(), *(each for name, child in root.commands.items() for each, _ in _commands(child, (name,)))]
     own = [each for each in words if each != (verify.NAME,)]  # whose help is that of another distribution
-    return help_pages.together({each: _printed(*each, "--help") for each in own})
+    return help_pages.content_of({each: _printed(*each, "--help") for each in own})
 
 
 def _printed(*words: str) -> str:

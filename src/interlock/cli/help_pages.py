@@ -23,7 +23,10 @@ COMPLETES = "_INTERLOCK_COMPLETE"
 
 
 def print_page(words: Sequence[str]) -> int | None:
-    """Print the help that is called for and return the exit code; return None without a page."""
+    """Print the help that is called for and return the exit code.
+
+    Return None where there is no page.
+    """
     if not words or words[-1] not in OPTIONS or COMPLETES in os.environ or _columns() < WIDEST:
         return None
     page = find(words[:-1])
@@ -42,7 +45,7 @@ def find(command: Sequence[str]) -> str | None:
     return after.partition(_MARK)[0] if found else None
 
 
-def together(pages: dict[tuple[str, ...], str]) -> str:
+def content_of(pages: dict[tuple[str, ...], str]) -> str:
     """Return the content of the file with these pages."""
     return "".join(_head(command) + page for command, page in pages.items())
 
@@ -56,7 +59,10 @@ def _head(command: Sequence[str]) -> str:
 
 
 def _columns() -> int:
-    """Return the columns of the terminal as `shutil.get_terminal_size` does, which takes long to import."""
+    """Return the columns of the terminal, as `shutil.get_terminal_size` does.
+
+    Importing that takes long.
+    """
     try:
         columns = int(os.environ["COLUMNS"])
     except (KeyError, ValueError):

@@ -88,7 +88,7 @@ class CommandsByName(Mapping[str, Command]):
 
 @cache
 def command(name: str, verb: str | None = None) -> Command:
-    """Import a command, and make it; of a noun only the command of that verb, if it has one."""
+    """Import a command, and make it; of a noun only that verb, if it has one."""
     module, _, attribute = HOMES[name][0].rpartition(".")
     found = getattr(import_module(f"interlock.cli.{module}"), attribute)
     program = typer.Typer(rich_markup_mode=None)
@@ -100,7 +100,7 @@ def command(name: str, verb: str | None = None) -> Command:
 
 
 def _with_one_command(noun: typer.Typer, verb: str | None) -> typer.Typer:
-    """Return the noun with the command of the verb alone, or with all if no command has that name."""
+    """Return the noun with the command of the verb alone, if it has that verb."""
     called = [each for each in noun.registered_commands if _name(each) == verb]
     if not called:
         return noun

@@ -339,7 +339,7 @@ class InMemory(Interlock):
 
 
 def memory_store() -> MemoryStore:
-    """Return an empty store in memory, in real time, for code that uses a store directly."""
+    """Return an empty store in memory, for code that uses a store directly."""
     return MemoryStore(CATALOGUE)
 
 
