@@ -1,5 +1,5 @@
-"""Make the generated files: docs/lifecycles/, parts of docs/reference/, web/openapi.json, and the
-index of decisions.
+"""Make the generated files: docs/lifecycles/, parts of docs/reference/, web/openapi.json, the help texts
+of the command line, and the index of decisions.
 
     python docs/generate.py           write them
     python docs/generate.py --check   write nothing; exit 1 when a page is stale, missing or surplus
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from docs import http_examples
 from docs.decision_index import FOLDER, index_page
-from docs.references import NOUNS, reference_pages
+from docs.references import NOUNS, help_file, reference_pages
 
 from interlock import errors
 from interlock.api import kinds
@@ -98,6 +98,7 @@ def pages() -> dict[str, str]:
     made = {f"docs/{name}": text for name, text in _docs().items()}
     return made | {
         f"{FOLDER}/README.md": index_page(REPOSITORY),
+        "src/interlock/cli/help.txt": help_file(),
         "web/openapi.json": _json(document_of(every_route()), indent=1),
     }
 
@@ -217,7 +218,8 @@ def _errors_page() -> str:
         return (code(kind.__name__), code(kind.code), str(kind.status), prose(kind.__doc__ or ""))
 
     lines = [GENERATED, "", "# Errors", ""]
-    lines += ["Every error of the API, with its code and its HTTP status.", ""]
+    opening = "Every error of the API, with its code and its HTTP status. In Python each is a class of "
+    lines += [f"{opening}`interlock.errors`.", ""]
     lines += markdown_table(("error", "code", "status", "meaning"), map(row, _family(InterlockError)))
     return _page(lines)
 

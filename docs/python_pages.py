@@ -125,13 +125,15 @@ PYTHON_PAGES = {
     "python-api/integrations": PythonPage(
         "Integrations",
         "Progress in [notebooks](../../guides/notebooks.md), the client of a [Django "
-        "project](../../guides/web-frameworks.md), and the base of [your own "
-        "workload](../../guides/your-own-workload.md). Examples use the tasks of [the first "
+        "project](../../guides/web-frameworks.md), the base of [your own "
+        "workload](../../guides/your-own-workload.md), and the messages of [agents](../../guides/"
+        "running-an-agent.md). Examples use the tasks of [the first "
         "page](../python-api.md).",
         {
             "interlock.notebook": ("ProgressRow", "ProgressTable", "Watchable", "watch"),
             "interlock.django": ("client", "jobs"),
             "interlock.agent.port": ("BlockingOperation", "Load", "Operation", "Workload"),
+            "interlock.agent.messages": ("fleet", "services"),
         },
     ),
     "testing-api": PythonPage(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import click
 import msgspec
@@ -15,8 +19,9 @@ import typer
 from docs import transcripts
 from docs.python_pages import python_pages
 
-from interlock.cli import project, project_ci
-from interlock.cli.main import app
+from interlock.cli import help_pages, project, project_ci, verify
+from interlock.cli.help_pages import WIDEST
+from interlock.cli.main import app, main
 from interlock.lifecycles import MACHINES, durations, job
 from interlock.machine import blueprint_of
 from interlock.machine.blueprint import EventSheet
@@ -84,6 +89,20 @@ def verbs() -> list[str]:
     root: Any = typer.main.get_command(app)
     found = (pair for name, child in root.commands.items() for pair in _commands(child, (name,)))
     return [" ".join(words) for words, each in found if not getattr(each, "commands", None)]
+
+
+def help_file() -> str:
+    """Return the help of every command as a wide terminal shows it."""
+    root: Any = typer.main.get_command(app)
+    words = [(), *(each for name, child in root.commands.items() for each, _ in _commands(child, (name,)))]
+    own = [each for each in words if each != (verify.NAME,)]  # whose help is that of another distribution
+    return help_pages.content_of({each: _printed(*each, "--help") for each in own})
+
+
+def _printed(*words: str) -> str:
+    with redirect_stdout(io.StringIO()) as printed, mock.patch.dict(os.environ, COLUMNS=str(WIDEST)):
+        main(words)
+    return printed.getvalue()
 
 
 def _command(words: tuple[str, ...], command: Any, shown: Mapping[str, Sequence[str]]) -> Iterator[str]:

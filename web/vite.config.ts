@@ -36,6 +36,8 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
+    // The notices of the packages in the bundle, which their licences ask for; the page "Admin" links to them.
+    license: { fileName: "licenses.txt" },
   },
   worker: { format: "es" },
 });

@@ -27,9 +27,7 @@ The path of one job from submit to done, in the order in which to read the code:
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # importing it from typing would take as long as printing a help text
 if TYPE_CHECKING:
     from interlock.client import Interlock, JobHandle
     from interlock.errors import FlakyError, InterlockError
@@ -37,7 +35,9 @@ if TYPE_CHECKING:
     from interlock.systems.runs.workflows.flow import Flow, flow
     from interlock.wire.access import Role
     from interlock.wire.jobs import After, DeadLetter, JobSpec, JobView, RetryRule, Unique
+    from interlock.wire.runs import Plan, PlannedApproval, PlannedJob, RunSpec, Source
     from interlock.wire.schedules import ScheduleSpec, ScheduleView
+    from interlock.wire.simulations import SimulationSpec
     from interlock.worker.composition import all_of, any_of, chain, chord, group
     from interlock.worker.context import Context, TaskCancelled
     from interlock.worker.postponement import RetryAfter, RetryAt, Snooze
@@ -55,15 +55,21 @@ _HOMES = {
     "JobHandle": "interlock.client",
     "JobSpec": "interlock.wire.jobs",
     "JobView": "interlock.wire.jobs",
+    "Plan": "interlock.wire.runs",
+    "PlannedApproval": "interlock.wire.runs",
+    "PlannedJob": "interlock.wire.runs",
     "Registry": "interlock.worker.tasks",
     "RetryAfter": "interlock.worker.postponement",
     "RetryAt": "interlock.worker.postponement",
     "RetryRule": "interlock.wire.jobs",
+    "RunSpec": "interlock.wire.runs",
     "ScheduleSpec": "interlock.wire.schedules",
     "ScheduleView": "interlock.wire.schedules",
     "Simulation": "interlock.worker.simulations",
     "SimulationContext": "interlock.worker.simulations",
+    "SimulationSpec": "interlock.wire.simulations",
     "Snooze": "interlock.worker.postponement",
+    "Source": "interlock.wire.runs",
     "Task": "interlock.worker.tasks",
     "TaskCancelled": "interlock.worker.context",
     "Role": "interlock.systems.access.principals",
@@ -92,16 +98,22 @@ __all__ = [
     "JobHandle",
     "JobSpec",
     "JobView",
+    "Plan",
+    "PlannedApproval",
+    "PlannedJob",
     "Registry",
     "RetryAfter",
     "RetryAt",
     "RetryRule",
     "Role",
+    "RunSpec",
     "ScheduleSpec",
     "ScheduleView",
     "Simulation",
     "SimulationContext",
+    "SimulationSpec",
     "Snooze",
+    "Source",
     "Task",
     "TaskCancelled",
     "Unique",
@@ -123,4 +135,6 @@ def __getattr__(name: str) -> object:
     """Import a public name on first use, so that `interlock --help` starts quickly."""
     if name not in _HOMES:
         raise AttributeError(f"module 'interlock' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - as above
+
     return getattr(import_module(_HOMES[name]), name)

@@ -7,12 +7,15 @@ from __future__ import annotations
 import signal
 import sys
 
+from interlock.cli import help_pages
 from interlock.processes import early_signals
 
 
 def main() -> int:
     """Run the command line of this process; return the exit code."""
     words = sys.argv[1:]
+    if (code := help_pages.print_page(words)) is not None:
+        return code
     early_signals.exit_on_signals(words)
     try:
         from interlock.cli.main import main as run  # noqa: PLC0415 - takes a second, in which signals arrive

@@ -218,7 +218,7 @@ class Interlock:
         self.schedules: SchedulesClient = SchedulesClient(lambda: self._port.here, actor)
         """Schedules: jobs that are submitted at certain times."""
         self.dead_letters: DeadLettersClient = DeadLettersClient(lambda: self._port.here, actor)
-        """Dead letters: failed jobs without a try left."""
+        """Dead letters: failed jobs with no retries left."""
         self.batches: BatchesClient = BatchesClient(
             lambda: self._port.here, self._recover, actor, self._layers
         )

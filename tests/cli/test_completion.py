@@ -13,7 +13,7 @@ import pytest
 from tests.cli.shop import TASKS, RunCli, Shop
 from tests.waiting import PROGRAM_S
 
-from interlock.cli import completion
+from interlock.cli import completion, help_pages
 
 Tab = Callable[[str], list[str]]
 
@@ -23,7 +23,7 @@ def tab(cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> Tab:
     """What bash is offered for a line that ends where the cursor is."""
 
     def press(line: str) -> list[str]:
-        monkeypatch.setenv(completion.VARIABLE, "complete_bash")
+        monkeypatch.setenv(help_pages.COMPLETES, "complete_bash")
         monkeypatch.setenv("_INTERLOCK_LINE", line)
         answer = cli()
         assert (answer.returncode, answer.stderr) == (0, "")
@@ -172,7 +172,7 @@ def test_bash_completes_command_names_tasks_and_filter_values_after_a_colon(
 def test_the_zsh_and_fish_scripts_use_the_same_completion_variable(cli: RunCli, shell: str) -> None:
     answer = cli("completion", shell)
     assert answer.returncode == 0
-    assert f"{completion.VARIABLE}=complete_{shell}" in answer.stdout
+    assert f"{help_pages.COMPLETES}=complete_{shell}" in answer.stdout
 
 
 def test_a_shell_that_is_not_known_is_refused(cli: RunCli) -> None:

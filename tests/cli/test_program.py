@@ -181,16 +181,15 @@ print(sorted({"rich", "msgspec", "interlock.lifecycles", "interlock.machine"} & 
     assert answer.stdout.splitlines()[-1] == "[]"
 
 
-OWN, FOREIGN, ALL = 16, 32, 150
-"""Modules that a help text may import: ours, those of other packages, and with those of Python together.
+OWN, FOREIGN, ALL = 18, 32, 150
+"""Modules that a help text of typer may import: ours, those of other packages, and with those of Python.
 
-`--help` should take less than 150 ms, which is held by numbers of modules: a time depends on the machine.
-`python -m bench --only cli` measures it.
+It is printed on narrow terminals; `tests/test_imports.py` has the modules of other help texts.
 """
 
 
 @pytest.mark.parametrize("words", [["--help"], ["job", "list", "--help"]], ids=" ".join)
-def test_a_help_text_imports_a_small_number_of_modules(words: list[str]) -> None:
+def test_a_help_text_of_typer_imports_a_small_number_of_modules(words: list[str]) -> None:
     script = (
         "import sys\nbefore = {*sys.modules}\nfrom interlock.cli.main import main\ncode = main(%r)\n"
         "print(*sorted({*sys.modules} - before), file=sys.stderr)\nsys.exit(code)"

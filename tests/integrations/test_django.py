@@ -1,18 +1,27 @@
-"""A Django project: settings, jobs in its transactions, and `manage.py interlock`."""
+"""A Django project: settings, jobs in its transactions, and `manage.py interlock`.
+
+The project contains the blocks of the guide as they are.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from tests.waiting import PROGRAM_S
 
 from interlock.django.management.commands.interlock import with_tasks
 from interlock.testing.servers import PostgresServer
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "web-frameworks.md"
+CHAPTER = GUIDE.read_text(encoding="utf-8").partition("## Django\n")[2]
+SETTINGS, IN_A_TRANSACTION = re.findall(r"^```py\n(.*?)^```$", CHAPTER, re.S | re.M)
 
 FILES = {
     "manage.py": """
@@ -24,16 +33,17 @@ execute_from_command_line(sys.argv)
     "site_settings.py": """
 SECRET_KEY = "x"
 USE_TZ = True
-INSTALLED_APPS = ["shop", "interlock.django"]
+INSTALLED_APPS = ["shop"]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.db"}}
 DEFAULT_AUTO_FIELD = "django.db.models.AutoField"
-INTERLOCK = {"DATABASE": "default", "TASKS": "shop.tasks"}
-""",
+"""
+    + SETTINGS,
     "shop/__init__.py": "",
     "shop/models.py": """
 from django.db import models
 
 class Order(models.Model):
+    customer = models.CharField(max_length=20, default="")
     paid = models.BooleanField(default=False)
 """,
     "shop/tasks.py": """
@@ -44,6 +54,10 @@ from shop.models import Order
 def charge(pk: int) -> str:
     Order.objects.filter(pk=pk).update(paid=True)
     return f"order {pk} is paid"
+
+@task
+def send_invoice(pk: int) -> str:
+    return f"invoice for {Order.objects.get(pk=pk).customer}"
 """,
     "shop/management/__init__.py": "",
     "shop/management/commands/__init__.py": "",
@@ -76,16 +90,17 @@ class Command(BaseCommand):
 """,
     "shop/management/commands/order.py": """
 from django.core.management.base import BaseCommand
-from django.db import transaction
-from interlock.django import jobs
+from interlock.django import client
 from shop.models import Order
-from shop.tasks import charge
+from shop.tasks import send_invoice
 
 class Command(BaseCommand):
     def handle(self, **options):
-        with transaction.atomic():
-            order = Order.objects.create()
-            self.stdout.write(jobs().submit(charge, order.pk))
+        customer = "Ada"
+"""
+    + indent(IN_A_TRANSACTION, 8 * " ")
+    + """
+        self.stdout.write(client().jobs()[0][0].id)
 """,
     "shop/tests.py": """
 from django.test import TestCase
@@ -133,10 +148,13 @@ def manage(project: Path, *words: str, code: int = 0) -> str:
 def test_jobs_follow_the_transactions_of_the_project_and_its_worker_runs_them(project: Path) -> None:
     after_rollback, before_commit, after_commit, job_id = json.loads(manage(project, "play"))
     assert (after_rollback, before_commit, after_commit) == (0, 0, 2)
+    invoice = manage(project, "order").strip()
     manage(project, "interlock", "worker", "start", "--burst")
     view = json.loads(manage(project, "interlock", "job", "show", job_id, "--json"))
     assert (view["state"], view["result"]) == ("COMPLETED", "order 1 is paid")
-    assert manage(project, "paid") == "[True]\n"
+    view = json.loads(manage(project, "interlock", "job", "show", invoice, "--json"))
+    assert (view["state"], view["result"]) == ("COMPLETED", "invoice for Ada")
+    assert manage(project, "paid") == "[True, False]\n"
     assert not (project / "of-another-project.db").exists(), "the settings go before the environment"
 
 

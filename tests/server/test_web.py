@@ -28,6 +28,7 @@ def folder(tmp_path: Path) -> Path:
         ("index.html", PAGE),
         ("index.html.gz", gzip.compress(PAGE, mtime=0)),
         ("icon.svg", b"<svg/>"),
+        ("licenses.txt", b"# Licenses"),
         ("assets/main-1a2b.js", SCRIPT),
         ("assets/main-1a2b.js.gz", gzip.compress(SCRIPT, mtime=0)),
         ("assets/main-1a2b.js.br", BROTLI),
@@ -102,6 +103,12 @@ async def test_files_that_are_named_by_their_content_are_kept_for_ever(browser: 
         assert answer.headers["vary"] == "Accept-Encoding"
     icon = await browser.get("/icon.svg")
     assert (icon.headers["content-type"], icon.headers["cache-control"]) == ("image/svg+xml", "no-cache")
+
+
+async def test_the_licenses_of_bundled_packages_are_a_file_for_everyone(browser: httpx2.AsyncClient) -> None:
+    answer = await browser.get("/licenses.txt")
+    assert (answer.status_code, answer.content) == (200, b"# Licenses")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
 
 
 async def test_a_page_that_has_not_changed_is_not_sent_again(browser: httpx2.AsyncClient) -> None:

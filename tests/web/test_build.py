@@ -19,6 +19,7 @@ from tools import dashboard
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT / dashboard.BUILT
 MOST_BYTES = 150_000
+LICENSES = "licenses.txt"
 MADE = ("node_modules", "schema.ts", "roles.ts")
 
 
@@ -67,6 +68,25 @@ def names_of(folder: Path) -> set[str]:
 def test_the_dashboard_is_built_from_the_sources_that_are_here() -> None:
     assert dashboard.missing_files(ROOT) == [], "→ Run: make dashboard"
     assert dashboard.is_up_to_date(ROOT), "→ Run: make dashboard"
+
+
+def test_the_licenses_have_the_notice_of_each_package_in_the_bundle() -> None:
+    locked = json.loads((ROOT / "web/package-lock.json").read_text(encoding="utf-8"))["packages"]
+    packages = {name.removeprefix("node_modules/"): each for name, each in locked.items() if name}
+    bundled = {name: each for name, each in packages.items() if not each.get("dev")}
+    only_types = {"openapi-typescript-helpers"}  # nothing of it is left in a script
+    written = (BUILT / LICENSES).read_text(encoding="utf-8").split("\n## ")[1:]
+    notices = {notice.partition("\n")[0]: notice for notice in written}
+    wanted = {
+        f"{name} - {each['version']} ({each['license']})"
+        for name, each in bundled.items()
+        if name not in only_types
+    }
+    assert wanted == notices.keys()
+    for head, notice in notices.items():
+        own = ROOT / "web/node_modules" / head.partition(" - ")[0] / "LICENSE"
+        assert "Copyright (c)" in notice, head
+        assert notice.partition("\n")[2].strip() == own.read_text(encoding="utf-8").strip()
 
 
 @pytest.mark.parametrize("encoding", [".br", ".gz"])

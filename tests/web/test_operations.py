@@ -105,3 +105,10 @@ async def test_admin_shows_the_server_and_its_store_and_signs_another_browser_ou
         assert await visitor.complaints_midway() == []
         assert await visitor.sideways() == []
         await context.close()
+
+
+async def test_admin_links_to_the_licenses_of_the_packages_in_the_dashboard(visitor: Visitor) -> None:
+    await visitor.open("/admin")
+    await visitor.page.get_by_role("link", name="licenses").click()
+    await expect(visitor.page).to_have_url(f"{visitor.url}/licenses.txt")
+    await expect(visitor.page.locator("body")).to_contain_text("preact - ")

@@ -10,6 +10,8 @@ and
 4. `execution` watches the workload while a process of it may live, and ends all its processes.
 5. `workload_process` is that process: it loads the workload, waits for the start, drives it and counts
    (`load`); `protocol` are the messages between it and the agent. `plugins` are the built-in kinds.
+
+`messages` are those between a controller and the agent, under public names.
 """
 
 import os

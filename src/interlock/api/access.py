@@ -49,7 +49,7 @@ Overlap = Annotated[
     Meta(
         ge=0,
         le=MAX_OVERLAP.total_seconds(),
-        description="How long the old secret stays valid, in seconds; 0 revokes it at once.",
+        description="Time for which the old secret stays valid, in seconds; 0 revokes it at once.",
     ),
 ]
 

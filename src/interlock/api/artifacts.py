@@ -50,21 +50,31 @@ _HEADERS = {LEASE: "The token of the lease.", RUNNER: "The runner that holds the
 class ArtifactQuery(Input, frozen=True, kw_only=True):
     """Attempt of the artifact."""
 
-    attempt: Annotated[str, msgspec.Meta(max_length=16)] = ""
-    """Shard and number, as in 1.2; by default the last attempt that has uploaded one."""
+    attempt: Annotated[
+        str,
+        msgspec.Meta(
+            max_length=16,
+            description="Shard and number, as in 1.2 (default: the last attempt that has this artifact).",
+        ),
+    ] = ""
 
 
 class KeyQuery(Input, frozen=True, kw_only=True):
     """Key of a cache."""
 
-    key: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY)]
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY, description="The key of the cache.")]
 
 
 class CacheQuery(KeyQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Key and prefixes of the cache to restore."""
 
-    prefixes: Annotated[str, msgspec.Meta(max_length=MAX_PREFIXES * (MAX_KEY + 1))] = ""
-    """Prefixes of the keys of other caches, separated by commas; earlier ones are preferred."""
+    prefixes: Annotated[
+        str,
+        msgspec.Meta(
+            max_length=MAX_PREFIXES * (MAX_KEY + 1),
+            description="Prefixes of keys of other caches, separated by commas; earlier ones are preferred.",
+        ),
+    ] = ""
 
 
 UPLOAD_ARTIFACT = Operation(

@@ -1,4 +1,4 @@
-"""Dead letters: list and show failed jobs without a try left; retry them, also edited, or discard them."""
+"""Dead letters: list and show failed jobs with no retries left; retry them, also edited, or discard them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ JOB = id_of("job", UnknownJob)
 class DeadLetterPage(Output, frozen=True, kw_only=True):
     """Open dead letters, newest first. `cursor` is for the next page, and is empty at the end.
 
-    A page can have fewer than asked for, or none, and still a cursor: then so many failed jobs were looked at
-    that the server stopped. Go on with the cursor.
+    A page can have fewer dead letters than its limit, or none, and still a cursor: the server stopped after
+    it had examined many failed jobs. Continue with the cursor.
     """
 
     letters: tuple[DeadLetterView, ...]
@@ -44,7 +44,7 @@ class DeadLetterPage(Output, frozen=True, kw_only=True):
 
 
 class RetryLetter(Input, frozen=True, kw_only=True):
-    """Do it again, perhaps with another input."""
+    """Retry a dead letter, optionally with a new input."""
 
     input: Annotated[
         msgspec.Raw | msgspec.UnsetType, Meta(description="New input (default: the input of the job).")
@@ -54,11 +54,11 @@ class RetryLetter(Input, frozen=True, kw_only=True):
 
 
 class DiscardLetter(ReasonedRequest, frozen=True, kw_only=True):
-    """Leave it as it is."""
+    """Discard a dead letter."""
 
 
 class LettersRequest(Input, frozen=True, kw_only=True):
-    """Do something with every dead letter that a filter means."""
+    """An action on every dead letter that matches a filter."""
 
     filter: FilterText
     action: Literal["retry", "discard"]
@@ -83,7 +83,7 @@ LIST_DEAD_LETTERS = Operation(
 GET_DEAD_LETTER = Operation(
     name="getDeadLetter",
     request="GET /api/dead-letters/{job_id}",
-    summary="Show a dead letter, and what was done about it.",
+    summary="Show a dead letter, and whether it was retried or discarded.",
     role=Role.VIEWER,
     confined=QueueConfinement.HIDES,
     parameters=JOB,

@@ -74,7 +74,7 @@ FilterText = Annotated[
 
 
 class OneJob(JobSpec, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One job to submit, perhaps under a request id."""
+    """One job to submit, optionally with a request id."""
 
     request_id: RequestId | None = None
 
@@ -122,7 +122,7 @@ class JobsQuery(Input, frozen=True, kw_only=True):
 class AttemptsQuery(Input, frozen=True, kw_only=True):
     """The job of the attempts."""
 
-    job: Annotated[str, Meta(min_length=1, max_length=64)]
+    job: Annotated[str, Meta(min_length=1, max_length=64, description="The id of a job.")]
 
 
 class Submitted(Output, frozen=True, kw_only=True):

@@ -39,14 +39,15 @@ class JournalPage(Output, frozen=True, kw_only=True):
 class EventsQuery(Input, frozen=True, kw_only=True):
     """Filter of live events, and where to start."""
 
-    after: str = ""
-    """A cursor; the header Last-Event-ID takes precedence. Without one: from now on, or a moment earlier."""
-    kind: str = ""
-    """Kinds of records, separated by commas."""
-    id: str = ""
-    """Ids of records, separated by commas."""
-    begin: bool = False
-    """Whether the stream starts with an event `begin`, whose id is the cursor of the start."""
+    after: Annotated[
+        str, Meta(description="A cursor; the header Last-Event-ID takes precedence (default: from now on).")
+    ] = ""
+    """Without a cursor the stream starts now, or a moment earlier."""
+    kind: Annotated[str, Meta(description="Kinds of records, separated by commas (default: all).")] = ""
+    id: Annotated[str, Meta(description="Ids of records, separated by commas (default: all).")] = ""
+    begin: Annotated[
+        bool, Meta(description="Start with an event `begin`, whose id is the cursor of the start.")
+    ] = False
 
 
 READ_JOURNAL = Operation(

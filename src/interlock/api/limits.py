@@ -40,8 +40,10 @@ class KeysQuery(Input, frozen=True, kw_only=True):
     """Page of the keys of a limit."""
 
     limit: Name
-    state: Annotated[Literal["", "held", "full"], Meta(description="`full`: jobs wait for it.")] = ""
-    count: Annotated[int, Meta(ge=1, le=100, description="How many at most.")] = 50
+    state: Annotated[
+        Literal["", "held", "full"], Meta(description="`held`: keys in use; `full`: keys that jobs wait for.")
+    ] = ""
+    count: Annotated[int, Meta(ge=1, le=100, description="Maximum number of results.")] = 50
     cursor: Cursor = ""
 
 

@@ -21,8 +21,10 @@ SVG = "image/svg+xml"
 class PictureQuery(Input, frozen=True, kw_only=True):
     """States and path to highlight in a picture."""
 
-    state: Annotated[str, Meta(max_length=64)] = ""
-    path: Annotated[str, Meta(max_length=1_000, description="The states passed so far: A,B,C")] = ""
+    state: Annotated[str, Meta(max_length=64, description="The current state.")] = ""
+    path: Annotated[
+        str, Meta(max_length=1_000, description="The states passed so far, separated by commas.")
+    ] = ""
 
 
 class MachineView(Output, frozen=True, kw_only=True):

@@ -43,10 +43,11 @@ class ReasonedRequest(Input, frozen=True, kw_only=True):
 class HistoryQuery(Input, frozen=True, kw_only=True):
     """Page of the journal of a record, by version."""
 
-    after: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    after: Annotated[int, Meta(ge=0, le=2**53, description="Only entries after this version.")] = 0
     limit: Limit = 200
-    newest: bool = False
-    """The last entries instead of the first ones; still oldest first."""
+    newest: Annotated[
+        bool, Meta(description="Return the last entries instead of the first ones; still oldest first.")
+    ] = False
 
 
 class PageQuery(Input, frozen=True, kw_only=True):

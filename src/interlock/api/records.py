@@ -27,7 +27,7 @@ class RecordsQuery(Input, frozen=True, kw_only=True):
     """Filter and page of records."""
 
     state: Annotated[
-        str, Meta(max_length=1_000, description="Only in these states, separated by commas.")
+        str, Meta(max_length=1_000, description="Only records in these states, separated by commas.")
     ] = ""
     limit: Limit = 50
     cursor: Cursor = ""
@@ -96,7 +96,7 @@ LIST_RECORDS = Operation(
 GET_RECORD = Operation(
     name="getRecord",
     request="GET /api/records/{kind}/{record_id}",
-    summary="Show a record of any kind, and what can be done with it; with its body for an admin.",
+    summary="Show a record of any kind and its possible actions; with its body for an admin.",
     role=Role.VIEWER,
     parameters=_RECORD,
     output=RecordDetail,

@@ -59,7 +59,7 @@ RunFilterText = Annotated[
 
 
 class OneRun(RunSpec, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One run to submit, perhaps under a request id."""
+    """One run to submit, optionally with a request id."""
 
     request_id: RequestId | None = None
 
@@ -79,7 +79,7 @@ class RunsQuery(Input, frozen=True, kw_only=True):
 class RunQuery(Input, frozen=True, kw_only=True):
     """Parts of a run to return."""
 
-    jobs: Annotated[bool, Meta(description="false: leave out the jobs of the run.")] = True
+    jobs: Annotated[bool, Meta(description="Include the jobs of the run.")] = True
 
 
 class RunJobsQuery(Input, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class RerunRequest(Input, frozen=True, kw_only=True):
         Which,
         Meta(description="`from`: run one job and its dependents again; keep the others."),
     ] = "all"
-    job: Annotated[str, Meta(max_length=200, description="With `from`: the name of the job.")] = ""
+    job: Annotated[str, Meta(max_length=200, description="The name of the job, with `from`.")] = ""
     request_id: RequestId | None = None
 
 
@@ -122,7 +122,7 @@ class RerunQuery(Input, frozen=True, kw_only=True):
         Which,
         Meta(description="`from`: run one job and its dependents again; keep the others."),
     ] = "all"
-    job: Annotated[str, Meta(max_length=200, description="With `from`: the name of the job.")] = ""
+    job: Annotated[str, Meta(max_length=200, description="The name of the job, with `from`.")] = ""
 
 
 class RunArtifactsQuery(Input, frozen=True, kw_only=True):
@@ -183,17 +183,21 @@ class Reports(msgspec.Struct, frozen=True):
 class FlakyQuery(Input, frozen=True, kw_only=True):
     """Filter and page of flaky jobs."""
 
-    repository: str = ""
-    workflow: str = ""
-    cursor: str = ""
-    limit: int = 100
+    repository: Annotated[str, Meta(description="Only jobs of runs of this repository.")] = ""
+    workflow: Annotated[str, Meta(description="Only jobs of runs of this workflow.")] = ""
+    cursor: Annotated[str, Meta(description="Cursor from the previous page.")] = ""
+    limit: Annotated[int, Meta(description="Maximum number of results.")] = 100
 
 
 class ComparisonQuery(Input, frozen=True, kw_only=True):
     """Run to compare with."""
 
-    other: str = ""
-    """The id of a run; without one the last green run of the same workflow, repository and ref."""
+    other: Annotated[
+        str,
+        Meta(
+            description="The id of a run (default: the last green run of its workflow, repository and ref)."
+        ),
+    ] = ""
 
 
 class GithubEvent(msgspec.Struct, frozen=True):

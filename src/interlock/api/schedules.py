@@ -46,7 +46,9 @@ from interlock.wire.schedules import (
 class SchedulesQuery(Input, frozen=True, kw_only=True):
     """Filter and page of schedules."""
 
-    state: Literal["", "active", "paused", "ended"] = ""
+    state: Annotated[
+        Literal["", "active", "paused", "ended"], Meta(description="Only schedules in this state.")
+    ] = ""
     limit: Limit = 100
     cursor: Cursor = ""
 
@@ -54,7 +56,7 @@ class SchedulesQuery(Input, frozen=True, kw_only=True):
 class NextQuery(Input, frozen=True, kw_only=True):
     """Number of fire times."""
 
-    count: Annotated[int, Meta(ge=1, le=MAX_NEXT)] = 10
+    count: Annotated[int, Meta(ge=1, le=MAX_NEXT, description="Number of fire times.")] = 10
 
 
 class NewSchedule(Input, frozen=True, kw_only=True):

@@ -165,7 +165,7 @@ class RevokeSession(Input, frozen=True, kw_only=True):
 GET_FIGURES = Operation(
     name="getFigures",
     request="GET /api/figures",
-    summary="Show what happened to jobs over time: counts, durations and backlog.",
+    summary="Show figures of jobs over time: counts, durations and backlog.",
     role=Role.VIEWER,
     confined=QueueConfinement.HIDES,
     input=FiguresQuery,

@@ -58,7 +58,7 @@ _EXAMPLE = {
 class OneSimulation(
     SimulationSpec, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """One simulation to submit, perhaps under a request id."""
+    """One simulation to submit, optionally with a request id."""
 
     request_id: RequestId | None = None
 
@@ -70,7 +70,7 @@ class OneSimulation(
 class SimulationsQuery(Input, frozen=True, kw_only=True):
     """Filter and page of simulations."""
 
-    status: Annotated[str, Meta(max_length=200, description="One or more, separated by commas.")] = ""
+    status: Annotated[str, Meta(max_length=200, description="Statuses, separated by commas.")] = ""
     priority: Annotated[str, Meta(max_length=20, description="low, normal or high.")] = ""
     text: Annotated[str, Meta(max_length=200, description="Part of its id, task or scenario.")] = ""
     limit: Limit = 50
@@ -82,9 +82,11 @@ class SimulationAction(ReasonedRequest, frozen=True, kw_only=True):
 
 
 class ResumeSimulation(SimulationAction, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Resume a simulation, perhaps in another queue."""
+    """Resume a simulation, optionally in another queue."""
 
-    queue: Annotated[str, Meta(max_length=64, description="Queue of its job; its own if empty.")] = ""
+    queue: Annotated[
+        str, Meta(max_length=64, description="Queue of the next job (default: the queue of the simulation).")
+    ] = ""
 
 
 class MoveSimulation(SimulationAction, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,7 +99,7 @@ class MoveSimulation(SimulationAction, frozen=True, kw_only=True, forbid_unknown
     ) = None
     worker_id: Annotated[str, Meta(max_length=200, description="Worker that executes it.")] | None = None
     step: Annotated[int, Meta(ge=0, le=2**53, description="The last completed step.")] | None = None
-    error: Annotated[str, Meta(max_length=2_000, description="Why it failed or was interrupted.")] = ""
+    error: Annotated[str, Meta(max_length=2_000, description="Reason of a failure or an interruption.")] = ""
 
 
 class SimulationBeat(Input, frozen=True, kw_only=True):
@@ -110,9 +112,10 @@ class SimulationBeat(Input, frozen=True, kw_only=True):
 class StaleQuery(Input, frozen=True, kw_only=True):
     """Time without a heartbeat."""
 
-    timeout_s: (
-        Annotated[float, Meta(gt=0, le=31_536_000, description="Default: `simulation_silence_s`.")] | None
-    ) = None
+    timeout_s: Annotated[
+        Annotated[float, Meta(gt=0, le=31_536_000)] | None,
+        Meta(description="Time without a heartbeat, in seconds (default: `simulation_silence_s`)."),
+    ] = None
 
 
 class StaleSimulations(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,7 +296,7 @@ LIST_STALE_SIMULATIONS = Operation(
 SAY_SIMULATION = Operation(
     name="saySimulation",
     request="POST /api/runner/simulation",
-    summary="Report on a simulation from its runner; the response says what to do next.",
+    summary="Report on a simulation from its runner; the response has the orders for it.",
     role=Role.RUNNER,
     confined=QueueConfinement.LEASED,
     input=SaidOfSimulation,

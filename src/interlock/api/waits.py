@@ -1,4 +1,4 @@
-"""Signals and approvals: send a signal to a job, list what waits for a person, approve and reject."""
+"""Signals and approvals: send a signal to a job; list, approve and reject requests of jobs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from interlock.wire.waits import (
 
 JOB = id_of("job", UnknownJob)
 APPROVAL = id_of(
-    "approval", UnknownApproval, meaning="The id of an approval, or of a job of which one approval waits."
+    "approval", UnknownApproval, meaning="The id of an approval, or of a job with one open approval."
 )
 
 
@@ -51,8 +51,8 @@ class NewSignal(Input, frozen=True, kw_only=True):
 class ApprovalsQuery(Input, frozen=True, kw_only=True):
     """Filter and page of a list of approvals."""
 
-    ended: Annotated[bool, Meta(description="Also those that do not wait any more.")] = False
-    job_id: Annotated[str, Meta(max_length=64, description="Only those of this job.")] = ""
+    ended: Annotated[bool, Meta(description="Include approvals that were answered or have expired.")] = False
+    job_id: Annotated[str, Meta(max_length=64, description="Only approvals of this job.")] = ""
     limit: Limit = 50
     cursor: Cursor = ""
 
@@ -60,7 +60,7 @@ class ApprovalsQuery(Input, frozen=True, kw_only=True):
 class ApprovalPage(Output, frozen=True, kw_only=True):
     """Approvals, newest first. `cursor` is for the next page, and is empty at the end.
 
-    A page can have fewer than asked for, or none, and still a cursor: go on with it.
+    A page can have fewer approvals than its limit, or none, and still a cursor. Continue with the cursor.
     """
 
     approvals: tuple[ApprovalView, ...]
@@ -68,9 +68,11 @@ class ApprovalPage(Output, frozen=True, kw_only=True):
 
 
 class ReplyRequest(Input, frozen=True, kw_only=True):
-    """The answer of a person."""
+    """An answer to an approval."""
 
-    comment: Annotated[str, Meta(max_length=MAX_COMMENT, description="For the handler and the journal.")] = ""
+    comment: Annotated[
+        str, Meta(max_length=MAX_COMMENT, description="Comment for the handler and the journal.")
+    ] = ""
     request_id: RequestId | None = None
 
 
@@ -101,7 +103,7 @@ LIST_APPROVALS = Operation(
 GET_APPROVAL = Operation(
     name="getApproval",
     request="GET /api/approvals/{approval_id}",
-    summary="Show an approval: the question, who may answer, and the answer.",
+    summary="Show an approval: the question, its approvers, and the answer.",
     role=Role.VIEWER,
     confined=QueueConfinement.HIDES,
     parameters=APPROVAL,
@@ -126,7 +128,7 @@ def _reply(verb: str, summary: str) -> Operation[ReplyRequest, ApprovalView]:
     )
 
 
-APPROVE_APPROVAL = _reply("approve", "Approve what a job waits for; the job goes on.")
+APPROVE_APPROVAL = _reply("approve", "Approve a request of a job; the job continues.")
 
 REJECT_APPROVAL = _reply("reject", "Reject a request of a job; its handler gets the answer.")
 

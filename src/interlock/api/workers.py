@@ -42,7 +42,7 @@ LONGEST_WAIT_S = 30.0
 
 
 class NewWorker(WorkerSpec, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A worker to register, perhaps under a request id."""
+    """A worker to register, optionally with a request id."""
 
     request_id: RequestId | None = None
 
@@ -67,7 +67,7 @@ Hold = TypeVar("Hold", bound=HoldRequest)
 
 
 class LeaveRequest(Input, frozen=True, kw_only=True):
-    """The worker leaves."""
+    """Deregister a worker."""
 
     reason: Reason = "it has done all it had"
 
@@ -83,8 +83,10 @@ class WorkersQuery(Input, frozen=True, kw_only=True):
 class OrdersQuery(Input, frozen=True, kw_only=True):
     """Number of the latest known orders, and how long to wait for newer ones."""
 
-    after: Annotated[int, Meta(ge=-1, le=2**53)] = -1
-    wait_s: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)] = 0.0
+    after: Annotated[int, Meta(ge=-1, le=2**53, description="Number of the latest known orders.")] = -1
+    wait_s: Annotated[
+        float, Meta(ge=0, le=LONGEST_WAIT_S, description="Time to wait for newer orders, in seconds.")
+    ] = 0.0
 
 
 class WorkerPage(Output, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@
     watch, journal     records followed until they end; steps of the journal
     logs, artifacts    what jobs have written and stored, of one job or of all jobs of a run
 
+    help_pages         help texts as typer prints them, stored in `help.txt`
     options            arguments, options and commands that several nouns share
     completion         values that are offered after TAB (`task_files`: tasks in sources)
     project            `interlock.toml` (`project_ci`: its sections for webhooks, secrets and reports)
@@ -19,6 +20,7 @@
     pager, hyperlinks  long tables in a pager; ids that link to the dashboard
     output, tables, live   lines and JSON; tables on a terminal; screens that stay up to date
     errors             errors for people and for programs
+    streams            standard output whose encoding lacks characters, or whose reader goes away
 
 The modules of commands import the rest when a command runs, so that `--help` is quick. Only `tables`,
 `live`, `nouns/workload_watch` and `demo_screen` import rich.

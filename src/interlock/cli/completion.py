@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from interlock.cli.help_pages import COMPLETES
+
 if TYPE_CHECKING:
     from interlock.remote.reach import Reach
 
-VARIABLE = "_INTERLOCK_COMPLETE"
 PATIENCE_S = 2.0
 MOST = 50
 RECENT_JOBS = 200
@@ -42,6 +43,18 @@ _interlock_completion() {
     done
 }
 complete -o default -o nosort -F _interlock_completion interlock
+"""
+
+# As a file of `fpath` the script is the function that completes, of which the first TAB runs the whole.
+_ZSH = """\
+#compdef interlock
+_interlock_completion() {
+    eval $(env _TYPER_COMPLETE_ARGS="${words[1,$CURRENT]}" _INTERLOCK_COMPLETE=complete_zsh interlock)
+}
+compdef _interlock_completion interlock
+if [[ $funcstack[1] == _interlock ]]; then
+    _interlock_completion "$@"
+fi
 """
 
 
@@ -73,17 +86,20 @@ def print_script(
     shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Name of the shell: bash, zsh or fish.")],
 ) -> None:
     """Print the completion script of a shell."""
-    if shell is Shell.BASH:
-        typer.echo(_BASH, nl=False)
+    if shell in _OURS:
+        typer.echo(_OURS[shell], nl=False)
         return
     from typer._completion_shared import get_completion_script
 
-    typer.echo(get_completion_script(prog_name="interlock", complete_var=VARIABLE, shell=shell))
+    typer.echo(get_completion_script(prog_name="interlock", complete_var=COMPLETES, shell=shell))
+
+
+_OURS = {Shell.BASH: _BASH, Shell.ZSH: _ZSH}
 
 
 def prepare() -> None:
     """Prepare the answer if a shell asks for completion; bash passes the whole line, which is split here."""
-    if VARIABLE not in os.environ:
+    if COMPLETES not in os.environ:
         return
     from typer._completion_classes import completion_init
 

@@ -15,24 +15,25 @@ Every error becomes a sentence and an exit code; a traceback is printed only wit
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from copy import copy
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command_name
+from typer.models import CommandInfo
 
-from interlock.cli import completion
+from interlock.cli import completion, streams
 from interlock.cli.errors import print_error, print_unexpected
 from interlock.cli.options import Ca
 from interlock.errors import InterlockError
 from interlock.processes import credentials, early_signals
 
-HUNG_UP = 141
 Command: TypeAlias = Any
 """A command of click, which typer brings under a name of its own."""
 
@@ -86,16 +87,30 @@ class CommandsByName(Mapping[str, Command]):
 
 
 @cache
-def command(name: str) -> Command:
-    """Import a command, and make it."""
+def command(name: str, verb: str | None = None) -> Command:
+    """Import a command, and make it; of a noun only that verb, if it has one."""
     module, _, attribute = HOMES[name][0].rpartition(".")
     found = getattr(import_module(f"interlock.cli.{module}"), attribute)
     program = typer.Typer(rich_markup_mode=None)
     if isinstance(found, typer.Typer):
-        program.add_typer(found, name=name)
+        program.add_typer(_with_one_command(found, verb), name=name)
     else:
         found(program)
     return typer.main.get_group(program).commands[name]
+
+
+def _with_one_command(noun: typer.Typer, verb: str | None) -> typer.Typer:
+    """Return the noun with the command of the verb alone, if it has that verb."""
+    called = [each for each in noun.registered_commands if _name(each) == verb]
+    if not called:
+        return noun
+    alone = copy(noun)
+    alone.registered_commands, alone.registered_groups = called, []
+    return alone
+
+
+def _name(info: CommandInfo) -> str | None:
+    return info.name or (get_command_name(info.callback.__name__) if info.callback else None)
 
 
 class Program(TyperGroup):
@@ -122,7 +137,7 @@ class Program(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         """Return the command that is called."""
         name, _, rest = super().resolve_command(ctx, args)
-        return name, None if name is None else command(name), rest
+        return name, None if name is None else command(name, *rest[:1]), rest
 
 
 app: typer.Typer = typer.Typer(
@@ -146,13 +161,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:
         credentials.take()  # before child processes can inherit them
-    _print_in_any_encoding()
+    streams.print_in_any_encoding()
     try:
         code = _answer(given)
         sys.stdout.flush()
     except BrokenPipeError:
-        _discard_output()
-        return HUNG_UP
+        streams.discard_output()
+        return streams.HUNG_UP
     except KeyboardInterrupt:
         return early_signals.INTERRUPTED
     return code
@@ -179,18 +194,6 @@ def _run(given: list[str]) -> int:
             raise done.__context__ from None  # typer would exit with 1, which means a finding here
         return done.code if isinstance(done.code, int) else 0
     return 0
-
-
-def _print_in_any_encoding() -> None:
-    """Escape characters that the encoding of the terminal lacks, instead of failing."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _discard_output() -> None:
-    """Redirect stdout, so that Python's own last flush does not fail either."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_version(wanted: bool) -> None:

@@ -109,7 +109,7 @@ _NAMES = {"token_name": r"^[A-Za-z0-9_.@-]{1,64}$"}
 ABOUT = f"""Submit, inspect and cancel jobs. The lifecycles are the tables under /api/machines.
 
 Errors are `{MEDIA_TYPE}`. Requests that change something may carry a `request_id` in the body, or the header
-`Idempotency-Key`: under it the request is done once, however often it is sent. Lists are paged by a
+`Idempotency-Key`: repeating a request with the same id has no further effect. Lists are paged by a
 `cursor`. Up to {MAX_BULK:,} jobs are submitted at once."""
 
 
@@ -267,7 +267,7 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
             "name": "Idempotency-Key",
             "in": "header",
             "required": False,
-            "description": "The same as `request_id` in the body.",
+            "description": "Request id, as an alternative to `request_id` in the body.",
             "schema": {"type": "string", "minLength": 1, "maxLength": 64},
         },
     ]
@@ -319,7 +319,7 @@ def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
         Route(
             request="GET /openapi.json",
             name="openapi",
-            summary="The OpenAPI document.",
+            summary="Return the OpenAPI document.",
             handler=_openapi(listed),
             role=Role.VIEWER,
             confined=QueueConfinement.NOTHING,
@@ -328,7 +328,7 @@ def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
         Route(
             request="GET /docs",
             name="docs",
-            summary="The same as a page, with every error.",
+            summary="Show the HTTP API as a page, with every error.",
             handler=_docs(listed),
             role=Role.VIEWER,
             confined=QueueConfinement.NOTHING,

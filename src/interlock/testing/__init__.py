@@ -30,22 +30,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from interlock.store.records import Key
     from interlock.testing.clocks import JumpingClock
     from interlock.testing.faults import Fault, FaultyStore, Plan
     from interlock.testing.lifecycles import LifecycleBroken, check_lifecycle
-    from interlock.testing.memory_interlock import InMemory, SyncInMemory, in_memory, in_memory_sync
+    from interlock.testing.memory_interlock import (
+        InMemory,
+        SyncInMemory,
+        in_memory,
+        in_memory_sync,
+        memory_store,
+    )
 
 _HOMES = {
-    "Fault": "faults",
-    "FaultyStore": "faults",
-    "InMemory": "memory_interlock",
-    "JumpingClock": "clocks",
-    "LifecycleBroken": "lifecycles",
-    "Plan": "faults",
-    "SyncInMemory": "memory_interlock",
-    "check_lifecycle": "lifecycles",
-    "in_memory": "memory_interlock",
-    "in_memory_sync": "memory_interlock",
+    "Fault": "interlock.testing.faults",
+    "FaultyStore": "interlock.testing.faults",
+    "InMemory": "interlock.testing.memory_interlock",
+    "JumpingClock": "interlock.testing.clocks",
+    "Key": "interlock.store.records",
+    "LifecycleBroken": "interlock.testing.lifecycles",
+    "Plan": "interlock.testing.faults",
+    "SyncInMemory": "interlock.testing.memory_interlock",
+    "check_lifecycle": "interlock.testing.lifecycles",
+    "in_memory": "interlock.testing.memory_interlock",
+    "in_memory_sync": "interlock.testing.memory_interlock",
+    "memory_store": "interlock.testing.memory_interlock",
 }
 
 __all__ = [
@@ -53,12 +62,14 @@ __all__ = [
     "FaultyStore",
     "InMemory",
     "JumpingClock",
+    "Key",
     "LifecycleBroken",
     "Plan",
     "SyncInMemory",
     "check_lifecycle",
     "in_memory",
     "in_memory_sync",
+    "memory_store",
 ]
 
 
@@ -66,4 +77,4 @@ def __getattr__(name: str) -> object:
     """Import a public name on first use, so that tests load only the modules that they need."""
     if name not in _HOMES:
         raise AttributeError(f"module 'interlock.testing' has no attribute {name!r}")
-    return getattr(import_module(f"interlock.testing.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)

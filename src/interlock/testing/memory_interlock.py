@@ -338,6 +338,11 @@ class InMemory(Interlock):
         return quiet_s < _QUIET_S and (overdue or due)
 
 
+def memory_store() -> MemoryStore:
+    """Return an empty store in memory, for code that uses a store directly."""
+    return MemoryStore(CATALOGUE)
+
+
 @asynccontextmanager
 async def in_memory(
     registry: Registry = DEFAULT,

@@ -46,7 +46,7 @@ class SubmittedJob(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unique(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """At most one job with the same key: which key, which jobs count, and what to do if there is one."""
+    """At most one job with the same key: its key, the jobs that count, and the action on a duplicate."""
 
     key: str = ""
     """The key; without one it is made of the arguments."""
@@ -288,7 +288,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DeadLetterView(View, frozen=True, kw_only=True, omit_defaults=True):
-    """A job that has failed without a try left, and what was done about it."""
+    """A job that has failed with no retries left, and whether it was retried or discarded."""
 
     id: str
     """The id of the job."""

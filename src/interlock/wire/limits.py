@@ -69,7 +69,7 @@ class LimitWaiter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class KeyView(View, frozen=True, kw_only=True, omit_defaults=True):
-    """A key of a limit: who holds its slots, and how many wait."""
+    """A key of a limit: the jobs that hold its slots, and the number of jobs that wait."""
 
     key: str
     limit: str

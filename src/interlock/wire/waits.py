@@ -31,7 +31,7 @@ SignalName = Annotated[str, Meta(pattern=f"^{SIGNAL_NAME}$", max_length=MAX_SIGN
 
 
 class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A question to a person, who approves or rejects."""
+    """A question that a person approves or rejects."""
 
     text: Annotated[str, Meta(min_length=1, max_length=MAX_QUESTION)]
     approvers: Annotated[tuple[str, ...], Meta(max_length=MAX_APPROVERS)] = ()

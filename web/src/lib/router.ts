@@ -35,6 +35,7 @@ export function followLinks(): void {
     if (!link || link.target || link.origin !== location.origin || link.hasAttribute("download")) return;
     if (link.hash && link.pathname + link.search === location.pathname + location.search) return; // a place on this page
     if (link.pathname.startsWith("/api/") || link.pathname === "/docs" || link.pathname === "/metrics") return;
+    if (/^\/[^/]*\./.test(link.pathname)) return; // a file: no page has a dot there
     event.preventDefault();
     go(link.href);
   });

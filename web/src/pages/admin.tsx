@@ -35,6 +35,9 @@ export function Admin() {
       {isAdmin && <Webhooks />}
       {may("POST /api/tokens") && <Tokens />}
       {isAdmin && <Sessions />}
+      <p class="quiet">
+        This dashboard contains software of others: <a href="/licenses.txt">licenses</a>.
+      </p>
     </>
   );
 }
