@@ -57,6 +57,9 @@ for world, faults, hours in (
     ("lab", "network", 0.3),
     ("shift", "everything", 0.3),
     ("fleet", "everything", 0.3),
+    ("keys", "everything", 0.3),
+    ("post", "everything", 0.3),
+    ("vendors", "network", 0.5),
 ):
     hours *= float(os.environ["SHARE"])
     print(play(world_named(world), faults_named(faults), seed=7, hours=hours).trace)
@@ -123,7 +126,7 @@ def test_a_seed_gives_the_same_traces_in_every_process_and_installation_folder(t
         for seed, place in (("1", here), ("4711", elsewhere))
     ]
     assert traces[0] == traces[1]
-    assert len(set(traces[0].split())) == 7
+    assert len(set(traces[0].split())) == 10
 
 
 def test_a_world_does_not_depend_on_the_process_that_plays_it(monkeypatch: pytest.MonkeyPatch) -> None:
