@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,7 +22,15 @@ from interlock_verification import claims
 from interlock_verification.chaos.system.chronicle import Chronicle, KeptJob, Try
 from interlock_verification.chaos.system.clients import TOO_LATE, Late
 from interlock_verification.chaos.system.judge import broken_promises
-from interlock_verification.claims import Accepted, ClientRequest, DecodedJob, EndedJob, NewLease, Reported
+from interlock_verification.claims import (
+    Accepted,
+    ClientRequest,
+    DecodedJob,
+    EndedJob,
+    FactClaim,
+    NewLease,
+    Reported,
+)
 from interlock_verification.models.job_values import Value
 from interlock_verification.models.job_world import JobWorld
 from interlock_verification.models.plan import JobPlan, ModelPlan
@@ -47,7 +55,7 @@ def look(*states: attempt.AttemptState, state: JobState = job.COMPLETED) -> Deco
 
 DONE = look(attempt.SUCCEEDED)
 FAILED = look(attempt.FAILED, state=job.FAILED)
-FACTS: list[tuple[Mapping[str, Callable[[Any], bool]], str, Any, Any]] = [
+FACTS: list[tuple[Sequence[FactClaim[Any]], str, Any, Any]] = [
     (claims.SUBMISSION_CLAIMS, claims.DONE_ONCE, ClientRequest(["j1"]), ClientRequest(["j1", "j2"])),
     (claims.FINAL_CLAIMS, claims.KEPT, ClientRequest(["j1"], "j1"), ClientRequest([], "j1")),
     (claims.FINAL_CLAIMS, claims.TOLD, ClientRequest([]), ClientRequest(["j1"])),
@@ -64,7 +72,7 @@ FACTS: list[tuple[Mapping[str, Callable[[Any], bool]], str, Any, Any]] = [
 
 @pytest.mark.parametrize(("table", "claim", "sound", "bad"), FACTS)
 def test_each_claim_holds_for_sound_facts_and_is_the_only_claim_that_bad_facts_break(
-    table: Mapping[str, Callable[[Any], bool]], claim: str, sound: Any, bad: Any
+    table: Sequence[FactClaim[Any]], claim: str, sound: Any, bad: Any
 ) -> None:
     assert list(claims.broken(table, sound)) == []
     assert list(claims.broken(table, bad)) == [claim]
@@ -72,7 +80,7 @@ def test_each_claim_holds_for_sound_facts_and_is_the_only_claim_that_bad_facts_b
 
 def test_the_list_of_facts_covers_every_claim_of_its_tables() -> None:
     tables = {id(table): table for table, *_ in FACTS}
-    assert {claim for table in tables.values() for claim in table} == {claim for _, claim, *_ in FACTS}
+    assert {claim.sentence for table in tables.values() for claim in table} == {one for _, one, *_ in FACTS}
     assert list(claims.broken(claims.VALUE_CLAIMS, DONE)) == []
 
 
@@ -150,7 +158,7 @@ def in_model() -> set[str]:
 
 
 TWICE = (done_by("anna#1"), done_by("anna#1", "1.2"))
-FOUND: list[tuple[Mapping[str, Callable[[Any], bool]], str, Callable[[], set[str]]]] = [
+FOUND: list[tuple[Sequence[FactClaim[Any]], str, Callable[[], set[str]]]] = [
     (claims.SUBMISSION_CLAIMS, claims.DONE_ONCE, in_model),
     (claims.SUBMISSION_CLAIMS, claims.DONE_ONCE, lambda: in_world(wish_becomes_two_runs)),
     (claims.SUBMISSION_CLAIMS, claims.DONE_ONCE, lambda: in_chaos(jobs=("j1", "j2"))),
@@ -180,12 +188,13 @@ FOUND: list[tuple[Mapping[str, Callable[[Any], bool]], str, Callable[[], set[str
 @pytest.mark.parametrize(("table", "claim", "judge"), FOUND)
 def test_a_judge_names_the_claim_and_is_blind_when_that_claim_is_taken_away(
     monkeypatch: pytest.MonkeyPatch,
-    table: Mapping[str, Callable[[Any], bool]],
+    table: Sequence[FactClaim[Any]],
     claim: str,
     judge: Callable[[], set[str]],
 ) -> None:
     assert judge() == {claim}
-    monkeypatch.setitem(cast("dict[str, Callable[[Any], bool]]", table), claim, lambda _: True)
+    (taken_away,) = (one for one in table if one.sentence == claim)
+    monkeypatch.setattr(taken_away, "holds", lambda _: True)
     assert judge() == set()
 
 

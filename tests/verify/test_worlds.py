@@ -21,7 +21,7 @@ from interlock.cli.main import app
 from interlock.errors import InvalidArguments
 from interlock.systems.orchestrator import runner_messages
 from interlock.worker import components
-from interlock_verification.claims import SIGHTS, TWICE
+from interlock_verification.required_events import REQUIRED_EVENTS, TWICE
 from interlock_verification.world_report import command_of, story_of
 from interlock_verification.worlds.campaign import (
     Campaign,
@@ -105,7 +105,7 @@ def test_200_hours_of_every_world_with_every_mix_of_faults_hold() -> None:
     assert season.hours >= 200.0
     assert season.faults.total() > 5_000
     assert season.submitted > 500
-    assert {sight for sight in SIGHTS if not season.seen[sight]} == set(), "something was never seen"
+    assert {event for event in REQUIRED_EVENTS if not season.seen[event]} == set(), "some never occurred"
 
 
 @pytest.mark.long
@@ -160,7 +160,7 @@ def test_a_claim_of_which_everything_has_ended_is_answered_with_nothing_as_over_
 
 
 def test_a_failure_is_cut_off_behind_it_and_not_before_the_faults_that_lead_to_it() -> None:
-    broken = BrokenClaim(claim="anything", description="", at_s=1_400.0, about="")
+    broken = BrokenClaim(claim="anything", name="any", description="", at_s=1_400.0, about="")
     played = msgspec.structs.replace(
         play(world_named("holidays"), faults_named("lossy"), seed=1, hours=0.5), broken=broken
     )

@@ -13,7 +13,7 @@ from grpc import aio
 
 from interlock_verification.worlds.actors.grpc_transport import PING_S, WireChannel, WireServer
 from interlock_verification.worlds.faults import REPLY_LOST, REQUEST_LOST, TWICE, Fates, faults_named, resent
-from interlock_verification.worlds.judge_fleet import Troubles
+from interlock_verification.worlds.judge_fleet import ConnectionFaults
 from interlock_verification.worlds.network import ActorPlace, ActorProcess, ClaimWatcher, WorldStage
 from interlock_verification.worlds.worlds import world_named
 
@@ -85,7 +85,7 @@ class Listener:
         self._act = act
 
     async def live(self, process: ActorProcess) -> None:
-        await self._act(WireChannel(process, "b", Troubles()))
+        await self._act(WireChannel(process, "b", ConnectionFaults()))
         await asyncio.Event().wait()
 
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from interlock_verification.claims import SIGHTS
+from interlock_verification.required_events import LATE, REQUIRED_EVENTS
 from interlock_verification.worlds.episode import Episode, EpisodeResult, play
 from interlock_verification.worlds.faults import MIXES, Faults, faults_named
 from interlock_verification.worlds.worlds import HOUR_S, WORLDS, World, world_named
@@ -83,8 +83,7 @@ def _hours_up_to(played: EpisodeResult) -> float:
     return min(played.chapter.hours, round((played.broken.at_s + quiet_s) / HOUR_S + 0.02, 2))
 
 
-LATE_REPORT = "a late report is refused"
-SIGHTS_OF_SYSTEMS = (
+EVENTS_OF_SYSTEMS = (
     "a depth of a tree is full",
     "a handler has waited for its children",
     "a subtree is stopped",
@@ -98,7 +97,7 @@ SIGHTS_OF_SYSTEMS = (
     "worker COMPLETED",
     "worker TERMINATED in silence",
 )
-SIGHTS_OF_FLEETS = (
+EVENTS_OF_FLEETS = (
     "a workload completes on every agent",
     "agents begin together",
     "an agent is lost, and the others go on",
@@ -114,7 +113,7 @@ SIGHTS_OF_FLEETS = (
     "a late message for an old workload",
     "an earlier workload is requested again",
 )
-SIGHTS_OF_WORLDS = (*SIGHTS, LATE_REPORT, *SIGHTS_OF_SYSTEMS, *SIGHTS_OF_FLEETS)
+EVENTS_OF_WORLDS = (*REQUIRED_EVENTS, LATE, *EVENTS_OF_SYSTEMS, *EVENTS_OF_FLEETS)
 """Events that must occur in a long season, so that no claim holds vacuously."""
 LONG_H = 2_000.0
 """Minimum hours of a long season with every world and mix."""
@@ -199,7 +198,7 @@ def play_all(
             progress(season.hours)
     everything = {(chapter.world, chapter.faults) for chapter in chapters}
     if season.hours >= LONG_H and len(everything) >= len(WORLDS) * (len(MIXES) - 1):
-        season.unseen = [sight for sight in SIGHTS_OF_WORLDS if not season.seen[sight]]
+        season.unseen = [event for event in EVENTS_OF_WORLDS if not season.seen[event]]
     return season
 
 

@@ -30,24 +30,26 @@ from interlock.systems.simulations.body import PULSE
 from interlock.worker.host import Shutdown
 from interlock.worker.process import WorkerProcess
 from interlock.worker.tasks import Registry
-from interlock_verification.worlds.actors.clients import (
-    EXPLAINED,
-    LOST,
-    TOLD,
-    PeopleCast,
-    PlayerCast,
-    SubmitterCast,
-)
+from interlock_verification.worlds.actors.clients import PeopleCast, PlayerCast, SubmitterCast
 from interlock_verification.worlds.actors.handlers import Bench
 from interlock_verification.worlds.actors.operators import OperatorCast
 from interlock_verification.worlds.actors.orchestrators import OrchestratorCast
 from interlock_verification.worlds.actors.workers import WorkerCast
+from interlock_verification.worlds.claims.episodes import (
+    AuditedRecord,
+    SettledEpisode,
+    ShutdownDeadline,
+    VirtualTime,
+    WorkerMemory,
+)
+from interlock_verification.worlds.claims.fleet import AgentAtEnd
+from interlock_verification.worlds.claims.jobs import AcknowledgedJob, WaitingClients
+from interlock_verification.worlds.claims.signals import OpenWait
+from interlock_verification.worlds.claims.trees import OpenTree
+from interlock_verification.worlds.claims.workers import LiveRecord
 from interlock_verification.worlds.faults import Fates, Faults, TimedFault
-from interlock_verification.worlds.judge import CLOSED, Judge
-from interlock_verification.worlds.judge_fleet import FREED
+from interlock_verification.worlds.judge import Judge
 from interlock_verification.worlds.judge_limits import limit_changes
-from interlock_verification.worlds.judge_signals import SHUT
-from interlock_verification.worlds.judge_workers import BOOKS
 from interlock_verification.worlds.network import (
     ActorPlace,
     ActorProcess,
@@ -59,8 +61,6 @@ from interlock_verification.worlds.network import (
 from interlock_verification.worlds.scheduler import RunsInCircles
 from interlock_verification.worlds.storage import SharedStore, driven
 from interlock_verification.worlds.worlds import HOUR_S, World
-
-LEAVES = "a worker exits in time after a shutdown request"
 
 
 class TimedFaultInjector:
@@ -103,10 +103,8 @@ class TimedFaultInjector:
         self.stage.schedule.call_in(deadline_s / process.loop.rate, self._gone, blow, process)
 
     def _gone(self, blow: TimedFault, process: ActorProcess) -> None:
-        if process.alive and not process.was_held_up_since(blow.at_s):
-            self.stage.watcher.broke(
-                LEAVES, f"{process.loop.name} was asked to shut down at {blow.at_s:.0f} s"
-            )
+        exited = not process.alive or process.was_held_up_since(blow.at_s)
+        self.stage.watcher.check(ShutdownDeadline(process.loop.name, blow.at_s, exited))
 
     def _freeze(self, blow: TimedFault, process: ActorProcess) -> None:
         self.stage.freeze(process, blow.for_s)
@@ -143,10 +141,6 @@ def _is_leaving(process: ActorProcess) -> bool:
     return not isinstance(shutdown, Shutdown) or shutdown.requested
 
 
-SETTLES = "after the last fault everything settles"
-REPLAYS = "the journal replays to the record"
-CIRCLES = "time goes on"
-SMALL = "memory is bounded"
 _LOOK_EVERY_S = 60.0
 _LOOKED_AFTER = (
     JOB.name,
@@ -277,7 +271,7 @@ class WorldPlay:
                 self._settle()
                 self._look_back()
             except RunsInCircles as circle:
-                self.watcher.broke(CIRCLES, str(circle))
+                self.watcher.check(VirtualTime(str(circle)))
             finally:
                 self._end()
                 logging.disable(before)
@@ -337,55 +331,50 @@ class WorldPlay:
         """Check the claims about the end."""
         if self.watcher.broken is not None or not self.chapter.settles:
             return
-        for name in self._unsettled_but_for_jobs():
-            self.watcher.broke(SETTLES, f"{name} was not reported, or has not ended", name)
-        for job_id in self.judge.unsettled():
-            self.watcher.broke(SETTLES, f"{job_id}: {self._explained(job_id)}", job_id)
-        if undelivered := self._undelivered():
-            self.watcher.broke(SETTLES, f"messages are not delivered: {undelivered}")
-        if waiting := self.people.waiting:
-            self.watcher.broke(TOLD, f"a client still waits for {waiting}, and every job has ended")
-        for number, job_id in self.people.acknowledged.items():
-            if job_id not in self.judge.ended and job_id not in self.judge.forgotten:
-                self.watcher.broke(
-                    LOST, f"submission {number}, {job_id}, has not ended and is not there", job_id
-                )
+        unfinished = {
+            name: f"{name} was not reported, or has not ended" for name in self._unsettled_but_for_jobs()
+        }
+        unfinished |= {job_id: f"{job_id}: {self._explained(job_id)}" for job_id in self.judge.unsettled()}
+        settled = SettledEpisode(list(unfinished.values()), self._undelivered())
+        self.watcher.check(settled, next(iter(unfinished), ""))
+        self.watcher.check(WaitingClients(self.people.waiting))
+        for job_id in self.people.acknowledged.values():
+            stored = job_id in self.judge.ended or job_id in self.judge.forgotten
+            self.watcher.check(AcknowledgedJob(job_id, stored), job_id)
         audited = driven(audit(self.store, JOURNALLED, _LOOKED_AFTER))
         for fault in audited.faults:
-            self.watcher.broke(
-                REPLAYS, f"{fault.kind} {fault.id} v{fault.version}: {fault.sentence}", fault.id
-            )
+            name = f"{fault.kind} {fault.id} v{fault.version}"
+            self.watcher.check(AuditedRecord(name, fault.sentence), fault.id)
         self._look_at_memory()
-        self._look_at_the_books()
+        self._look_at_records()
         self._look_at_the_fleet()
 
     def _look_at_memory(self) -> None:
         for name in self.workers:
             process = self.stage.places[name].process
             worker = process.role if process is not None else None
-            if isinstance(worker, WorkerProcess) and (left := worker.leftovers()):
-                self.watcher.broke(SMALL, f"{name} still has {left}")
+            if isinstance(worker, WorkerProcess):
+                self.watcher.check(WorkerMemory(name, worker.leftovers()))
 
-    def _look_at_the_books(self) -> None:
+    def _look_at_records(self) -> None:
         """Check that dead workers were declared lost, and no finished tree is open."""
         places = self.stage.places.values()
         alive = {place.process.loop.name for place in places if place.process is not None}
         for worker_id, runner_id in self.judge.workers.living().items():
-            if runner_id not in alive:
-                self.watcher.broke(BOOKS, f"{worker_id}, {runner_id}, is dead")
+            self.watcher.check(LiveRecord(worker_id, runner_id, runner_id in alive))
         for record in driven(self.store.find(Query(kind=TREE.name, states=(OPEN,)))).records:
             if record.id not in self.judge.trees.shaken:
-                self.watcher.broke(CLOSED, f"the tree of {record.id} is open", record.id)
+                self.watcher.check(OpenTree(record.id, closed=record.state != OPEN), record.id)
         for record in driven(self.store.find(Query(kind=JOB_WAIT.name, states=(WAITING, KEPT)))).records:
             if record.parent not in self.judge.forgotten:
-                self.watcher.broke(SHUT, f"{record.id} is {record.state}", record.parent or "")
+                self.watcher.check(OpenWait(record.id, record.state), record.parent or "")
 
     def _look_at_the_fleet(self) -> None:
         """Check that every agent is free."""
         for name in self.world.fleet:
             process = self.stage.places[name].process
-            if process is None or process.role is None or not process.role.is_idle:
-                self.watcher.broke(FREED, f"{name} is busy in the end")
+            idle = process is not None and process.role is not None and process.role.is_idle
+            self.watcher.check(AgentAtEnd(name, idle))
 
     # Actors
 
@@ -428,8 +417,7 @@ class WorldPlay:
         found = driven(self.store.load([Key(JOB.name, job_id) for job_id in known]))
         for job_id, record in zip(known, found, strict=True):
             if record is None:
-                if job_id not in self.judge.ended:
-                    self.watcher.broke(LOST, f"{job_id} is gone and had not ended", job_id)
+                self.watcher.check(AcknowledgedJob(job_id, stored=job_id in self.judge.ended), job_id)
                 self.judge.gone(job_id)
         runs = self.judge.runs.known()
         kept = driven(self.store.load([Key(RUN.name, run_id) for run_id in runs]))
@@ -445,5 +433,5 @@ class WorldPlay:
         try:
             explanation = explain(record, self.stage.clock())
         except InterlockError as error:
-            return f"{EXPLAINED}: {error}"
+            return f"it cannot be explained: {error}"
         return f"{explanation.sentence} Next deadline: {explanation.next_deadline_at}."

@@ -9,29 +9,32 @@ import asyncio
 import hashlib
 import random
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from interlock.errors import StoreUnavailable
 from interlock.store.records import StepLine
 from interlock.systems.runtime import Host
-from interlock_verification.claims import broken
 from interlock_verification.worlds import faults
+from interlock_verification.worlds.claims.episodes import PROCESS, UnexpectedError
+from interlock_verification.worlds.claims.tables import CLAIMS_BY_FACT
 from interlock_verification.worlds.faults import CallFate, Fates
 from interlock_verification.worlds.scheduler import Turn, WorldLoop, WorldSchedule
 from interlock_verification.worlds.worlds import World
 
 MOST_LINES = 4_000
-F = TypeVar("F")
 
 
 class BrokenClaim(msgspec.Struct, frozen=True, kw_only=True):
     """A broken claim."""
 
     claim: str
+    """The property, in a sentence."""
+    name: str
+    """The name of the claim in its table."""
     description: str
     at_s: float
     about: str = ""
@@ -39,7 +42,7 @@ class BrokenClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimWatcher:
-    """Observes all events; the first broken claim halts the world."""
+    """Checks every fact by the tables of claims; the first broken claim halts the world."""
 
     def __init__(self, *, tells: bool = False) -> None:
         self.tells = tells
@@ -69,22 +72,21 @@ class ClaimWatcher:
         if self.tells:
             self._lines.append((at_s, about, description))
 
-    def broke(self, claim: str, description: str, about: str = "") -> None:
-        """Record a broken claim. Only the first counts: later ones may be its consequences."""
-        if self.broken is None:
-            self.broken = BrokenClaim(claim=claim, description=description, at_s=self.time(), about=about)
-            self.halt()
+    def check(self, fact: object, about: str = "", description: Callable[[], str] | None = None) -> None:
+        """Check every claim about facts of this type; the words are those of the fact, or a description.
 
-    def check(
-        self,
-        claims: Mapping[str, Callable[[F], bool]],
-        fact: F,
-        description: Callable[[], str],
-        about: str = "",
-    ) -> None:
-        """Check claims about a fact, and describe the first broken one."""
-        for claim in broken(claims, fact):
-            self.broke(claim, description(), about)
+        Only the first broken claim counts: later ones may be its consequences.
+        """
+        for claim in CLAIMS_BY_FACT[type(fact)]:
+            if self.broken is None and not claim.holds(fact):
+                self.broken = BrokenClaim(
+                    claim=claim.sentence,
+                    name=claim.name,
+                    description=str(fact) if description is None else description(),
+                    at_s=self.time(),
+                    about=about,
+                )
+                self.halt()
 
     def story(self, about: str = "") -> list[str]:
         """Return the story: general lines, and those about one job."""
@@ -219,7 +221,7 @@ class ActorPlace:
         """Handle the end of a process: a shutdown, or a crash."""
         error = None if life.cancelled() else life.exception()
         if error is not None:
-            self.stage.watcher.broke("no process crashes", f"{process.loop.name}: {error!r}")
+            self.stage.watcher.check(UnexpectedError(PROCESS, f"{process.loop.name}: {error!r}"))
         process.end()
         self.stage.schedule.call_in(1.0, self.start)
 

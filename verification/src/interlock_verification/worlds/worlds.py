@@ -14,6 +14,13 @@ from interlock.wire.jobs import RetryRule, UniquePolicy
 
 HOUR_S = 3_600.0
 
+BRIEF = "brief"
+"""The task whose handler never waits, so that workers execute several as a cohort."""
+POSTAL = "postal"
+"""The task whose handler waits for signals."""
+BRANCH = "branch"
+"""The task whose handler submits children, and waits for them."""
+
 Span = tuple[float, float]
 """A range from which a value is drawn."""
 

@@ -15,7 +15,7 @@ time for which even the least delayed member had to wait.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -38,6 +38,7 @@ from interlock_verification.claims import (
     Accepted,
     ClientRequest,
     EndedJob,
+    FactClaim,
     Reported,
     broken,
     unsettled,
@@ -153,7 +154,7 @@ def _of_late_report(chronicle: Chronicle, report: Late) -> Iterator[str]:
     yield from _broken(REPORT_CLAIMS, answered, f"what {report.runner_id} said about {report.job_id}")
 
 
-def _broken(claims: Mapping[str, Callable[[F], bool]], fact: F, description: str) -> Iterator[str]:
+def _broken(claims: Iterable[FactClaim[F]], fact: F, description: str) -> Iterator[str]:
     return (f"{claim}: {description}" for claim in broken(claims, fact))
 
 

@@ -13,19 +13,28 @@ import msgspec
 
 from interlock.backoff import Backoff
 from interlock.errors import Contended, DuplicateJob, InterlockError, StoreUnavailable
-from interlock.lifecycles import job, run, simulation
-from interlock.lifecycles.job import JobState
+from interlock.lifecycles import run, simulation
 from interlock.systems.runtime import Runtime
 from interlock.wire.jobs import JobSpec, Unique
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
 from interlock.wire.simulations import SimulationSpec, SimulationView
-from interlock_verification.worlds.judge import BRANCH, BRIEF, POSTAL, Judge
+from interlock_verification.worlds.claims.episodes import CLIENT_REQUEST, UnexpectedError
+from interlock_verification.worlds.claims.jobs import (
+    AcknowledgedJob,
+    ExplainedJob,
+    RepeatedSubmission,
+    ReportedEnd,
+)
+from interlock_verification.worlds.judge import Judge
 from interlock_verification.worlds.judge_runs import RunJudge
 from interlock_verification.worlds.judge_simulations import SimulationJudge
 from interlock_verification.worlds.network import ActorProcess
 from interlock_verification.worlds.storage import SharedStore, StoreLink
 from interlock_verification.worlds.worlds import (
+    BRANCH,
+    BRIEF,
     HOUR_S,
+    POSTAL,
     PRODUCTION,
     JobKind,
     RunKind,
@@ -55,7 +64,7 @@ class Errands:
     def _over(self, done: asyncio.Task[None]) -> None:
         del self._under_way[done]
         if not done.cancelled() and (error := done.exception()) is not None:
-            self._process.stage.watcher.broke("no request of a client crashes", repr(error))
+            self._process.stage.watcher.check(UnexpectedError(CLIENT_REQUEST, repr(error)))
 
 
 async def surely(
@@ -73,12 +82,6 @@ async def surely(
             if not again or schedule.now + pause_s > until:
                 return None
             await asyncio.sleep(pause_s)
-
-
-LOST = "an acknowledged submission is stored"
-EXPLAINED = "every unfinished job can be explained"
-SAME = "a repeated request gets the same answer"
-TOLD = "a client that waits for a job learns of its end"
 
 
 class DrawnSubmission(msgspec.Struct, frozen=True):
@@ -216,8 +219,8 @@ class Errand:
             self._people.unknown.add(number)
             return None
         self._people.acknowledged[number] = made
-        if number not in self._judge.made and made not in self._judge.forgotten:
-            self._watcher.broke(LOST, f"submission {number} was acknowledged as {made}", made)
+        stored = number in self._judge.made or made in self._judge.forgotten
+        self._watcher.check(AcknowledgedJob(made, stored), made)
         return made
 
     async def _signal(self, job_id: str, value: int) -> None:
@@ -233,8 +236,8 @@ class Errand:
             self._judge.signals.sent(job_id, value, answer.number, answer.state)
 
     def _same(self, made: str | None, again: str | None, number: int) -> None:
-        if None not in (made, again) and made != again and made not in self._judge.forgotten:
-            self._watcher.broke(SAME, f"submission {number} is {made}, then {again}", made or "")
+        if made is not None and again is not None and made not in self._judge.forgotten:
+            self._watcher.check(RepeatedSubmission(number, made, again), made)
 
     async def _cancel(self, job_id: str, drawn: random.Random) -> None:
         self._judge.cancels.add(job_id)
@@ -257,16 +260,16 @@ class Errand:
         if record is None:
             return
         self._watcher.saw("a client has waited for a job")
-        if JobState(record.state) not in job.ENDED:
-            self._watcher.broke(TOLD, f"{job_id} is {record.state}", job_id)
+        self._watcher.check(ReportedEnd(job_id, record.state), job_id)
 
     async def _why(self, job_id: str) -> None:
         try:
             explanation = await surely(self._process, lambda: self._here.jobs.explain(job_id))
         except InterlockError:
             return  # it was pruned
-        if explanation is not None and not explanation.sentence:
-            self._watcher.broke(EXPLAINED, f"{job_id} is {explanation.state}", job_id)
+        if explanation is not None:
+            explained = ExplainedJob(job_id, str(explanation.state), explanation.sentence)
+            self._watcher.check(explained, job_id)
 
     async def _again(self, job_id: str) -> None:
         try:

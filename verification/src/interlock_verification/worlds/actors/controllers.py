@@ -29,15 +29,16 @@ from interlock.workloads import Watcher, drive_workload, driven, prepared, worth
 from interlock_verification.worlds.actors.agents import AgentCast, DrawnLoad, set_clocks
 from interlock_verification.worlds.actors.clients import Errands, surely
 from interlock_verification.worlds.actors.grpc_transport import WireChannel
+from interlock_verification.worlds.claims.fleet import AgentTally
 from interlock_verification.worlds.faults import Faults
 from interlock_verification.worlds.judge import Judge
-from interlock_verification.worlds.judge_fleet import AgentTally, FleetJudge, Tour
+from interlock_verification.worlds.judge_fleet import FleetJudge, JudgedDrive
 from interlock_verification.worlds.network import ActorProcess, Cast, WorldStage
 from interlock_verification.worlds.scheduler import WorldLoop
 from interlock_verification.worlds.storage import SharedStore, StoreLink
 from interlock_verification.worlds.worlds import HOUR_S, FleetWorkload, World
 
-SIGHTS = {
+EVENT_OF_VERDICT = {
     Verdict.COMPLETE: "a workload completes on every agent",
     Verdict.DEGRADED: "agents begin further apart than they should, and the result says so",
     Verdict.PARTIAL: "an agent is lost, and the others go on",
@@ -69,7 +70,7 @@ class ObservedDrive:
 
     async def drive(self, workload: WorkloadSpec, ctx: Context) -> WorkloadResult:
         """Drive the workload as a job does, and have it judged."""
-        tour = Tour(
+        drive = JudgedDrive(
             self._process,
             ctx.job_id,
             _names(workload, ctx),
@@ -77,7 +78,7 @@ class ObservedDrive:
             within_s=longest_s(workload),
         )
         driving = prepared(workload, ctx, Watcher(), self._line, self._reference())
-        self._judge.drive_begins(tour)
+        self._judge.drive_begins(drive)
         try:
             result = await driven(driving, ctx)
         except InterlockError as refusal:
@@ -85,15 +86,15 @@ class ObservedDrive:
             self._watcher.saw(
                 "clocks are not known well enough" if skewed else "too few agents are reachable"
             )
-            self._judge.drive_ends(tour)
-            self._judge.refused(tour, refusal.sentence)
+            self._judge.drive_ends(drive)
+            self._judge.refused(drive, refusal.sentence)
             raise
-        self._judge.drive_ends(tour)
-        self._count_result(tour, result)
+        self._judge.drive_ends(drive)
+        self._count_result(drive, result)
         return worth(result, ctx)
 
-    def _count_result(self, tour: Tour, result: WorkloadResult) -> None:
-        self._watcher.saw(SIGHTS[result.verdict])
+    def _count_result(self, drive: JudgedDrive, result: WorkloadResult) -> None:
+        self._watcher.saw(EVENT_OF_VERDICT[result.verdict])
         counts = [
             AgentTally(
                 one.workload_id,
@@ -104,12 +105,12 @@ class ObservedDrive:
             )
             for one in result.agents
         ]
-        self._judge.result(tour, counts, result.operations, result.latencies.count)
+        self._judge.result(drive, counts, result.operations, result.latencies.count)
         if result.start_bound_ms is not None:
-            self._judge.began_together(tour, result.start_bound_ms / 1e3)
+            self._judge.began_together(drive, result.start_bound_ms / 1e3)
 
     def _line(self, agent: str, reference: ReferenceClock) -> AgentConnection:
-        channel = WireChannel(self._process, place_of(agent), self._judge.troubles)
+        channel = WireChannel(self._process, place_of(agent), self._judge.connection_faults)
         return AgentConnection(agent, reference, channel=cast(aio.Channel, channel))
 
     def _reference(self) -> ReferenceClock:

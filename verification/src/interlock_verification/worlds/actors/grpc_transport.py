@@ -14,8 +14,9 @@ from grpc import aio
 
 from interlock.errors import StoreUnavailable
 from interlock_verification.worlds import faults
+from interlock_verification.worlds.claims.episodes import REQUEST, UnexpectedError
 from interlock_verification.worlds.faults import CallFate
-from interlock_verification.worlds.judge_fleet import Troubles
+from interlock_verification.worlds.judge_fleet import ConnectionFaults
 from interlock_verification.worlds.network import ActorProcess, Done, NetworkCall
 
 REPEATED = ("StartWorkload", "AbortWorkload")
@@ -111,7 +112,7 @@ class WireServer:
         """Report a crash of a service as a broken claim, unless its process has ended."""
         if self.process.alive:
             reason = f"{self.process.loop.name} {name}: {crash!r}"
-            self.process.stage.watcher.broke("no request crashes", reason)
+            self.process.stage.watcher.check(UnexpectedError(REQUEST, reason))
 
 
 def server_at(process: ActorProcess | None) -> WireServer | None:
@@ -125,10 +126,10 @@ def server_at(process: ActorProcess | None) -> WireServer | None:
 class UnaryCalls:
     """Calls with one answer, from a process to a server."""
 
-    def __init__(self, caller: ActorProcess, to: str, troubles: Troubles) -> None:
+    def __init__(self, caller: ActorProcess, to: str, connection_faults: ConnectionFaults) -> None:
         self._caller = caller
         self._to = to
-        self._troubles = troubles
+        self._connection_faults = connection_faults
 
     def method(
         self, path: str, write: Callable[[Any], bytes], read: Callable[[bytes], Any]
@@ -157,7 +158,7 @@ class UnaryCalls:
             raise rpc_error(grpc.StatusCode.UNAVAILABLE, silence.sentence) from None
         finally:
             if schedule.now > sent_at + PROMPT_S:
-                self._troubles.note(self._caller.name, self._to, schedule.now)
+                self._connection_faults.note(self._caller.name, self._to, schedule.now)
         return answer
 
 
@@ -210,11 +211,11 @@ class Side:
 class WireChannel:
     """The channel of a controller to one agent, for stubs."""
 
-    def __init__(self, process: ActorProcess, to: str, troubles: Troubles) -> None:
+    def __init__(self, process: ActorProcess, to: str, connection_faults: ConnectionFaults) -> None:
         self._process = process
         self._to = to
-        self._troubles = troubles
-        self._asking = UnaryCalls(process, to, troubles)
+        self._connection_faults = connection_faults
+        self._asking = UnaryCalls(process, to, connection_faults)
         self._streams: list[CallStream] = []
 
     def unary_unary(
@@ -237,7 +238,7 @@ class WireChannel:
         """Return a method with a stream of responses."""
 
         def begin(request: Any, *, metadata: object = ()) -> CallStream:  # noqa: ARG001
-            stream = CallStream(self._process, self._to, self._troubles, response_deserializer)
+            stream = CallStream(self._process, self._to, self._connection_faults, response_deserializer)
             stream.open(path, request_serializer(request))
             self._streams.append(stream)
             return stream
@@ -254,11 +255,11 @@ class CallStream:
     """One call with a stream of responses, from both sides."""
 
     def __init__(
-        self, client: ActorProcess, to: str, troubles: Troubles, read: Callable[[bytes], Any]
+        self, client: ActorProcess, to: str, connection_faults: ConnectionFaults, read: Callable[[bytes], Any]
     ) -> None:
         self._stage = client.stage
         self._to = to
-        self._troubles = troubles
+        self._connection_faults = connection_faults
         self._read = read
         self._client = Side(client)
         self._server: Side | None = None
@@ -339,7 +340,7 @@ class CallStream:
         return fate
 
     def _trouble(self) -> None:
-        self._troubles.note(self._client.process.name, self._to, self._stage.schedule.now)
+        self._connection_faults.note(self._client.process.name, self._to, self._stage.schedule.now)
 
     def _arrive(self, path: str, payload: bytes) -> None:
         server = server_at(self._stage.places[self._to].process)

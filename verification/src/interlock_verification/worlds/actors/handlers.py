@@ -15,14 +15,13 @@ from interlock.worker.context import Context
 from interlock.worker.postponement import Snooze
 from interlock.worker.simulations import SimulationContext, simulation
 from interlock.worker.tasks import Registry
-from interlock_verification.worlds.judge import BRANCH, BRIEF, POSTAL, Judge
-from interlock_verification.worlds.judge_simulations import ChainState
+from interlock_verification.worlds.claims.jobs import BusyWorker, StartedHandler
+from interlock_verification.worlds.claims.simulations import ChainState
+from interlock_verification.worlds.judge import Judge
 from interlock_verification.worlds.network import ActorProcess, ClaimWatcher
 from interlock_verification.worlds.scheduler import WorldLoop
-from interlock_verification.worlds.worlds import SimulationKind
+from interlock_verification.worlds.worlds import BRANCH, BRIEF, POSTAL, SimulationKind
 
-AT_ONCE = "a worker runs no more handlers at once than it has slots for"
-ALONE = "a runner that lost its lease stops before another begins, unless it was frozen"
 DEAF_S = 120.0
 WAIT_S = 120.0
 """Time for which a handler waits for a signal."""
@@ -181,16 +180,16 @@ class Bench:
         """Record the start of a handler."""
         name = process.loop.name
         self._busy[name] += 1
-        if self._busy[name] > self._slots:
-            self._watcher.broke(AT_ONCE, f"{name} runs {self._busy[name]} of {self._slots}", ctx.job_id)
+        self._watcher.check(BusyWorker(name, self._busy[name], self._slots), ctx.job_id)
         others = self._at.setdefault((ctx.job_id, ctx.shard), [])
-        for other, attempt, since in others:
-            honest = other.alive and not other.was_held_up_since(since)
-            if honest and self._judge.was_lost(ctx.job_id, attempt):
-                description = (
-                    f"{name} begins {ctx.shard}.{ctx.attempt} while {other.loop.name} is at {attempt}"
-                )
-                self._watcher.broke(ALONE, description, ctx.job_id)
+        running = [
+            f"{attempt} at {other.loop.name}"
+            for other, attempt, since in others
+            if other.alive
+            and not other.was_held_up_since(since)
+            and self._judge.was_lost(ctx.job_id, attempt)
+        ]
+        self._watcher.check(StartedHandler(name, f"{ctx.shard}.{ctx.attempt}", running), ctx.job_id)
         others.append((process, f"{ctx.shard}.{ctx.attempt}", process.stage.schedule.now))
 
     def leave(self, process: ActorProcess, ctx: Context) -> None:

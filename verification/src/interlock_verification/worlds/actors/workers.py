@@ -31,6 +31,7 @@ from interlock.worker.supervisor_client import BEGAN, SYSTEM
 from interlock.worker.tasks import Registry
 from interlock.worker.telemetry import make_log
 from interlock_verification.worlds.actors.orchestrators import ObservedOrchestrator, ServerInterface
+from interlock_verification.worlds.claims.episodes import REQUEST, WORKER_LOOP, UnexpectedError
 from interlock_verification.worlds.judge import Judge
 from interlock_verification.worlds.network import ActorProcess, ClaimWatcher, Done, NetworkCall
 from interlock_verification.worlds.scheduler import WorldLoop
@@ -189,7 +190,7 @@ def serve(server: ActorProcess, work: Coroutine[Any, Any, object], done: Done) -
         except InterlockError as error:
             done(None, error)
         except Exception as crash:  # noqa: BLE001 - any exception is a finding
-            server.stage.watcher.broke("no request crashes", f"{server.loop.name}: {crash!r}")
+            server.stage.watcher.check(UnexpectedError(REQUEST, f"{server.loop.name}: {crash!r}"))
         else:
             done(answer, None)
 
@@ -339,7 +340,7 @@ class Alarm:
         self._watcher = watcher
 
     def write(self, line: str) -> None:
-        self._watcher.broke("no loop of a worker crashes", line.strip())
+        self._watcher.check(UnexpectedError(WORKER_LOOP, line.strip()))
 
     def flush(self) -> None:
         """Do nothing."""
