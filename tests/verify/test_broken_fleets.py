@@ -24,7 +24,7 @@ from interlock_verification.worlds.worlds import world_named
 def is_noticed(
     claim: str, faults: str, *others: str, hours: float = 0.5, first: int = 1, seeds: int = 40
 ) -> bool:
-    """Play chapters until one finds this claim broken, or another that is named: a rule may have several."""
+    """Play episodes until one finds this claim broken, or another that is named: a rule may have several."""
     for seed in range(first, first + seeds):
         played = play(world_named("fleet"), faults_named(faults), seed=seed, hours=hours)
         if played.broken is not None and played.broken.name in (claim, *others):
@@ -82,7 +82,7 @@ def test_an_agent_that_trusts_its_wall_clock_after_the_start_was_announced_is_no
     assert is_noticed("fleet.not_before_start", "deaths", "fleet.on_time", "fleet.together")
 
 
-@pytest.mark.long  # one chapter in forty finds it; tests/systems/fleet/test_workload_jobs.py tries it at once
+@pytest.mark.long  # one episode in forty finds it; tests/systems/fleet/test_workload_jobs.py tries it at once
 def test_load_that_starts_again_when_a_worker_gives_it_back_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

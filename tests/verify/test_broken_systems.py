@@ -32,13 +32,13 @@ def claim_broken(
 ) -> str:
     """What the first seed that notices something has noticed; `first` is one that is known to do so soon.
 
-    Seeds that notice `but` are passed over: a world that does not settle tells little about the cause.
+    Seeds that notice `but` are passed over: a world that does not settle keeps_story little about the cause.
     """
     for seed in range(first, first + seeds):
         played = play(world_named(world), faults_named(faults), seed=seed, hours=hours)
         if played.broken is not None and played.broken.name != but:
             return played.broken.name
-    raise AssertionError(f"nobody has noticed anything in {seeds} chapters of {world} with {faults}")
+    raise AssertionError(f"nobody has noticed anything in {seeds} episodes of {world} with {faults}")
 
 
 async def nothing(*_: Any, **__: Any) -> Any:

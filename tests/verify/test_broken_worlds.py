@@ -31,14 +31,14 @@ def first_failure(
 ) -> EpisodeResult:
     """What the first seed that notices something has noticed; `first` is one that is known to do so soon.
 
-    Seeds that notice `but` are passed over: a world that does not settle tells little about the cause.
+    Seeds that notice `but` are passed over: a world that does not settle keeps_story little about the cause.
     """
     mix = faults_named(faults) if isinstance(faults, str) else faults
     for seed in range(first, first + seeds):
         played = play(world_named(world), mix, seed=seed, hours=hours)
         if played.broken is not None and played.broken.name != but:
             return played
-    raise AssertionError(f"nobody has noticed anything in {seeds} chapters of {world} with {mix.name}")
+    raise AssertionError(f"nobody has noticed anything in {seeds} episodes of {world} with {mix.name}")
 
 
 def claims_broken(world: str, faults: str, *, hours: float = 1.0, first: int = 1, seeds: int = 6) -> set[str]:

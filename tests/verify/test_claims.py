@@ -19,8 +19,8 @@ from interlock.systems.orchestrator.body import AttemptBody, JobBody
 from interlock.testing.model_checker import check
 from interlock.wire.runner import Complete, Grant, Stale, StaleCode, Succeeded
 from interlock_verification import claims
-from interlock_verification.chaos.system.chronicle import Chronicle, KeptJob, Try
 from interlock_verification.chaos.system.clients import TOO_LATE, Late
+from interlock_verification.chaos.system.history import JobHistory, KeptJob, Try
 from interlock_verification.chaos.system.judge import broken_promises
 from interlock_verification.claims import (
     Accepted,
@@ -95,11 +95,11 @@ def in_chaos(
     acknowledged: Mapping[str, str] = MappingProxyType({"i1": "j1"}),
 ) -> set[str]:
     """Return the claims that chaos finds broken in what the journal tells of these jobs of one request."""
-    chronicle = Chronicle(audit=Audit(), jobs=[KeptJob(each, "i1", result, kept) for each in jobs])
+    history = JobHistory(audit=Audit(), jobs=[KeptJob(each, "i1", result, kept) for each in jobs])
     for each in jobs:
-        chronicle.completed[each] = completed
-        chronicle.by_job[each] += tries or (done_by("anna#1"),)
-    return {sentence.partition(":")[0] for sentence in broken_promises(chronicle, acknowledged, late)}
+        history.completed[each] = completed
+        history.by_job[each] += tries or (done_by("anna#1"),)
+    return {sentence.partition(":")[0] for sentence in broken_promises(history, acknowledged, late)}
 
 
 def done_by(speaker: str, name: str = "1.1") -> Try:
@@ -166,10 +166,10 @@ FOUND: list[tuple[Sequence[FactClaim[Any]], str, Callable[[], set[str]]]] = [
     (claims.FINAL_CLAIMS, claims.TOLD, lambda: in_chaos(acknowledged={})),
     (claims.GRANT_CLAIMS, claims.FENCE, lambda: in_world(fence_stands_still)),
     (claims.HEARD_CLAIMS, claims.HOLDER, lambda: in_chaos(tries=(done_by("bela#1"),))),
-    (claims.REPORT_CLAIMS, claims.UNHEARD, lambda: in_chaos(late=(Late("j1", "laggard#1", True),))),
+    (claims.REPORT_CLAIMS, claims.UNHEARD, lambda: in_chaos(late=(Late("j1", "late-runner#1", True),))),
     (claims.REPORT_CLAIMS, claims.UNHEARD, lambda: in_chaos(result=bytes(TOO_LATE))),
     (claims.REPORT_CLAIMS, claims.RECORDED, lambda: in_world(refusal_is_not_kept)),
-    (claims.REPORT_CLAIMS, claims.RECORDED, lambda: in_chaos(late=(Late("j1", "laggard#1", False),))),
+    (claims.REPORT_CLAIMS, claims.RECORDED, lambda: in_chaos(late=(Late("j1", "late-runner#1", False),))),
     (
         claims.END_CLAIMS,
         claims.FINISHED_ONCE,
@@ -198,7 +198,7 @@ def test_a_judge_names_the_claim_and_is_blind_when_that_claim_is_taken_away(
     assert judge() == set()
 
 
-def test_a_sound_chronicle_breaks_no_claim_of_the_chaos_judge() -> None:
+def test_a_sound_history_breaks_no_claim_of_the_chaos_judge() -> None:
     assert in_chaos() == set()
 
 

@@ -161,7 +161,7 @@ FACTS: dict[str, tuple[Any, Any]] = {
     "signal.same_again": (signals.RepeatedWait(1, 7, 7), signals.RepeatedWait(1, 7, None)),
     "signal.once_in_order": (signals.ReceivedSignals([1, 3]), signals.ReceivedSignals([3, 3])),
     "signal.answers_its_wait": (signals.AnsweredWait(1, 7, [7]), signals.AnsweredWait(1, 8, [7])),
-    "signal.none_left": (signals.OpenWait("m1", "RECEIVED"), signals.OpenWait("m1", WAITING)),
+    "signal.none_left": (signals.WaitAtEnd("m1", "RECEIVED"), signals.WaitAtEnd("m1", WAITING)),
     "simulation.invariants": (
         simulations.SimulationWritten("s1", simulation.PENDING, simulation_with()),
         simulations.SimulationWritten("s1", simulation.RUNNING, simulation_with()),
@@ -343,7 +343,7 @@ FACTS: dict[str, tuple[Any, Any]] = {
         episodes.WorkerMemory("w1", {}),
         episodes.WorkerMemory("w1", {"tasks": 1}),
     ),
-    "episode.time_goes_on": (episodes.VirtualTime(""), episodes.VirtualTime("work is repeated")),
+    "episode.time_goes_on": (episodes.WorldTime(""), episodes.WorldTime("work is repeated")),
 }
 """A fact of which each claim holds, and one that breaks it."""
 

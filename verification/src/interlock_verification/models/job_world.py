@@ -184,8 +184,8 @@ class OrchestratorSteps:
             out.append((StoryStep("tick", 0, 0, None), (later, hands, net, waiting, spare), 0))
 
     def _aged(self, one: tuple[int, ...]) -> tuple[int, ...]:
-        op, job, after, until, reply, fate = one
-        if fate != FRESH:
+        op, job, after, until, reply, freshness = one
+        if freshness != FRESH:
             return one
         if until != NEVER:
             until -= 1
@@ -300,8 +300,8 @@ class OrchestratorSteps:
             if one is None or one in orch[:place]:
                 continue
             free = (jobs, hands, net, (*orch[:place], None, *orch[place + 1 :]), spare)
-            op, job, after, until, reply, fate = one
-            if fate == FRESH:
+            op, job, after, until, reply, freshness = one
+            if freshness == FRESH:
                 done = StoryStep("commit", job, place, None, op)
                 after_it = self.become(_noted(free, op), job, after, reply)
                 out.append((done, self._overtime if until < 0 else after_it, 0))
@@ -313,8 +313,8 @@ class OrchestratorSteps:
 
     def _looked_again(self, state: State, one: tuple[int, ...], out: list[ModelStep]) -> None:
         """Handle a refused commit: decide again about a message, drop a claim or a sweep."""
-        op, job, _, _, _, fate = one
-        mark = self._marks[required_events.LOOKED_AGAIN if fate == OUTRUN else required_events.TOO_LATE]
+        op, job, _, _, _, freshness = one
+        mark = self._marks[required_events.LOOKED_AGAIN if freshness == OUTRUN else required_events.TOO_LATE]
         if op < 0:
             out.append((StoryStep("refused", job, 0, None, op), state, mark))
             return

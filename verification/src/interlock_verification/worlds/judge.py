@@ -152,7 +152,7 @@ class Judge:
             f"{watcher.time():.6f} {after.kind} {after.id} {after.version} {after.state} ".encode()
         )
         watcher.record(after.body)
-        if watcher.tells and note is not None:
+        if watcher.keeps_story and note is not None:
             description = f"{after.id}: {rows(note.steps)} ({note.actor or 'unknown'}{why(note)})"
             watcher.note(watcher.time(), description, job_of(after.id))
         if after.kind != JOB.name:

@@ -51,7 +51,7 @@ class JudgedDrive:
         self.controller = controller
         self.job_id = job_id
         self.workloads = workloads
-        """The name of the workload on each agent, by place."""
+        """The name of the workload on each agent, by node."""
         self.begun_s = begun_s
         self.within_s = within_s
         """Its time limit, by the controller's clock."""
@@ -91,7 +91,7 @@ class WorkloadLife:
 
 
 class ConnectionFaults:
-    """The latest fault between two places, as noticed by their messages."""
+    """The latest fault between two nodes, as noticed by their messages."""
 
     def __init__(self) -> None:
         self._last: dict[frozenset[str], float] = {}

@@ -48,30 +48,30 @@ PATIENCE_S = 1_500.0
 """Time for which a request is retried; its answer is stored for longer than that."""
 
 
-class Errands:
+class ClientTasks:
     """The concurrent work of a client; none of it may crash."""
 
     def __init__(self, process: ActorProcess) -> None:
         self._process = process
         self._under_way: dict[asyncio.Task[None], None] = {}
 
-    def begin(self, errand: Coroutine[Any, Any, None]) -> None:
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Start another piece of work."""
-        task = asyncio.create_task(errand)
+        task = asyncio.create_task(work)
         self._under_way[task] = None
         task.add_done_callback(self._over)
 
     def _over(self, done: asyncio.Task[None]) -> None:
         del self._under_way[done]
         if not done.cancelled() and (error := done.exception()) is not None:
-            self._process.stage.watcher.check(UnexpectedError(CLIENT_REQUEST, repr(error)))
+            self._process.network.watcher.check(UnexpectedError(CLIENT_REQUEST, repr(error)))
 
 
-async def surely(
+async def retry_until_answered(
     process: ActorProcess, attempt: Callable[[], Awaitable[T]], *, again: bool = True
 ) -> T | None:
     """Retry until there is an answer; None after the time limit, or if it may not be repeated."""
-    schedule = process.stage.schedule
+    schedule = process.network.schedule
     until = schedule.now + PATIENCE_S
     backoff = Backoff(1.0, 60.0)
     while True:
@@ -119,7 +119,7 @@ def submissions(world: World, seed: int, until_s: float) -> Iterator[DrawnSubmis
             yield DrawnSubmission(at, number, kind, drawn.uniform(*kind.seconds), ends, drawn.random() < 0.8)
 
 
-class PeopleCast:
+class JobClientActor:
     """The clients that submit jobs."""
 
     def __init__(self, store: SharedStore, judge: Judge, until_s: float) -> None:
@@ -145,28 +145,28 @@ class PeopleCast:
 
     async def live(self, process: ActorProcess) -> None:
         """Submit one job after the other, and handle each."""
-        stage = process.stage
-        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
-        errands = Errands(process)
-        for each in submissions(stage.world, stage.seed, self._until_s):
-            await asyncio.sleep(each.at_s - stage.schedule.now)
-            errands.begin(Errand(self, process, runtime, self._judge).run(each))
+        network = process.network
+        runtime = Runtime(StoreLink(process, self._store), network.world.settings, process.host)
+        tasks = ClientTasks(process)
+        for each in submissions(network.world, network.seed, self._until_s):
+            await asyncio.sleep(each.at_s - network.schedule.now)
+            tasks.begin(JobClient(self, process, runtime, self._judge).run(each))
         await asyncio.Event().wait()
 
 
-class Errand:
+class JobClient:
     """One submission and the later requests about it."""
 
-    def __init__(self, people: PeopleCast, process: ActorProcess, runtime: Runtime, judge: Judge) -> None:
+    def __init__(self, people: JobClientActor, process: ActorProcess, runtime: Runtime, judge: Judge) -> None:
         self._people = people
         self._process = process
         self._here = runtime
         self._judge = judge
-        self._watcher = process.stage.watcher
+        self._watcher = process.network.watcher
 
     async def run(self, submission: DrawnSubmission) -> None:
         """Submit the job, and make the later requests."""
-        drawn = random.Random(f"{self._process.stage.seed}/{submission.number}")
+        drawn = random.Random(f"{self._process.network.seed}/{submission.number}")
         job_id = await self._submit(submission, None, drawn)
         if job_id is None:
             return
@@ -192,11 +192,11 @@ class Errand:
     async def _submit(
         self, submission: DrawnSubmission, parent: str | None, drawn: random.Random
     ) -> str | None:
-        spec, number = spec_of(self._process.stage.world, submission, parent), submission.number
+        spec, number = spec_of(self._process.network.world, submission, parent), submission.number
         request_id = f"s{number}" if submission.named else None
         jobs = self._here.jobs
         try:
-            answer = await surely(
+            answer = await retry_until_answered(
                 self._process,
                 lambda: jobs.submit_jobs([spec], actor="people", request_id=request_id),
                 again=submission.named,
@@ -206,7 +206,7 @@ class Errand:
                 return None
             made = None if answer is None else answer[0].id
             if submission.named and drawn.random() < 0.1:  # the client sends it twice
-                same = await surely(
+                same = await retry_until_answered(
                     self._process, lambda: jobs.submit(spec, actor="people", request_id=request_id)
                 )
                 self._same(made, same, number)
@@ -226,7 +226,7 @@ class Errand:
     async def _signal(self, job_id: str, value: int) -> None:
         waits, data, request_id = self._here.waits, msgspec.Raw(b"%d" % value), f"g{job_id}.{value}"
         try:
-            answer = await surely(
+            answer = await retry_until_answered(
                 self._process,
                 lambda: waits.signal(job_id, "go", data, actor="people", request_id=request_id),
             )
@@ -243,7 +243,7 @@ class Errand:
         self._judge.cancels.add(job_id)
         request_id = f"c{job_id}" if drawn.random() < 0.8 else None
         try:
-            await surely(
+            await retry_until_answered(
                 self._process, lambda: self._here.jobs.cancel(job_id, actor="people", request_id=request_id)
             )
         except InterlockError:
@@ -254,7 +254,7 @@ class Errand:
         """Wait for the end of the job, and check the answer."""
         self._people.waits(job_id, 1)
         try:
-            record = await surely(self._process, lambda: self._here.waiting.ended(job_id))
+            record = await retry_until_answered(self._process, lambda: self._here.waiting.ended(job_id))
         finally:
             self._people.waits(job_id, -1)
         if record is None:
@@ -264,7 +264,7 @@ class Errand:
 
     async def _why(self, job_id: str) -> None:
         try:
-            explanation = await surely(self._process, lambda: self._here.jobs.explain(job_id))
+            explanation = await retry_until_answered(self._process, lambda: self._here.jobs.explain(job_id))
         except InterlockError:
             return  # it was pruned
         if explanation is not None:
@@ -273,7 +273,7 @@ class Errand:
 
     async def _again(self, job_id: str) -> None:
         try:
-            await surely(
+            await retry_until_answered(
                 self._process, lambda: self._here.jobs.retry(job_id, actor="people", request_id=f"r{job_id}")
             )
         except InterlockError:
@@ -373,7 +373,7 @@ def _spec(kind: RunKind, number: int, drawn: random.Random) -> RunSpec:
     return RunSpec(workflow=kind.name, plan=plan, concurrency_group=group)
 
 
-class SubmitterCast:
+class RunClientActor:
     """The clients that submit runs."""
 
     def __init__(self, store: SharedStore, judge: RunJudge, until_s: float) -> None:
@@ -384,19 +384,21 @@ class SubmitterCast:
 
     async def live(self, process: ActorProcess) -> None:
         """Submit one run after the other, and handle each."""
-        stage = process.stage
-        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
+        network = process.network
+        runtime = Runtime(StoreLink(process, self._store), network.world.settings, process.host)
         runtime.runs.prompt = False  # the submitter leaves: servers and workers do the rest
-        errands = Errands(process)
-        for wish in wishes(stage.world, stage.seed, self._until_s):
-            await asyncio.sleep(wish.at_s - stage.schedule.now)
-            errands.begin(self._see_to(wish, process, runtime))
+        tasks = ClientTasks(process)
+        for wish in wishes(network.world, network.seed, self._until_s):
+            await asyncio.sleep(wish.at_s - network.schedule.now)
+            tasks.begin(self._see_to(wish, process, runtime))
         await asyncio.Event().wait()
 
     async def _see_to(self, wish: Wish, process: ActorProcess, here: Runtime) -> None:
-        drawn = random.Random(f"{process.stage.seed}/run/{wish.number}")
+        drawn = random.Random(f"{process.network.seed}/run/{wish.number}")
         request_id = f"run{wish.number}"
-        made = await surely(process, lambda: here.runs.submit(wish.spec, request_id=request_id, actor="ci"))
+        made = await retry_until_answered(
+            process, lambda: here.runs.submit(wish.spec, request_id=request_id, actor="ci")
+        )
         if made is None:
             return
         self.submitted += 1
@@ -417,7 +419,7 @@ class SubmitterCast:
             return
         try:
             while True:
-                view = await surely(process, lambda: here.runs.outline(run_id))
+                view = await retry_until_answered(process, lambda: here.runs.outline(run_id))
                 if view is None or view.outcome is not None:
                     return
                 if view.state == run.AWAITING_APPROVAL:
@@ -425,35 +427,37 @@ class SubmitterCast:
                 await asyncio.sleep(LOOK_EVERY_S)
             if chance < 0.75:
                 approve = lambda: here.runs.approve(run_id, actor="operator", request_id=f"y{run_id}")  # noqa: E731
-                await surely(process, approve)
-                process.stage.watcher.saw("a user approves a run")
+                await retry_until_answered(process, approve)
+                process.network.watcher.saw("a user approves a run")
             else:
                 self._judge.cancels.add(run_id)
                 decline = lambda: here.runs.decline(run_id, actor="operator", request_id=f"n{run_id}")  # noqa: E731
-                await surely(process, decline)
-                process.stage.watcher.saw("a user declines a run")
+                await retry_until_answered(process, decline)
+                process.network.watcher.saw("a user declines a run")
         except InterlockError:
             return  # it is decided, or gone
 
     async def _cancel(self, process: ActorProcess, here: Runtime, run_id: str) -> None:
         self._judge.cancels.add(run_id)
         try:
-            await surely(process, lambda: here.runs.cancel(run_id, actor="ci", request_id=f"c{run_id}"))
+            await retry_until_answered(
+                process, lambda: here.runs.cancel(run_id, actor="ci", request_id=f"c{run_id}")
+            )
         except InterlockError:
             return  # it is decided
-        process.stage.watcher.saw("a user cancels a run")
+        process.network.watcher.saw("a user cancels a run")
 
     async def _again(self, process: ActorProcess, here: Runtime, run_id: str) -> None:
         """Rerun the failed jobs once there is an outcome."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             try:
-                view = await surely(process, lambda: here.runs.outline(run_id))
+                view = await retry_until_answered(process, lambda: here.runs.outline(run_id))
                 if view is not None and view.outcome is None:
                     continue
                 again = lambda: here.runs.rerun(run_id, "failed", actor="ci", request_id=f"a{run_id}")  # noqa: E731
-                if await surely(process, again) is not None:
-                    process.stage.watcher.saw("a run is rerun")
+                if await retry_until_answered(process, again) is not None:
+                    process.network.watcher.saw("a run is rerun")
             except InterlockError:
                 pass  # it is gone, or all of it has succeeded
             return
@@ -493,7 +497,7 @@ def games(world: World, seed: int, until_s: float) -> Iterator[Game]:
         yield Game(at, number, kind, spec, steps * seconds)
 
 
-class PlayerCast:
+class SimulationClientActor:
     """The clients that start simulations."""
 
     def __init__(self, store: SharedStore, judge: SimulationJudge, until_s: float) -> None:
@@ -503,30 +507,30 @@ class PlayerCast:
 
     async def live(self, process: ActorProcess) -> None:
         """Start one simulation after the other, and handle each."""
-        stage = process.stage
-        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
-        errands = Errands(process)
-        for game in games(stage.world, stage.seed, self._until_s):
-            await asyncio.sleep(game.at_s - stage.schedule.now)
-            errands.begin(ClientSeat(process, runtime, self._judge).play(game))
+        network = process.network
+        runtime = Runtime(StoreLink(process, self._store), network.world.settings, process.host)
+        tasks = ClientTasks(process)
+        for game in games(network.world, network.seed, self._until_s):
+            await asyncio.sleep(game.at_s - network.schedule.now)
+            tasks.begin(SimulationClient(process, runtime, self._judge).play(game))
         await asyncio.Event().wait()
 
 
-class ClientSeat:
+class SimulationClient:
     """A client with one simulation."""
 
     def __init__(self, process: ActorProcess, runtime: Runtime, judge: SimulationJudge) -> None:
         self._process = process
         self._simulations = runtime.simulations
         self._judge = judge
-        self._saw = process.stage.watcher.saw
+        self._saw = process.network.watcher.saw
         self._requests = 0
 
     async def play(self, game: Game) -> None:
         """Start it, perhaps pause or cancel it, and follow it to its end."""
-        drawn = random.Random(f"{self._process.stage.seed}/game/{game.number}")
+        drawn = random.Random(f"{self._process.network.seed}/game/{game.number}")
         request_id = f"game{game.number}"
-        made = await surely(
+        made = await retry_until_answered(
             self._process,
             lambda: self._simulations.create_run(game.spec, actor="players", request_id=request_id),
         )
@@ -543,7 +547,7 @@ class ClientSeat:
 
     async def _pause(self, run_id: str) -> None:
         try:
-            if await surely(
+            if await retry_until_answered(
                 self._process, lambda: self._simulations.pause(run_id, request_id=self._request(run_id))
             ):
                 self._saw("a user pauses a simulation")
@@ -554,24 +558,26 @@ class ClientSeat:
         self._judge.cancels.add(run_id)
         request_id = self._request(run_id)
         try:
-            if await surely(self._process, lambda: self._simulations.cancel(run_id, request_id=request_id)):
+            if await retry_until_answered(
+                self._process, lambda: self._simulations.cancel(run_id, request_id=request_id)
+            ):
                 self._saw("a user cancels a simulation")
         except InterlockError:
             return  # it has ended
 
     async def _see_it_through(self, run_id: str, drawn: random.Random) -> None:
         """Poll the simulation, and resume it whenever it is stopped, until it has ended."""
-        every_s = 2 * self._process.stage.world.durations.simulation_silence_s
+        every_s = 2 * self._process.network.world.durations.simulation_silence_s
         while True:
             await asyncio.sleep(every_s * (0.5 + drawn.random()))
             try:
-                view = await surely(self._process, lambda: self._simulations.get_state(run_id))
+                view = await retry_until_answered(self._process, lambda: self._simulations.get_state(run_id))
                 if view is not None and view.status in simulation.ENDED:
                     return
                 if view is None or not _stands(view):
                     continue
                 resume = partial(self._simulations.resume, run_id, request_id=self._request(run_id))
-                resumed = await surely(self._process, resume)
+                resumed = await retry_until_answered(self._process, resume)
                 if resumed is not None:
                     self._saw("a user resumes a simulation")
             except InterlockError:

@@ -34,7 +34,7 @@ class FlakyError(Exception):
     """Raised by a handler that succeeds the next time."""
 
 
-class Bench:
+class TaskHandlers:
     """The handlers, and the attempts that execute them."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Bench:
             simulation(name=kind.name, save_every_s=kind.save_every_s, registry=self.registry)(model)
 
     def _work_of(self) -> Callable[..., Coroutine[Any, Any, int]]:
-        bench = self
+        handlers = self
 
         async def work(number: int, seconds: float, ends: list[str], ctx: Context) -> int:
             loop = asyncio.get_running_loop()
@@ -65,54 +65,54 @@ class Bench:
             if end == "deaf":  # it may be abandoned, which frees its slot
                 await _deaf()
                 return number
-            bench.enter(loop.owner, ctx)
+            handlers.enter(loop.owner, ctx)
             try:
-                await bench.do(seconds, end, ctx)
+                await handlers.do(seconds, end, ctx)
             finally:
-                bench.leave(loop.owner, ctx)
+                handlers.leave(loop.owner, ctx)
             return number
 
         return work
 
     def _brief_of(self) -> Callable[..., Coroutine[Any, Any, int]]:
-        bench = self
+        handlers = self
 
         async def brief(number: int, seconds: float, ends: list[str], ctx: Context) -> int:  # noqa: ARG001
             """Return without waiting, so that a worker executes several of these as a cohort."""
             loop = asyncio.get_running_loop()
             assert isinstance(loop, WorldLoop)
-            bench.enter(loop.owner, ctx)
+            handlers.enter(loop.owner, ctx)
             try:
                 end = ends[(ctx.attempt - 1) % len(ends)]
                 _raise_if_bad(end)
                 if end == "said":
                     ctx.log("done")
             finally:
-                bench.leave(loop.owner, ctx)
+                handlers.leave(loop.owner, ctx)
             return number
 
         return brief
 
     def _postal_of(self) -> Callable[..., Coroutine[Any, Any, int]]:
-        bench = self
+        handlers = self
 
         async def postal(number: int, seconds: float, ends: list[str], signals: int, ctx: Context) -> int:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, WorldLoop)
-            bench.enter(loop.owner, ctx)
+            handlers.enter(loop.owner, ctx)
             try:
                 for wait in range(1, signals + 1):
                     await asyncio.sleep(seconds / 8)
-                    bench._judge.signals.received(ctx.job_id, wait, await _answer(ctx))
+                    handlers._judge.signals.received(ctx.job_id, wait, await _answer(ctx))
                 _raise_if_bad(ends[(ctx.attempt - 1) % len(ends)])
             finally:
-                bench.leave(loop.owner, ctx)
+                handlers.leave(loop.owner, ctx)
             return number
 
         return postal
 
     def _branch_of(self) -> Callable[..., Coroutine[Any, Any, int]]:
-        bench = self
+        handlers = self
 
         async def branch(
             number: int,
@@ -125,11 +125,11 @@ class Bench:
         ) -> int:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, WorldLoop)
-            bench.enter(loop.owner, ctx)
+            handlers.enter(loop.owner, ctx)
             try:
-                await bench.have_done(number, seconds, ends, (breadth, levels, if_fails), ctx)
+                await handlers.have_done(number, seconds, ends, (breadth, levels, if_fails), ctx)
             finally:
-                bench.leave(loop.owner, ctx)
+                handlers.leave(loop.owner, ctx)
             return number
 
         return branch
@@ -153,17 +153,17 @@ class Bench:
         self._judge.trees.found(ctx.job_id, submitted, {child.id: child.ended for child in children})
 
     def _model_of(self) -> Callable[..., AsyncIterator[ChainState]]:
-        bench = self
+        handlers = self
 
         async def model(
             sim: SimulationContext, number: int, steps: int, seconds: float, fails_at: int
         ) -> AsyncIterator[ChainState]:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, WorldLoop)
-            bench.enter(loop.owner, sim.context)
+            handlers.enter(loop.owner, sim.context)
             try:
                 restored = sim.restored(type=ChainState)
-                bench._judge.simulations.goes_on(sim.run_id, sim.step, restored, number)
+                handlers._judge.simulations.goes_on(sim.run_id, sim.step, restored, number)
                 state = restored or ChainState.first(number)
                 for step in sim.steps(steps):
                     await asyncio.sleep(seconds)
@@ -172,7 +172,7 @@ class Bench:
                     state = state.after()
                     yield state
             finally:
-                bench.leave(loop.owner, sim.context)
+                handlers.leave(loop.owner, sim.context)
 
         return model
 
@@ -190,7 +190,7 @@ class Bench:
             and self._judge.was_lost(ctx.job_id, attempt)
         ]
         self._watcher.check(StartedHandler(name, f"{ctx.shard}.{ctx.attempt}", running), ctx.job_id)
-        others.append((process, f"{ctx.shard}.{ctx.attempt}", process.stage.schedule.now))
+        others.append((process, f"{ctx.shard}.{ctx.attempt}", process.network.schedule.now))
 
     def leave(self, process: ActorProcess, ctx: Context) -> None:
         """Record the end of a handler."""

@@ -48,7 +48,7 @@ class ServedPort:
 
     def __init__(self, process: ActorProcess, servers: Sequence[str], judge: Judge) -> None:
         self._process = process
-        self._stage = process.stage
+        self._network = process.network
         self._judge = judge
         self._server = process.random.choice(list(servers))
         self._store_time: tuple[datetime, float] | None = None
@@ -139,7 +139,7 @@ class ServedPort:
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Subscribe to the server, while it lives and is reachable."""
-        token, server = object(), self._stage.places[self._server].process
+        token, server = object(), self._network.nodes[self._server].process
         served: ServerInterface | None = server.role if server is not None else None
         if served is None:
             return lambda: None
@@ -149,12 +149,12 @@ class ServedPort:
             nonlocal pending
             if not pending:
                 pending = True
-                self._stage.schedule.call_in(self._stage.trip_s(), ring)
+                self._network.schedule.call_in(self._network.trip_s(), ring)
 
         def ring() -> None:
             nonlocal pending
             pending = False
-            if self._process.alive and self._stage.reachable(self._process.name, self._server):
+            if self._process.alive and self._network.reachable(self._process.name, self._server):
                 self._process.loop.call_soon(wake)
 
         def stop() -> None:
@@ -172,7 +172,7 @@ class ServedPort:
         within_s: float = TIMEOUT_S,
     ) -> T:
         def arrive(done: Done) -> None:
-            server = self._stage.places[self._server].process
+            server = self._network.nodes[self._server].process
             if server is not None and server.alive and server.role is not None:
                 serve(server, request(server.role), done)
 
@@ -190,7 +190,7 @@ def serve(server: ActorProcess, work: Coroutine[Any, Any, object], done: Done) -
         except InterlockError as error:
             done(None, error)
         except Exception as crash:  # noqa: BLE001 - any exception is a finding
-            server.stage.watcher.check(UnexpectedError(REQUEST, f"{server.loop.name}: {crash!r}"))
+            server.network.watcher.check(UnexpectedError(REQUEST, f"{server.loop.name}: {crash!r}"))
         else:
             done(answer, None)
 
@@ -203,7 +203,7 @@ class EmbeddedPort(EmbeddedOrchestrator):
     def __init__(self, process: ActorProcess, store: SharedStore, judge: Judge) -> None:
         super().__init__(
             "memory:",
-            settings=process.stage.world.settings,
+            settings=process.network.world.settings,
             store=lambda: StoreLink(process, store),
             host=process.host,
         )
@@ -284,7 +284,7 @@ class InLoop:
         return lambda _timeout_s: None
 
 
-class WorkerCast:
+class WorkerActor:
     """A worker, from its start to its end."""
 
     def __init__(
@@ -303,7 +303,7 @@ class WorkerCast:
 
     async def live(self, process: ActorProcess) -> None:
         """Work until told to shut down."""
-        world = process.stage.world
+        world = process.network.world
         settings = WorkerSettings(
             name=process.name,
             labels=("gpu",) if process.name.endswith("1") else (),

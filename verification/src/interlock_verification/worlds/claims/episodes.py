@@ -56,7 +56,7 @@ class AuditedRecord(NamedTuple):
 
 
 class WorkerMemory(NamedTuple):
-    """What a worker keeps when every job has ended."""
+    """The unfinished things that a worker keeps when every job has ended."""
 
     worker: str
     leftovers: Mapping[str, int]
@@ -66,7 +66,7 @@ class WorkerMemory(NamedTuple):
         return f"{self.worker} still has {dict(self.leftovers)}"
 
 
-class VirtualTime(NamedTuple):
+class WorldTime(NamedTuple):
     """The virtual time of a world."""
 
     standstill: str
@@ -122,5 +122,5 @@ EPISODE_CLAIMS: Sequence[FactClaim[Any]] = (
     FactClaim(
         "episode.memory_is_bounded", "memory is bounded", WorkerMemory, lambda worker: not worker.leftovers
     ),
-    FactClaim("episode.time_goes_on", "time goes on", VirtualTime, lambda time: not time.standstill),
+    FactClaim("episode.time_goes_on", "time goes on", WorldTime, lambda time: not time.standstill),
 )

@@ -115,7 +115,7 @@ class BegunWorkload(NamedTuple):
 
     agent: str
     late_s: float | None
-    """How much later it begins; None without an announced start."""
+    """Its delay, negative if it is early; None without an announced start."""
     excused_s: float
     """The delay that the startup of its process explains."""
     held_up: bool
@@ -242,7 +242,7 @@ def is_over(state: str, data: WorkloadData) -> bool:
 
 
 def counts_once(report: CountedReport) -> bool:
-    """Return whether a result counts what an agent reported, all of it if it has completed."""
+    """Return whether a result counts the operations that were reported."""
     counted = report.counted
     if counted.measured != counted.operations or (counted.completed and not report.known):
         return False

@@ -107,7 +107,7 @@ class StartedHandler(NamedTuple):
     worker: str
     attempt: str
     running: Sequence[str]
-    """Those of undisturbed runners that have lost their leases."""
+    """Attempts of undisturbed runners that have lost their leases."""
 
     def __str__(self) -> str:
         return f"{self.worker} begins {self.attempt} while {' and '.join(self.running)} still run"

@@ -86,7 +86,7 @@ class StartedRunJob(NamedTuple):
 
 
 def needs_have_succeeded(started: StartedRunJob) -> bool:
-    """Return whether each needed job has completed, or is optional and has ended."""
+    """Return whether each needed job has completed, or may fail."""
     return all(
         state == job.COMPLETED or (state in job.ENDED and not required)
         for state, required in started.needs.values()
@@ -101,7 +101,7 @@ def success_is_earned(decided: RunOutcome) -> bool:
 
 
 def failure_has_a_cause(decided: RunOutcome) -> bool:
-    """Return whether a failed run has no plan, or a required job that has not completed."""
+    """Return whether a failed run has no plan, or a failed required job."""
     if decided.body.data.outcome is not run.FAILED or decided.body.reason in PLANLESS_FAILURES:
         return True
     return not {job.FAILED, job.CANCELED}.isdisjoint(decided.required.values())

@@ -43,7 +43,7 @@ class AnsweredWait(NamedTuple):
         return f"wait {self.wait} got {self.answer}, and signals {list(self.sent)} were for it"
 
 
-class OpenWait(NamedTuple):
+class WaitAtEnd(NamedTuple):
     """A wait or kept signal at the end of an episode, when every job has ended."""
 
     name: str
@@ -75,7 +75,7 @@ SIGNAL_CLAIMS: Sequence[FactClaim[Any]] = (
     FactClaim(
         "signal.none_left",
         "no wait is open, and no signal is kept, when every job has ended",
-        OpenWait,
+        WaitAtEnd,
         lambda wait: wait.state not in (WAITING, KEPT),
     ),
 )

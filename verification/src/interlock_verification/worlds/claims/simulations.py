@@ -120,7 +120,7 @@ class ResumedSimulation(NamedTuple):
 
 
 def reports_are_of_the_runner(pulse: PulseTransition) -> bool:
-    """Return whether each new step was reported by the runner of the simulation."""
+    """Return whether its runner has reported each new step."""
     if pulse.reported is None:
         return True
     steps = ((pulse.after.step, pulse.before.step), (pulse.after.saved_step, pulse.before.saved_step))
