@@ -47,7 +47,7 @@ ABOUT_TIME = {
     "testing/test_in_memory.py": VIRTUAL,
     "testing/test_pytest_plugin.py": VIRTUAL,
     "verify/test_broken_fleets.py": VIRTUAL,
-    "verify/test_worlds_stage.py": VIRTUAL,
+    "verify/test_worlds_network.py": VIRTUAL,
     "verify/test_worlds_wires.py": VIRTUAL,
     "waiting.py": "the one place that waits",
     "worker/process_tasks.py": HANDLER,

@@ -15,7 +15,6 @@ from interlock.systems.fleet import driver
 from interlock.systems.fleet.clocks import choose_start
 from interlock.systems.fleet.driver import Drive
 from interlock.systems.fleet.results import AgentReport, MergedReports
-from interlock_verification.worlds import judge_fleet
 from interlock_verification.worlds.actors import controllers
 from interlock_verification.worlds.episode import play
 from interlock_verification.worlds.faults import faults_named
@@ -25,10 +24,10 @@ from interlock_verification.worlds.worlds import world_named
 def is_noticed(
     claim: str, faults: str, *others: str, hours: float = 0.5, first: int = 1, seeds: int = 40
 ) -> bool:
-    """Play chapters until one finds this claim broken, or another that is named: a rule may have several."""
+    """Play episodes until one finds this claim broken, or another that is named: a rule may have several."""
     for seed in range(first, first + seeds):
         played = play(world_named("fleet"), faults_named(faults), seed=seed, hours=hours)
-        if played.broken is not None and played.broken.claim in (claim, *others):
+        if played.broken is not None and played.broken.name in (claim, *others):
             return True
     return False
 
@@ -41,12 +40,12 @@ def test_an_agent_that_continues_its_workload_when_its_stream_breaks_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(AgentState, "disconnected", lambda *_: None)
-    assert is_noticed(judge_fleet.STOPS, "network", first=6)
+    assert is_noticed("fleet.stops_without_controller", "network", first=6)
 
 
 def test_a_drive_that_does_not_stop_its_agents_at_the_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Drive, "_all_stopped", nothing)
-    assert is_noticed(judge_fleet.LEFT, "none", first=3)
+    assert is_noticed("fleet.stops_after_drive", "none", first=3)
 
 
 def test_an_agent_that_takes_a_workload_a_second_time_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +56,7 @@ def test_an_agent_that_takes_a_workload_a_second_time_is_noticed(monkeypatch: py
         self._used = deque(maxlen=0)
 
     monkeypatch.setattr(AgentState, "__init__", forgetful)
-    assert is_noticed(judge_fleet.ONCE, "network")
+    assert is_noticed("fleet.taken_once", "network")
 
 
 def test_an_agent_that_trusts_its_wall_clock_after_the_start_was_announced_is_noticed(
@@ -80,15 +79,15 @@ def test_an_agent_that_trusts_its_wall_clock_after_the_start_was_announced_is_no
 
     monkeypatch.setattr(AgentState, "_schedule", noted)
     monkeypatch.setattr(AgentState, "_begin", gullible)
-    assert is_noticed(judge_fleet.NOT_BEFORE, "deaths", judge_fleet.TOGETHER)
+    assert is_noticed("fleet.not_before_start", "deaths", "fleet.on_time", "fleet.together")
 
 
-@pytest.mark.long  # one chapter in forty finds it; tests/systems/fleet/test_workload_jobs.py tries it at once
+@pytest.mark.long  # one episode in forty finds it; tests/systems/fleet/test_workload_jobs.py tries it at once
 def test_load_that_starts_again_when_a_worker_gives_it_back_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workloads, "FIRST", 99)
-    assert is_noticed(judge_fleet.AGAIN, "deaths", first=49)
+    assert is_noticed("fleet.no_restart", "deaths", first=49)
 
 
 @pytest.mark.long
@@ -99,7 +98,7 @@ def test_an_abort_that_stops_a_workload_with_another_id_is_noticed(monkeypatch: 
         return abort(self, self.record.workload_id or workload_id, reason)
 
     monkeypatch.setattr(AgentState, "abort", careless)
-    assert is_noticed(judge_fleet.OLD_WORDS, "network", first=18)
+    assert is_noticed("fleet.late_message", "network", first=18)
 
 
 def test_a_controller_that_sends_start_times_with_wrong_clock_offsets_is_noticed(
@@ -112,7 +111,7 @@ def test_a_controller_that_sends_start_times_with_wrong_clock_offsets_is_noticed
         return start
 
     monkeypatch.setattr(driver, "choose_start", trusting)
-    assert is_noticed(judge_fleet.TOGETHER, "none")
+    assert is_noticed("fleet.together", "none", "fleet.on_time")
 
 
 def test_a_result_that_counts_a_report_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +122,7 @@ def test_a_result_that_counts_a_report_twice_is_noticed(monkeypatch: pytest.Monk
         return measure(self, part, report)
 
     monkeypatch.setattr(MergedReports, "_measure", twice)
-    assert is_noticed(judge_fleet.COUNTED, "none")
+    assert is_noticed("fleet.reports_count_once", "none")
 
 
 @pytest.mark.long
@@ -134,7 +133,7 @@ def test_a_drive_that_does_not_notice_that_its_agents_are_over_is_noticed(
     monkeypatch.setattr(controllers, "SLACK_S", driver.SLACK_S)
     monkeypatch.setattr(driver, "SLACK_S", 10_000.0)
     monkeypatch.setattr(Drive, "_noticed", nothing)
-    assert is_noticed(judge_fleet.ENDS, "none")
+    assert is_noticed("fleet.drive_ends", "none")
 
 
 def test_a_drive_that_reports_no_start_although_agents_have_begun_is_noticed(
@@ -148,10 +147,10 @@ def test_a_drive_that_reports_no_start_although_agents_have_begun_is_noticed(
         raise driver.too_few(self.spec, "nobody knows why", 1)
 
     monkeypatch.setattr(Drive, "_begin", lie)
-    assert is_noticed(judge_fleet.TRUTH, "none", first=3)
+    assert is_noticed("fleet.refusal_is_true", "none", first=3)
 
 
 @pytest.mark.long  # make test notices other broken rules of these worlds
 def test_an_agent_that_does_not_kill_its_workload_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AgentState, "_kill", lambda *_: None)
-    assert is_noticed(judge_fleet.LEFT, "none", first=3)
+    assert is_noticed("fleet.stops_after_drive", "none", first=3)

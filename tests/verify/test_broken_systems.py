@@ -22,9 +22,7 @@ from interlock.systems.supervisor.workers import Workers
 from interlock.wire.workers import WorkerOrders
 from interlock.worker import child_jobs
 from interlock.worker.components import OrderHandler
-from interlock_verification.claims import DONE_ONCE
-from interlock_verification.worlds import judge, judge_simulations, judge_workers
-from interlock_verification.worlds.episode import SETTLES, play
+from interlock_verification.worlds.episode import play
 from interlock_verification.worlds.faults import faults_named
 from interlock_verification.worlds.worlds import world_named
 
@@ -34,13 +32,13 @@ def claim_broken(
 ) -> str:
     """What the first seed that notices something has noticed; `first` is one that is known to do so soon.
 
-    Seeds that notice `but` are passed over: a world that does not settle tells little about the cause.
+    Seeds that notice `but` are passed over: a world that does not settle keeps_story little about the cause.
     """
     for seed in range(first, first + seeds):
         played = play(world_named(world), faults_named(faults), seed=seed, hours=hours)
-        if played.broken is not None and played.broken.claim != but:
-            return played.broken.claim
-    raise AssertionError(f"nobody has noticed anything in {seeds} chapters of {world} with {faults}")
+        if played.broken is not None and played.broken.name != but:
+            return played.broken.name
+    raise AssertionError(f"nobody has noticed anything in {seeds} episodes of {world} with {faults}")
 
 
 async def nothing(*_: Any, **__: Any) -> Any:
@@ -54,25 +52,25 @@ async def nothing(*_: Any, **__: Any) -> Any:
 def test_a_tree_that_admits_jobs_beyond_its_quota_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TreeSlots, "room", lambda *_: 99)
     monkeypatch.setattr(TreeSlots, "someone_waits", lambda *_: False)
-    assert claim_broken("forest", "none") == judge.QUOTA
+    assert claim_broken("forest", "none") == "tree.quota"
 
 
 def test_a_handler_that_does_not_wait_for_its_children_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_jobs, "_all_ended", lambda children: children)
-    assert claim_broken("forest", "none") == judge.FOUND
+    assert claim_broken("forest", "none") == "tree.children_are_found"
 
 
 @pytest.mark.long
 def test_children_that_are_not_stopped_with_their_parent_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trees, "stop_children", nothing)
-    assert claim_broken("forest", "none", hours=2.0) == judge.STOPPED
+    assert claim_broken("forest", "none", hours=2.0) == "tree.stopped_together"
 
 
 def test_a_parent_that_takes_its_children_for_ended_too_soon_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(child_jobs.Child, "ended", True)
-    assert claim_broken("forest", "none") == judge.WAITED
+    assert claim_broken("forest", "none") == "tree.parent_waits"
 
 
 def test_children_that_are_not_found_again_by_their_name_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,12 +80,12 @@ def test_children_that_are_not_found_again_by_their_name_are_noticed(monkeypatch
         return await submit(self, token, runner_id, f"{name} {next(names)}", specs)
 
     monkeypatch.setattr(Trees, "submit", anew)
-    assert claim_broken("forest", "none") == DONE_ONCE
+    assert claim_broken("forest", "none") == "request.done_once"
 
 
 def test_children_of_parents_that_have_ended_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trees, "depth_below", lambda *_: 1)
-    assert claim_broken("forest", "none", first=2) == judge.BORN
+    assert claim_broken("forest", "none", first=2) == "tree.child_of_unended"
 
 
 @pytest.mark.long
@@ -95,7 +93,7 @@ def test_trees_that_never_give_free_slots_to_waiting_jobs_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Trees, "tend", nothing)
-    assert claim_broken("forest", "none", hours=0.3) == SETTLES
+    assert claim_broken("forest", "none", hours=0.3) == "episode.settles"
 
 
 # Simulations
@@ -112,7 +110,10 @@ def test_a_simulation_that_accepts_reports_of_any_runner_is_noticed(monkeypatch:
         return hear(draft, speaker, *rest)
 
     monkeypatch.setattr(reconciler, "decide_message", unfenced)
-    assert claim_broken("lab", "deaths", hours=2.0, first=4, but=SETTLES) == judge_simulations.RIGHTFUL
+    assert (
+        claim_broken("lab", "deaths", hours=2.0, first=4, but="episode.settles")
+        == "simulation.reports_of_runner"
+    )
 
 
 @pytest.mark.long
@@ -125,7 +126,7 @@ def test_a_simulation_that_resumes_after_a_step_that_was_not_saved_is_noticed(
         return msgspec.structs.replace(orders_of(draft, *rest), step=draft.pulse.step)
 
     monkeypatch.setattr(reconciler, "orders_of", hasty)
-    assert claim_broken("lab", "deaths", hours=2.0, first=2) == judge_simulations.GOES_ON
+    assert claim_broken("lab", "deaths", hours=2.0, first=2) == "simulation.resumes_saved"
 
 
 def test_a_checkpoint_that_is_kept_under_another_step_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +138,7 @@ def test_a_checkpoint_that_is_kept_under_another_step_is_noticed(monkeypatch: py
             self.pulse.saved_step += 1
 
     monkeypatch.setattr(SimulationAggregate, "_note", off_by_one)
-    assert claim_broken("lab", "none") in (judge_simulations.SAVED, judge_simulations.RIGHTFUL)
+    assert claim_broken("lab", "none") in ("simulation.saved_state", "simulation.reports_of_runner")
 
 
 @pytest.mark.long
@@ -146,7 +147,7 @@ def test_a_reconciler_that_ignores_lost_simulations_is_noticed(
 ) -> None:
     monkeypatch.setattr(SimulationReconciler, "lost", nothing)
     monkeypatch.setattr(SimulationReconciler, "sweep", nothing)
-    assert claim_broken("lab", "deaths") == SETTLES
+    assert claim_broken("lab", "deaths") == "episode.settles"
 
 
 # Workers
@@ -164,22 +165,22 @@ def test_a_pause_by_the_supervisor_that_is_not_enforced_is_noticed(monkeypatch: 
         apply(self, msgspec.structs.replace(orders, take=True))
 
     monkeypatch.setattr(OrderHandler, "apply", takes_on)
-    assert claim_broken("shift", "none") == judge_workers.HELD
+    assert claim_broken("shift", "none") == "worker.held"
 
 
 @pytest.mark.long
 def test_leases_of_a_terminated_worker_that_stay_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "release_leases", nothing)
-    assert claim_broken("shift", "deaths", hours=2.0, first=13) == judge_workers.LETS_GO
+    assert claim_broken("shift", "deaths", hours=2.0, first=13) == "worker.leases_are_released"
 
 
 @pytest.mark.long
 def test_dead_workers_that_stay_in_the_books_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workers, "sweep", nothing)
-    assert claim_broken("shift", "deaths", first=2) == judge_workers.BOOKS
+    assert claim_broken("shift", "deaths", first=2) == "worker.dead_is_recorded"
 
 
 @pytest.mark.long  # broken pauses are noticed in make test
 def test_a_quarantine_that_is_not_enforced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Quarantine, "why_not", lambda *_: "")
-    assert claim_broken("forest", "network", first=2) == judge_workers.QUARANTINE
+    assert claim_broken("forest", "network", first=2) == "worker.quarantine"

@@ -21,13 +21,7 @@ from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.reconciler import RunReconciler
 from interlock.systems.runtime import Runtime
 from interlock.wire.runner import Message
-from interlock_verification import claims
-from interlock_verification.claims import HOLDER
-from interlock_verification.models.run_decisions import APPROVED_FIRST
-from interlock_verification.models.run_world import SUCCESS_IS_EARNED
-from interlock_verification.worlds import judge_runs
-from interlock_verification.worlds.actors import clients
-from interlock_verification.worlds.episode import SETTLES, EpisodeResult, play
+from interlock_verification.worlds.episode import EpisodeResult, play
 from interlock_verification.worlds.faults import Faults, faults_named
 from interlock_verification.worlds.worlds import world_named
 
@@ -37,14 +31,14 @@ def first_failure(
 ) -> EpisodeResult:
     """What the first seed that notices something has noticed; `first` is one that is known to do so soon.
 
-    Seeds that notice `but` are passed over: a world that does not settle tells little about the cause.
+    Seeds that notice `but` are passed over: a world that does not settle keeps_story little about the cause.
     """
     mix = faults_named(faults) if isinstance(faults, str) else faults
     for seed in range(first, first + seeds):
         played = play(world_named(world), mix, seed=seed, hours=hours)
-        if played.broken is not None and played.broken.claim != but:
+        if played.broken is not None and played.broken.name != but:
             return played
-    raise AssertionError(f"nobody has noticed anything in {seeds} chapters of {world} with {mix.name}")
+    raise AssertionError(f"nobody has noticed anything in {seeds} episodes of {world} with {mix.name}")
 
 
 def claims_broken(world: str, faults: str, *, hours: float = 1.0, first: int = 1, seeds: int = 6) -> set[str]:
@@ -54,13 +48,13 @@ def claims_broken(world: str, faults: str, *, hours: float = 1.0, first: int = 1
         for seed in range(first, first + seeds)
     ]
     assert None not in played
-    return {broken.claim for broken in played if broken is not None}
+    return {broken.name for broken in played if broken is not None}
 
 
 def claim_broken(world: str, faults: str | Faults, **more: Any) -> str:
     broken = first_failure(world, faults, **more).broken
     assert broken is not None
-    return broken.claim
+    return broken.name
 
 
 def test_a_store_that_does_not_compare_versions_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,8 +83,8 @@ def test_a_store_that_compares_only_the_numbers_of_versions_is_noticed(
     late = msgspec.structs.replace(
         faults_named("flapping"), late=0.2, late_s=(1.0, 15.0)
     )  # decided before, arrives after
-    broken = claim_broken("forest", late, first=5, seeds=40, but=SETTLES)
-    assert broken in ("the claims of the tables about each step hold", "the journal replays to the record")
+    broken = claim_broken("forest", late, first=5, seeds=40, but="episode.settles")
+    assert broken in ("step.tables_hold", "step.journal_replays", "episode.journal_replays")
 
 
 def test_an_orchestrator_that_accepts_reports_of_any_runner_is_noticed(
@@ -111,7 +105,7 @@ def test_an_orchestrator_that_accepts_reports_of_any_runner_is_noticed(
     monkeypatch.setattr(orchestrator, "decide_message", unfenced)
     monkeypatch.setattr(runner_messages, "_attempt_of", newest)
     monkeypatch.setattr(Token, "opens", lambda _self, _digest: True)
-    assert HOLDER in claims_broken("team", "network", first=10)
+    assert "report.from_holder" in claims_broken("team", "network", first=10)
 
 
 def newest_of(record: Record, token: Token) -> AttemptBody | None:
@@ -128,14 +122,14 @@ def test_a_store_that_forgets_requests_is_noticed(monkeypatch: pytest.MonkeyPatc
         return outcome
 
     monkeypatch.setattr(MemoryStore, "_commit_one", forgetful)
-    assert claim_broken("laptop", "store") in (claims.DONE_ONCE, clients.SAME)
+    assert claim_broken("laptop", "store") in ("request.done_once", "client.same_answer")
 
 
 def test_a_repeated_message_that_is_not_recognised_as_a_repeat_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(runner_messages, "_repeated", lambda *_: None)
-    assert claim_broken("team", "network") == claims.TWICE
+    assert claim_broken("team", "network") == "report.repeated"
 
 
 @pytest.mark.long
@@ -144,7 +138,7 @@ def test_a_sweep_that_does_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -
         return limit * 0
 
     monkeypatch.setattr(Orchestrator, "sweep", nothing)
-    assert claim_broken("laptop", "deaths") == SETTLES
+    assert claim_broken("laptop", "deaths") == "episode.settles"
 
 
 @pytest.mark.long
@@ -154,7 +148,7 @@ def test_messages_that_are_never_delivered_are_noticed(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Runtime, "deliver", nothing)
     monkeypatch.setattr(Runtime, "_wake_trees", lambda _: None)
-    assert claim_broken("laptop", "none") == SETTLES
+    assert claim_broken("laptop", "none") == "episode.settles"
 
 
 @pytest.mark.long  # two other broken stores are noticed in make test
@@ -163,7 +157,7 @@ def test_a_commit_that_is_not_recognised_as_ones_own_is_noticed(monkeypatch: pyt
         return None
 
     monkeypatch.setattr(recovery, "find_outcome", unknown)
-    assert claim_broken("team", "store", first=2) == claims.DONE_ONCE
+    assert claim_broken("team", "store", first=2) == "request.done_once"
 
 
 @pytest.mark.long
@@ -174,14 +168,14 @@ def test_a_keeper_that_does_not_listen_to_the_jobs_of_its_runs_is_noticed(
         return limit * 0
 
     monkeypatch.setattr(RunReconciler, "apply_changes", deaf)
-    assert claim_broken("ci", "none", hours=0.5) == SETTLES
+    assert claim_broken("ci", "none", hours=0.5) == "episode.settles"
 
 
 def test_a_run_that_starts_jobs_before_their_dependencies_have_succeeded_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(RunAggregate, "_unmet", lambda *_: set())
-    assert claim_broken("ci", "none") == judge_runs.NEEDS
+    assert claim_broken("ci", "none") == "run.needs_first"
 
 
 @pytest.mark.long
@@ -193,7 +187,7 @@ def test_a_run_that_takes_every_end_for_a_success_is_noticed(
         self.body.required_left -= len(ended)
 
     monkeypatch.setattr(RunAggregate, "_count", lenient)
-    assert claim_broken("ci", "none") == SUCCESS_IS_EARNED
+    assert claim_broken("ci", "none") == "run.success_is_earned"
 
 
 @pytest.mark.long  # broken runs are noticed in make test
@@ -201,4 +195,4 @@ def test_a_run_that_deploys_before_its_approval_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(preparation, "awaited", lambda *_: None)
-    assert claim_broken("ci", "none") == APPROVED_FIRST
+    assert claim_broken("ci", "none") == "run.approved_first"

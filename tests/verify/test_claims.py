@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,10 +19,18 @@ from interlock.systems.orchestrator.body import AttemptBody, JobBody
 from interlock.testing.model_checker import check
 from interlock.wire.runner import Complete, Grant, Stale, StaleCode, Succeeded
 from interlock_verification import claims
-from interlock_verification.chaos.system.chronicle import Chronicle, KeptJob, Try
 from interlock_verification.chaos.system.clients import TOO_LATE, Late
+from interlock_verification.chaos.system.history import JobHistory, KeptJob, Try
 from interlock_verification.chaos.system.judge import broken_promises
-from interlock_verification.claims import Accepted, ClientRequest, DecodedJob, EndedJob, NewLease, Reported
+from interlock_verification.claims import (
+    Accepted,
+    ClientRequest,
+    DecodedJob,
+    EndedJob,
+    FactClaim,
+    NewLease,
+    Reported,
+)
 from interlock_verification.models.job_values import Value
 from interlock_verification.models.job_world import JobWorld
 from interlock_verification.models.plan import JobPlan, ModelPlan
@@ -47,7 +55,7 @@ def look(*states: attempt.AttemptState, state: JobState = job.COMPLETED) -> Deco
 
 DONE = look(attempt.SUCCEEDED)
 FAILED = look(attempt.FAILED, state=job.FAILED)
-FACTS: list[tuple[Mapping[str, Callable[[Any], bool]], str, Any, Any]] = [
+FACTS: list[tuple[Sequence[FactClaim[Any]], str, Any, Any]] = [
     (claims.SUBMISSION_CLAIMS, claims.DONE_ONCE, ClientRequest(["j1"]), ClientRequest(["j1", "j2"])),
     (claims.FINAL_CLAIMS, claims.KEPT, ClientRequest(["j1"], "j1"), ClientRequest([], "j1")),
     (claims.FINAL_CLAIMS, claims.TOLD, ClientRequest([]), ClientRequest(["j1"])),
@@ -64,7 +72,7 @@ FACTS: list[tuple[Mapping[str, Callable[[Any], bool]], str, Any, Any]] = [
 
 @pytest.mark.parametrize(("table", "claim", "sound", "bad"), FACTS)
 def test_each_claim_holds_for_sound_facts_and_is_the_only_claim_that_bad_facts_break(
-    table: Mapping[str, Callable[[Any], bool]], claim: str, sound: Any, bad: Any
+    table: Sequence[FactClaim[Any]], claim: str, sound: Any, bad: Any
 ) -> None:
     assert list(claims.broken(table, sound)) == []
     assert list(claims.broken(table, bad)) == [claim]
@@ -72,7 +80,7 @@ def test_each_claim_holds_for_sound_facts_and_is_the_only_claim_that_bad_facts_b
 
 def test_the_list_of_facts_covers_every_claim_of_its_tables() -> None:
     tables = {id(table): table for table, *_ in FACTS}
-    assert {claim for table in tables.values() for claim in table} == {claim for _, claim, *_ in FACTS}
+    assert {claim.sentence for table in tables.values() for claim in table} == {one for _, one, *_ in FACTS}
     assert list(claims.broken(claims.VALUE_CLAIMS, DONE)) == []
 
 
@@ -87,11 +95,11 @@ def in_chaos(
     acknowledged: Mapping[str, str] = MappingProxyType({"i1": "j1"}),
 ) -> set[str]:
     """Return the claims that chaos finds broken in what the journal tells of these jobs of one request."""
-    chronicle = Chronicle(audit=Audit(), jobs=[KeptJob(each, "i1", result, kept) for each in jobs])
+    history = JobHistory(audit=Audit(), jobs=[KeptJob(each, "i1", result, kept) for each in jobs])
     for each in jobs:
-        chronicle.completed[each] = completed
-        chronicle.by_job[each] += tries or (done_by("anna#1"),)
-    return {sentence.partition(":")[0] for sentence in broken_promises(chronicle, acknowledged, late)}
+        history.completed[each] = completed
+        history.by_job[each] += tries or (done_by("anna#1"),)
+    return {sentence.partition(":")[0] for sentence in broken_promises(history, acknowledged, late)}
 
 
 def done_by(speaker: str, name: str = "1.1") -> Try:
@@ -150,7 +158,7 @@ def in_model() -> set[str]:
 
 
 TWICE = (done_by("anna#1"), done_by("anna#1", "1.2"))
-FOUND: list[tuple[Mapping[str, Callable[[Any], bool]], str, Callable[[], set[str]]]] = [
+FOUND: list[tuple[Sequence[FactClaim[Any]], str, Callable[[], set[str]]]] = [
     (claims.SUBMISSION_CLAIMS, claims.DONE_ONCE, in_model),
     (claims.SUBMISSION_CLAIMS, claims.DONE_ONCE, lambda: in_world(wish_becomes_two_runs)),
     (claims.SUBMISSION_CLAIMS, claims.DONE_ONCE, lambda: in_chaos(jobs=("j1", "j2"))),
@@ -158,10 +166,10 @@ FOUND: list[tuple[Mapping[str, Callable[[Any], bool]], str, Callable[[], set[str
     (claims.FINAL_CLAIMS, claims.TOLD, lambda: in_chaos(acknowledged={})),
     (claims.GRANT_CLAIMS, claims.FENCE, lambda: in_world(fence_stands_still)),
     (claims.HEARD_CLAIMS, claims.HOLDER, lambda: in_chaos(tries=(done_by("bela#1"),))),
-    (claims.REPORT_CLAIMS, claims.UNHEARD, lambda: in_chaos(late=(Late("j1", "laggard#1", True),))),
+    (claims.REPORT_CLAIMS, claims.UNHEARD, lambda: in_chaos(late=(Late("j1", "late-runner#1", True),))),
     (claims.REPORT_CLAIMS, claims.UNHEARD, lambda: in_chaos(result=bytes(TOO_LATE))),
     (claims.REPORT_CLAIMS, claims.RECORDED, lambda: in_world(refusal_is_not_kept)),
-    (claims.REPORT_CLAIMS, claims.RECORDED, lambda: in_chaos(late=(Late("j1", "laggard#1", False),))),
+    (claims.REPORT_CLAIMS, claims.RECORDED, lambda: in_chaos(late=(Late("j1", "late-runner#1", False),))),
     (
         claims.END_CLAIMS,
         claims.FINISHED_ONCE,
@@ -180,16 +188,17 @@ FOUND: list[tuple[Mapping[str, Callable[[Any], bool]], str, Callable[[], set[str
 @pytest.mark.parametrize(("table", "claim", "judge"), FOUND)
 def test_a_judge_names_the_claim_and_is_blind_when_that_claim_is_taken_away(
     monkeypatch: pytest.MonkeyPatch,
-    table: Mapping[str, Callable[[Any], bool]],
+    table: Sequence[FactClaim[Any]],
     claim: str,
     judge: Callable[[], set[str]],
 ) -> None:
     assert judge() == {claim}
-    monkeypatch.setitem(cast("dict[str, Callable[[Any], bool]]", table), claim, lambda _: True)
+    (taken_away,) = (one for one in table if one.sentence == claim)
+    monkeypatch.setattr(taken_away, "holds", lambda _: True)
     assert judge() == set()
 
 
-def test_a_sound_chronicle_breaks_no_claim_of_the_chaos_judge() -> None:
+def test_a_sound_history_breaks_no_claim_of_the_chaos_judge() -> None:
     assert in_chaos() == set()
 
 

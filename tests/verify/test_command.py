@@ -10,9 +10,12 @@ from tests.effort import pick
 
 from interlock.cli.main import main
 from interlock.store.memory import MemoryStore
-from interlock_verification import environments
+from interlock_verification import environments, world_report
 from interlock_verification.environments import plan_named
 from interlock_verification.mutation import all_mutants
+from interlock_verification.worlds.campaign import Campaign
+from interlock_verification.worlds.episode import Episode, EpisodeResult
+from interlock_verification.worlds.network import BrokenClaim
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -88,7 +91,39 @@ def test_a_sample_of_the_mutants_is_tried(run: Run) -> None:
     answer = json.loads(out)
     assert (code, answer["ok"], answer["mutants"]) == (0, True, 6)
     known = {mutant.name for mutant in all_mutants()}
-    assert {fate["mutant"] for fate in answer["fates"]} <= known
+    assert {result["mutant"] for result in answer["results"]} <= known
+    assert answer["fates"] == answer["results"]
+
+
+def test_keys_of_the_json_output_that_were_renamed_have_their_earlier_names_as_well(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = run("world", "--list", "--json")
+    worlds = json.loads(out)["worlds"]
+    assert code == 0
+    assert all(one["chapter_h"] == one["episode_h"] > one["short_episode_h"] for one in worlds)
+    assert all(one["scene_h"] == one["short_episode_h"] for one in worlds)
+
+    broken = BrokenClaim(claim="a claim", name="a.claim", description="", at_s=1.0)
+    played = EpisodeResult(
+        episode=Episode(world="laptop", faults="store", seed=91, hours=0.5),
+        trace="",
+        faults={},
+        seen={},
+        submitted=0,
+        settled=0,
+        turns=0,
+        seconds=0.0,
+        broken=broken,
+    )
+    monkeypatch.setattr(world_report, "play_all", lambda *_, **__: Campaign(episodes=1, failures=[played]))
+    monkeypatch.setattr(world_report, "shrunk", lambda found, **_: found)
+    code, out, _ = run("world", "--world", "laptop", "--faults", "store", "--seed", "91", "--json")
+    answer = json.loads(out)
+    assert (code, answer["episodes"], answer["chapters"]) == (1, 1, 1)
+    for failure in (*answer["failures"], *answer["shrunk"]):
+        assert failure["chapter"] == failure["episode"]
+        assert (failure["chapter"]["seed"], failure["broken"]["claim"]) == (91, "a claim")
 
 
 def test_a_machine_that_does_not_exist_has_no_mutants(run: Run) -> None:

@@ -2,7 +2,7 @@
 
 An entry point is a method of a system that servers, embedded clients or the upkeep of a runtime call. A
 decider is a function of the systems that makes a working copy of a record. The model checker and short
-chapters of worlds are traced; what neither calls is listed with the tests that try it.
+episodes of worlds are traced; what neither calls is listed with the tests that try it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ SHORT = {
     "vendors": ("network", 0.5),
     "post": ("everything", 0.2),
 }
-"""The chapters that are traced: the world, its faults and its hours."""
+"""The episodes that are traced: the world, its faults and its hours."""
 SLOW = ("ci", "fleet", "lab", "post", "shift", "vendors")
 """Each takes five seconds and more; `make test-all` traces them."""
 SEED = 7
@@ -151,7 +151,7 @@ BY_WORLDS: Mapping[str, Collection[str]] = {
         "waits.wait",
     ),
 }
-"""What the model checker does not explore, and a world calls: each was called in its chapter."""
+"""What the model checker does not explore, and a world calls: each was called in its episode."""
 
 BY_TESTS: Mapping[str, Collection[str]] = {
     "server/test_artifacts.py": ("artifacts.keep",),
@@ -386,7 +386,7 @@ def explored(*plans: ModelPlan) -> frozenset[tuple[str, int]]:
 
 @cache
 def played(world: str) -> frozenset[tuple[str, int]]:
-    """Return the functions that are called in the chapter of a world."""
+    """Return the functions that are called in the episode of a world."""
     mix, hours = SHORT[world]
     with traced() as seen:
         result = play(world_named(world), faults_named(mix), seed=SEED, hours=hours)

@@ -8,7 +8,6 @@ from interlock.systems.orchestrator import cancellation, gates
 from interlock.systems.orchestrator.admissions import Admissions
 from interlock_verification.worlds.episode import play
 from interlock_verification.worlds.faults import faults_named
-from interlock_verification.worlds.judge_limits import HELD
 from interlock_verification.worlds.worlds import world_named
 
 
@@ -19,7 +18,7 @@ def test_a_gate_that_admits_jobs_beyond_its_limit_is_noticed(monkeypatch: pytest
     monkeypatch.setattr(Admissions, "_room", lambda *_: 100)
     played = play(world_named("vendors"), faults_named("none"), seed=2, hours=0.5)
     assert played.broken is not None
-    assert played.broken.claim == HELD
+    assert played.broken.name == "limit.slots"
 
 
 @pytest.mark.long

@@ -15,9 +15,9 @@ from interlock_verification.mutation import (
     MUTATED,
     Caught,
     all_mutants,
-    fate_of,
     harmless,
     in_place,
+    result_of,
     try_mutants,
 )
 
@@ -60,15 +60,15 @@ def test_a_mutant_is_gone_also_when_something_fails() -> None:
 
 def test_a_mutant_that_its_own_table_refuses_never_gets_into_place() -> None:
     refused = MUTANTS["lease / ack: GRANTED → ACTIVE / drop"]
-    assert fate_of(refused).caught is Caught.TABLE
+    assert result_of(refused).caught is Caught.TABLE
     with pytest.raises(MalformedTable), in_place(refused):
         raise AssertionError("it must not get here")
 
 
 def test_of_any_sample_of_the_mutants_all_are_caught_or_known_to_be_harmless() -> None:
     chosen = random.Random(SEED).sample(sorted(MUTANTS.values(), key=lambda m: m.name), SAMPLE)
-    fates = try_mutants(chosen)
-    survivors = [fate.mutant for fate in fates if fate.caught is Caught.NOTHING]
+    results = try_mutants(chosen)
+    survivors = [result.mutant for result in results if result.caught is Caught.NOTHING]
     assert [name for name in survivors if name not in harmless()] == []
 
 

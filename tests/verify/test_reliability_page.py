@@ -19,7 +19,7 @@ from interlock_verification.chaos.__main__ import HARNESSES
 from interlock_verification.cli import QUICK_HOURS
 from interlock_verification.environments import ENVIRONMENTS, LONG, QUICK, REDUCED
 from interlock_verification.mutation import all_mutants, harmless
-from interlock_verification.worlds.campaign import chapters_of
+from interlock_verification.worlds.campaign import episodes_of
 from interlock_verification.worlds.faults import MIXES
 from interlock_verification.worlds.worlds import WORLDS
 
@@ -97,11 +97,11 @@ def test_the_numbers_of_mutants_are_those_of_the_tables_and_the_list_of_survivor
 
 
 def test_the_quick_hours_are_those_of_the_command_and_have_every_world_with_every_mix() -> None:
-    chapters = list(chapters_of(QUICK_HOURS))
-    pairs = {(one.world, one.faults) for one in chapters}
+    episodes = list(episodes_of(QUICK_HOURS))
+    pairs = {(one.world, one.faults) for one in episodes}
     assert pairs == {(world.name, mix.name) for world in WORLDS for mix in MIXES if mix.name != "none"}
     assert f"# {QUICK_HOURS:g} simulated hours, every world with every mix of faults" in PAGE
-    name = f"`interlock verify world`: {counted(len(chapters), 'seed')}, every world with every mix"
+    name = f"`interlock verify world`: {counted(len(episodes), 'seed')}, every world with every mix"
     assert rows(PAGE)[name][0] == f"{QUICK_HOURS:g} h"
 
 

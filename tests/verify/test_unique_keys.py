@@ -17,7 +17,6 @@ from interlock_verification.models.job_world import JobWorld
 from interlock_verification.models.plan import JobPlan, ModelPlan
 from interlock_verification.worlds.episode import EpisodeResult, play
 from interlock_verification.worlds.faults import faults_named
-from interlock_verification.worlds.judge_keys import ONE
 from interlock_verification.worlds.worlds import world_named
 
 IN_TIME = ModelPlan(
@@ -26,7 +25,7 @@ IN_TIME = ModelPlan(
 
 
 def played(faults: str, seed: int, hours: float = 0.5) -> EpisodeResult:
-    """A chapter of the world with unique keys."""
+    """An episode of the world with unique keys."""
     return play(world_named("keys"), faults_named(faults), seed=seed, hours=hours)
 
 
@@ -34,19 +33,19 @@ def played(faults: str, seed: int, hours: float = 0.5) -> EpisodeResult:
     "faults", pick(["everything"], ["none", "network", "deaths", "store", "lossy", "everything"])
 )
 def test_unique_keys_stay_unique_under_injected_faults(faults: str) -> None:
-    chapter = played(faults, seed=1)
-    assert chapter.broken is None
-    assert chapter.seen["another job has the unique key"] > 10
-    assert chapter.seen["a unique key is taken again"] > 5
+    episode = played(faults, seed=1)
+    assert episode.broken is None
+    assert episode.seen["another job has the unique key"] > 10
+    assert episode.seen["a unique key is taken again"] > 5
 
 
 def test_a_submission_that_does_not_look_at_the_jobs_of_its_key_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(KeyedSubmission, "_counting", lambda *_: None)
-    chapter = played("none", seed=1)
-    assert chapter.broken is not None
-    assert chapter.broken.claim == ONE
+    episode = played("none", seed=1)
+    assert episode.broken is not None
+    assert episode.broken.name == "key.unique"
 
 
 def broken_claims(plan: ModelPlan) -> set[str]:
@@ -65,10 +64,10 @@ def test_a_job_that_is_given_out_after_its_time_is_noticed(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("world", ["keys", "factory"])
 def test_jobs_that_snooze_complete_in_a_world_one_by_one_and_in_cohorts(world: str) -> None:
-    """No handler of a world snoozed, so what had to be seen in a long season was never there."""
-    chapter = play(world_named(world), faults_named("deaths"), seed=1, hours=0.3)
-    assert chapter.broken is None
-    assert chapter.seen["a snoozed job completes"]
+    """No handler of a world snoozed, so what had to be seen in a long campaign was never there."""
+    episode = play(world_named(world), faults_named("deaths"), seed=1, hours=0.3)
+    assert episode.broken is None
+    assert episode.seen["a snoozed job completes"]
 
 
 @pytest.mark.long  # make test notices other broken rules of these worlds
@@ -82,6 +81,6 @@ def test_a_snoozed_job_that_becomes_ready_too_early_is_noticed(monkeypatch: pyte
 
     reroute(monkeypatch, aggregate.WIRING, Recipient.NEXT_ATTEMPT, cascade.create(hasty))
     assert "a snoozed job waits, which costs no try" in broken_claims(IN_TIME)
-    chapter = played("none", seed=1)
-    assert chapter.broken is not None
-    assert chapter.broken.claim == "a snoozed job waits, which costs no try"
+    episode = played("none", seed=1)
+    assert episode.broken is not None
+    assert episode.broken.name == "step.snoozes"

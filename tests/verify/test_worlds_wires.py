@@ -12,9 +12,16 @@ import pytest
 from grpc import aio
 
 from interlock_verification.worlds.actors.grpc_transport import PING_S, WireChannel, WireServer
-from interlock_verification.worlds.faults import REPLY_LOST, REQUEST_LOST, TWICE, Fates, faults_named, resent
-from interlock_verification.worlds.judge_fleet import Troubles
-from interlock_verification.worlds.network import ActorPlace, ActorProcess, ClaimWatcher, WorldStage
+from interlock_verification.worlds.faults import (
+    REPLY_LOST,
+    REQUEST_LOST,
+    TWICE,
+    FaultPlan,
+    faults_named,
+    resent,
+)
+from interlock_verification.worlds.judge_fleet import ConnectionFaults
+from interlock_verification.worlds.network import ActorNode, ActorProcess, ClaimWatcher, WorldNetwork
 from interlock_verification.worlds.worlds import world_named
 
 FOREVER_S = 1_000.0
@@ -23,8 +30,8 @@ FOREVER_S = 1_000.0
 class Bell:
     """A service that rings every second, and notes when nobody listens any more."""
 
-    def __init__(self, stage: WorldStage) -> None:
-        self._stage = stage
+    def __init__(self, network: WorldNetwork) -> None:
+        self._network = network
         self.cut_at: float | None = None
         self.rung = 0
 
@@ -35,7 +42,7 @@ class Bell:
                 yield str(self.rung).encode()
                 await asyncio.sleep(1.0)
         finally:
-            self.cut_at = self._stage.schedule.now
+            self.cut_at = self._network.schedule.now
 
     async def refuse(self, _request: bytes, context: Any) -> bytes:
         await context.abort(grpc.StatusCode.NOT_FOUND, "there is none", (("why-bin", b"because"),))
@@ -85,7 +92,7 @@ class Listener:
         self._act = act
 
     async def live(self, process: ActorProcess) -> None:
-        await self._act(WireChannel(process, "b", Troubles()))
+        await self._act(WireChannel(process, "b", ConnectionFaults()))
         await asyncio.Event().wait()
 
 
@@ -94,22 +101,22 @@ class Scene:
 
     def __init__(self, act: Callable[[WireChannel], Coroutine[Any, Any, None]]) -> None:
         faults = faults_named("none")
-        self.stage = WorldStage(world_named("fleet"), 1, Fates(1, faults), ClaimWatcher())
-        self.bell = Bell(self.stage)
-        self.stage.places["b"] = ActorPlace(self.stage, "b", Ringer(self.bell), 0.0)
-        self.stage.places["l"] = ActorPlace(self.stage, "l", Listener(act), 0.0)
-        for place in self.stage.places.values():
-            place.start()
+        self.network = WorldNetwork(world_named("fleet"), 1, FaultPlan(1, faults), ClaimWatcher())
+        self.bell = Bell(self.network)
+        self.network.nodes["b"] = ActorNode(self.network, "b", Ringer(self.bell), 0.0)
+        self.network.nodes["l"] = ActorNode(self.network, "l", Listener(act), 0.0)
+        for node in self.network.nodes.values():
+            node.start()
 
     def at(self, at_s: float, act: Callable[..., object], *args: Any) -> None:
-        self.stage.schedule.call_at(at_s, act, *args)
+        self.network.schedule.call_at(at_s, act, *args)
 
     def play(self, until_s: float = 60.0) -> None:
-        self.stage.schedule.run(until_s)
-        for place in self.stage.places.values():
-            assert place.process is not None
-            place.process.end()
-        assert self.stage.watcher.broken is None
+        self.network.schedule.run(until_s)
+        for node in self.network.nodes.values():
+            assert node.process is not None
+            node.process.end()
+        assert self.network.watcher.broken is None
 
 
 def _same(payload: bytes) -> bytes:
@@ -148,7 +155,7 @@ def test_a_short_partition_delays_a_stream_and_loses_nothing_of_it() -> None:
     received: list[int] = []
     errors: list[aio.AioRpcError] = []
     scene = Scene(_listening(received, errors))
-    scene.at(10.0, lambda: scene.stage.part("b", "l", PING_S - 1.0))
+    scene.at(10.0, lambda: scene.network.part("b", "l", PING_S - 1.0))
     scene.play()
     assert not errors
     assert received == list(range(1, len(received) + 1))
@@ -159,7 +166,7 @@ def test_both_sides_of_a_long_partition_find_out_within_two_pings() -> None:
     received: list[int] = []
     errors: list[aio.AioRpcError] = []
     scene = Scene(_listening(received, errors))
-    scene.at(10.0, lambda: scene.stage.part("b", "l", FOREVER_S))
+    scene.at(10.0, lambda: scene.network.part("b", "l", FOREVER_S))
     scene.play(10.0 + 2 * PING_S)
     assert [error.code() for error in errors] == [grpc.StatusCode.UNAVAILABLE]
     assert scene.bell.cut_at is not None
@@ -170,8 +177,8 @@ def test_both_sides_of_a_long_partition_find_out_within_two_pings() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_stream_of_a_killed_client_ends_at_the_server_within_two_pings(seed: int) -> None:
     scene = Scene(_listening([], []))
-    scene.stage.random.seed(seed)
-    scene.at(10.0, lambda: scene.stage.places["l"].kill(FOREVER_S))
+    scene.network.random.seed(seed)
+    scene.at(10.0, lambda: scene.network.nodes["l"].kill(FOREVER_S))
     scene.play(10.0 + 2 * PING_S)
     assert scene.bell.cut_at is not None
     assert 10.0 < scene.bell.cut_at < 10.0 + 2 * PING_S
@@ -181,9 +188,9 @@ def test_a_client_drops_its_stream_from_a_frozen_server_and_the_server_sees_that
     received: list[int] = []
     errors: list[aio.AioRpcError] = []
     scene = Scene(_listening(received, errors))
-    process = scene.stage.places["b"].process
+    process = scene.network.nodes["b"].process
     assert process is not None
-    scene.at(10.0, lambda: scene.stage.freeze(process, 30.0))
+    scene.at(10.0, lambda: scene.network.freeze(process, 30.0))
     scene.play(55.0)
     assert len(errors) == 1
     assert scene.bell.cut_at is not None
@@ -191,13 +198,13 @@ def test_a_client_drops_its_stream_from_a_frozen_server_and_the_server_sees_that
 
 
 def test_a_connection_resends_most_lost_messages_so_that_they_are_only_late() -> None:
-    drawn = Fates(1, faults_named("network"))
-    found = [drawn.of_call("l", "b", 0.0, repeats=True) for _ in range(20_000)]
-    felt = Counter(fate.what for fate in map(resent, found) if fate is not None)
-    lost = sum(fate.what in (REQUEST_LOST, REPLY_LOST) for fate in found if fate is not None)
+    drawn = FaultPlan(1, faults_named("network"))
+    found = [drawn.fault_of_call("l", "b", 0.0, repeats=True) for _ in range(20_000)]
+    felt = Counter(fault.what for fault in map(resent, found) if fault is not None)
+    lost = sum(fault.what in (REQUEST_LOST, REPLY_LOST) for fault in found if fault is not None)
     assert 0 < felt[REQUEST_LOST] + felt[REPLY_LOST] < lost / 10
-    assert felt[TWICE] == sum(fate.what is TWICE for fate in found if fate is not None)
-    assert felt.total() == sum(fate is not None for fate in found)
+    assert felt[TWICE] == sum(fault.what is TWICE for fault in found if fault is not None)
+    assert felt.total() == sum(fault is not None for fault in found)
 
 
 def test_closing_a_channel_ends_its_stream_on_the_server() -> None:

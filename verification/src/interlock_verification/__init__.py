@@ -7,6 +7,7 @@ differ from the first. The model checker itself is `interlock.testing.model_chec
 Reading order:
 
     claims           claims about jobs, as data: checked by the models, the worlds and chaos
+    required_events  events that must occur, so that no claim holds vacuously
     models           jobs, workers, network, orchestrators and clock as a model; a run over its jobs
     environments     small worlds, written as data; explored sequentially or in parallel
     single_machines  each machine alone, with every order of its events

@@ -1,7 +1,7 @@
-"""Claims about jobs, as data: each is a name and a predicate over one kind of fact.
+"""Claims about jobs, as data: each is a name, a sentence, and a predicate over one kind of fact.
 
 The model checker, the judge of the worlds and the judge of chaos use the same claims. They differ in the
-facts:
+facts. Claims that only worlds check are in `worlds.claims`.
 
     VALUE_CLAIMS       a job's current value (`DecodedJob`): model and worlds at every write, chaos at the end
     STEP_CLAIMS        one step of a job (`Taken`): model and worlds
@@ -12,14 +12,15 @@ facts:
     REPORT_CLAIMS      the answer to a late message (`Reported`): worlds, chaos
     END_CLAIMS         how often a job has ended (`EndedJob`): worlds, chaos
     SETTLES            a job has no open work (`unsettled`): all three, at the end
-    SIGHTS             events that must occur, so that no claim holds vacuously: model and worlds
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.attempt import ATTEMPT
@@ -35,9 +36,20 @@ from interlock_verification.models.plan import JobPlan, ModelPlan
 F = TypeVar("F")
 
 
-def broken(claims: Mapping[str, Callable[[F], bool]], fact: F) -> Iterator[str]:
-    """Return the names of the claims that do not hold of a fact."""
-    return (claim for claim, holds in claims.items() if not holds(fact))
+class FactClaim(msgspec.Struct, Generic[F]):
+    """A claim about every fact of one type."""
+
+    name: str
+    """Its name in tests and tables, such as `run.needs`."""
+    sentence: str
+    """The property, as reports print it."""
+    about: type[F]
+    holds: Callable[[F], bool]
+
+
+def broken(claims: Iterable[FactClaim[F]], fact: F) -> Iterator[str]:
+    """Return the sentences of the claims that do not hold of a fact."""
+    return (claim.sentence for claim in claims if not claim.holds(fact))
 
 
 class DecodedJob(NamedTuple):
@@ -69,6 +81,8 @@ class Taken(NamedTuple):
     """The runner's message: ACK, BEAT, SUCCESS, FAILURE, RELEASE or STOPPED."""
     now: datetime = NOW
     """The time; constant in a model."""
+    journalled: bool = True
+    """Whether the step has a journal entry; a renewal leaves none."""
 
 
 def look_at(value: Value, plan: ModelPlan, number: int) -> DecodedJob:
@@ -227,18 +241,32 @@ def _is_held(seen: DecodedJob, one: AttemptBody) -> bool:
     return seen.body.run is not None or seen.body.tree is not None or one.waits or bool(one.awaits)
 
 
-VALUE_CLAIMS: Mapping[str, Callable[[DecodedJob], bool]] = {
-    "at most one live lease at each shard": one_live_lease,
-    "an attempt and its lease agree": lease_and_attempt_agree,
-    "attempts and losses are bounded": bounded,
-    "a job that has ended has nothing waiting or active": ended_is_over,
-    "a job is COMPLETED exactly when each shard has succeeded": completed_is_all_shards,
-    "a job that has not ended can still progress": goes_on,
-    "the claims of the tables hold": tables_hold,
-    "the columns agree with the body": columns_agree,
-    "a timer runs exactly where a table says so": timers_run,
-    "only a job that no worker has started expires": expired_never_began,
-}
+VALUE_CLAIMS: Sequence[FactClaim[DecodedJob]] = (
+    FactClaim("job.one_live_lease", "at most one live lease at each shard", DecodedJob, one_live_lease),
+    FactClaim(
+        "job.attempts_match_leases", "an attempt and its lease agree", DecodedJob, lease_and_attempt_agree
+    ),
+    FactClaim("job.bounded", "attempts and losses are bounded", DecodedJob, bounded),
+    FactClaim(
+        "job.ended_is_over", "a job that has ended has nothing waiting or active", DecodedJob, ended_is_over
+    ),
+    FactClaim(
+        "job.completed_is_all_shards",
+        "a job is COMPLETED exactly when each shard has succeeded",
+        DecodedJob,
+        completed_is_all_shards,
+    ),
+    FactClaim("job.progresses", "a job that has not ended can still progress", DecodedJob, goes_on),
+    FactClaim("job.tables_hold", "the claims of the tables hold", DecodedJob, tables_hold),
+    FactClaim("job.columns_agree", "the columns agree with the body", DecodedJob, columns_agree),
+    FactClaim("job.timers_run", "a timer runs exactly where a table says so", DecodedJob, timers_run),
+    FactClaim(
+        "job.only_unstarted_expires",
+        "only a job that no worker has started expires",
+        DecodedJob,
+        expired_never_began,
+    ),
+)
 
 
 # Claims about every step
@@ -246,6 +274,8 @@ VALUE_CLAIMS: Mapping[str, Callable[[DecodedJob], bool]] = {
 
 def journal_replays(step: Taken) -> bool:
     """Return whether the journalled rows lead from the record before to the record after."""
+    if not step.journalled:
+        return True
     states = _states(step.before)
     for line in step.lines:
         key = (line.machine, line.entity)
@@ -296,7 +326,11 @@ def signs_of_life_are_noted(step: Taken) -> bool:
 
 def owners_act(step: Taken) -> bool:
     """Return whether rows of the runner are taken only by the runner."""
-    return step.cause == "runner" or all(line.owner != Owner.RUNNER for line in step.lines)
+    return (
+        not step.journalled
+        or step.cause == "runner"
+        or all(line.owner != Owner.RUNNER for line in step.lines)
+    )
 
 
 def swept_is_settled(step: Taken) -> bool:
@@ -341,18 +375,28 @@ def across_holds(step: Taken) -> bool:
     )
 
 
-STEP_CLAIMS: Mapping[str, Callable[[Taken], bool]] = {
-    "the journal replays to the record": journal_replays,
-    "a terminal record never changes": ends_absorb,
-    "only reports under the live lease are accepted": only_the_live_lease_is_accepted,
-    "a success comes only from an accepted completion": success_is_reported,
-    "a heartbeat makes it RUNNING": signs_of_life_are_noted,
-    "only the runner takes the rows that it owns": owners_act,
-    "a sweep leaves nothing overdue": swept_is_settled,
-    "no job is started after its deadline": starts_in_time,
-    "a snoozed job waits, which costs no try": snoozes,
-    "the claims of the tables about each step hold": across_holds,
-}
+STEP_CLAIMS: Sequence[FactClaim[Taken]] = (
+    FactClaim("step.journal_replays", "the journal replays to the record", Taken, journal_replays),
+    FactClaim("step.ends_absorb", "a terminal record never changes", Taken, ends_absorb),
+    FactClaim(
+        "step.only_live_lease",
+        "only reports under the live lease are accepted",
+        Taken,
+        only_the_live_lease_is_accepted,
+    ),
+    FactClaim(
+        "step.success_is_reported",
+        "a success comes only from an accepted completion",
+        Taken,
+        success_is_reported,
+    ),
+    FactClaim("step.heartbeat_runs", "a heartbeat makes it RUNNING", Taken, signs_of_life_are_noted),
+    FactClaim("step.owners_act", "only the runner takes the rows that it owns", Taken, owners_act),
+    FactClaim("step.sweep_settles", "a sweep leaves nothing overdue", Taken, swept_is_settled),
+    FactClaim("step.starts_in_time", "no job is started after its deadline", Taken, starts_in_time),
+    FactClaim("step.snoozes", "a snoozed job waits, which costs no try", Taken, snoozes),
+    FactClaim("step.tables_hold", "the claims of the tables about each step hold", Taken, across_holds),
+)
 
 STORE_CLAIM = "the store accepts every decision"
 BATCH_CLAIM = "a job is decided in a batch as it is decided alone"
@@ -425,79 +469,49 @@ FINISHED_ONCE = "a shard of a job succeeds once"
 COMPLETED_ONCE = "a job is completed once"
 SETTLES = "every job ends, and no lease on it is left"
 
-SUBMISSION_CLAIMS: Mapping[str, Callable[[ClientRequest], bool]] = {
-    DONE_ONCE: lambda made: len(set(made.jobs)) <= 1,
-}
-FINAL_CLAIMS: Mapping[str, Callable[[ClientRequest], bool]] = {
-    KEPT: lambda made: made.acknowledged is None or made.acknowledged in made.jobs,
-    TOLD: lambda made: made.acknowledged is not None or not made.jobs,
-}
-GRANT_CLAIMS: Mapping[str, Callable[[NewLease], bool]] = {
-    FENCE: lambda granted: granted.fence > granted.before,
-}
-HEARD_CLAIMS: Mapping[str, Callable[[Accepted], bool]] = {
-    HOLDER: lambda accepted: accepted.speaker == accepted.holder,
-}
-REPORT_CLAIMS: Mapping[str, Callable[[Reported], bool]] = {
-    UNHEARD: lambda reported: not (reported.late and reported.accepted),
-    RECORDED: lambda reported: reported.accepted or reported.journalled,
-}
-END_CLAIMS: Mapping[str, Callable[[EndedJob], bool]] = {
-    FINISHED_ONCE: finished_once,
-    COMPLETED_ONCE: lambda ended: ended.completions == (ended.look.state is job.COMPLETED),
-}
-
-
-# Events that must occur, so that no claim holds vacuously
-
-LATE = "a late report is refused"
-TWICE = "a repeated report gets the same answer"
-ACKNOWLEDGED = "a cancel is acknowledged by the runner"
-LOOKED_AGAIN = "one of two concurrent decisions conflicts and is repeated"
-TOO_LATE = "a commit after the end of the lease is decided again"
-REPEATED = "a repeated request is executed once"
-
-
-def _ended(seen: DecodedJob, *states: attempt.AttemptState) -> list[AttemptBody]:
-    return [one for one in seen.body.attempts if one.state in states]
-
-
-def _lost(seen: DecodedJob) -> list[AttemptBody]:
-    return [o for o in seen.body.attempts if o.failure and o.failure.failure_class is FailureClass.LOST]
-
-
-SIGHTS: Mapping[str, Callable[[DecodedJob], bool]] = {
-    "a lost attempt is retried and the job completes": lambda seen: (
-        seen.state is job.COMPLETED and bool(_lost(seen))
+SUBMISSION_CLAIMS: Sequence[FactClaim[ClientRequest]] = (
+    FactClaim("request.done_once", DONE_ONCE, ClientRequest, lambda made: len(set(made.jobs)) <= 1),
+)
+FINAL_CLAIMS: Sequence[FactClaim[ClientRequest]] = (
+    FactClaim(
+        "request.stored",
+        KEPT,
+        ClientRequest,
+        lambda made: made.acknowledged is None or made.acknowledged in made.jobs,
     ),
-    "a job that is lost too often fails": lambda seen: seen.state is job.FAILED and bool(_lost(seen)),
-    "a failure is retried and the job completes": lambda seen: (
-        seen.state is job.COMPLETED and bool(_ended(seen, attempt.FAILED))
+    FactClaim(
+        "request.answered", TOLD, ClientRequest, lambda made: made.acknowledged is not None or not made.jobs
     ),
-    "a job fails when no try is left": lambda seen: (
-        seen.state is job.FAILED and bool(_ended(seen, attempt.FAILED, attempt.TIMED_OUT))
+)
+GRANT_CLAIMS: Sequence[FactClaim[NewLease]] = (
+    FactClaim("lease.fence_grows", FENCE, NewLease, lambda granted: granted.fence > granted.before),
+)
+HEARD_CLAIMS: Sequence[FactClaim[Accepted]] = (
+    FactClaim("report.from_holder", HOLDER, Accepted, lambda accepted: accepted.speaker == accepted.holder),
+)
+REPORT_CLAIMS: Sequence[FactClaim[Reported]] = (
+    FactClaim(
+        "report.late_is_refused",
+        UNHEARD,
+        Reported,
+        lambda reported: not (reported.late and reported.accepted),
     ),
-    "released work is executed by another attempt": lambda seen: (
-        seen.state is job.COMPLETED and any(not o.failure for o in _ended(seen, attempt.STALE))
+    FactClaim(
+        "report.refusal_is_journalled",
+        RECORDED,
+        Reported,
+        lambda reported: reported.accepted or reported.journalled,
     ),
-    "a result that arrives under a cancel is stored": lambda seen: any(
-        one.data.accepted for one in _ended(seen, attempt.CANCELED)
+)
+END_CLAIMS: Sequence[FactClaim[EndedJob]] = (
+    FactClaim("job.shard_succeeds_once", FINISHED_ONCE, EndedJob, finished_once),
+    FactClaim(
+        "job.completed_once",
+        COMPLETED_ONCE,
+        EndedJob,
+        lambda ended: ended.completions == (ended.look.state is job.COMPLETED),
     ),
-    "an attempt is timed out": lambda seen: bool(_ended(seen, attempt.TIMED_OUT)),
-    "a job is canceled by its timeout": lambda seen: (
-        seen.state is job.CANCELED and seen.body.data.stop_reason == "timeout"
-    ),
-    "a job expires before a worker starts it": lambda seen: (
-        seen.body.failure is not None and seen.body.failure.failure_class is FailureClass.EXPIRED
-    ),
-    "a snoozed job completes": lambda seen: (
-        seen.state is job.COMPLETED and any(o.snoozed_until for o in _ended(seen, attempt.STALE))
-    ),
-    "a cancel is forced": lambda seen: any(one.forced for one in seen.body.attempts),
-    "one shard fails and the others are stopped": lambda seen: (
-        seen.state is job.FAILED and bool(_ended(seen, attempt.CANCELED, attempt.CANCEL_REQUESTED))
-    ),
-}
+)
 
 
 def unsettled(seen: DecodedJob) -> bool:

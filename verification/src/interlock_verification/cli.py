@@ -134,15 +134,15 @@ def world(
     if hours is not None and years is not None:
         raise typer.BadParameter("give --hours or --years, not both", param_hint="--years")
     wanted = years * HOURS_A_YEAR if years is not None else hours
-    chapters = _chapters(world, faults, seed, wanted, only)
-    if not world_report.play_season(chapters, processes=jobs or os.cpu_count() or 1, as_json=as_json):
+    episodes = _episodes(world, faults, seed, wanted, only)
+    if not world_report.play_campaign(episodes, processes=jobs or os.cpu_count() or 1, as_json=as_json):
         raise typer.Exit(FOUND_SOMETHING)
 
 
-def _chapters(
+def _episodes(
     world: str | None, faults: str | None, seed: int | None, hours: float | None, only: str
 ) -> Sequence[Episode]:
-    from interlock_verification.worlds.campaign import chapters_of, chapters_with
+    from interlock_verification.worlds.campaign import episodes_of, episodes_with
     from interlock_verification.worlds.faults import faults_named
     from interlock_verification.worlds.worlds import world_named
 
@@ -152,8 +152,8 @@ def _chapters(
         raise typer.BadParameter("--world, --faults and --seed are needed as well", param_hint="--only")
     names = None if not only else () if only == "none" else tuple(only.split(","))
     if seed is not None:
-        return chapters_with(seed, worlds=worlds, faults=mixes, hours=hours, only=names)
-    return list(chapters_of(QUICK_HOURS if hours is None else hours, worlds=worlds, faults=mixes))
+        return episodes_with(seed, worlds=worlds, faults=mixes, hours=hours, only=names)
+    return list(episodes_of(QUICK_HOURS if hours is None else hours, worlds=worlds, faults=mixes))
 
 
 def _plans(environment: str | None, *, long: bool) -> Sequence[ModelPlan]:

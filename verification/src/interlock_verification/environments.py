@@ -28,10 +28,21 @@ from interlock.testing.model_checker import (
     check,
     retell,
 )
-from interlock_verification import claims as seen
 from interlock_verification.models.job_world import JobWorld
 from interlock_verification.models.plan import JobPlan, ModelPlan, RunPlan
-from interlock_verification.models.run_world import RUN_SIGHTS, RunWorld
+from interlock_verification.models.run_world import (
+    CANCELED_AT_WORK,
+    CANCELED_BY_FORCE,
+    OPTIONAL_JOB_FAILS,
+    PLAN_AFTER_END,
+    PLANNING_FAILS,
+    REQUIRED_JOB_FAILS,
+    RUN_APPROVED,
+    RUN_NOT_APPROVED,
+    RUN_TIMES_OUT,
+    RunWorld,
+)
+from interlock_verification.required_events import ACKNOWLEDGED, LATE, LOOKED_AGAIN, REPEATED, TOO_LATE, TWICE
 
 LOST_AND_DONE = "a lost attempt is retried and the job completes"
 LOST_TOO_OFTEN = "a job that is lost too often fails"
@@ -53,7 +64,7 @@ QUICK: tuple[ModelPlan, ...] = (
         submits=True,
         duplicates=1,
         losses=1,
-        shows=(LOST_AND_DONE, LOST_TOO_OFTEN, NO_TRY_LEFT, seen.LATE, seen.TWICE, seen.REPEATED),
+        shows=(LOST_AND_DONE, LOST_TOO_OFTEN, NO_TRY_LEFT, LATE, TWICE, REPEATED),
         states=832,
     ),
     ModelPlan(
@@ -63,7 +74,7 @@ QUICK: tuple[ModelPlan, ...] = (
         workers=2,
         crashes=1,
         duplicates=1,
-        shows=(LOST_AND_DONE, LOST_TOO_OFTEN, TRIED_AND_DONE, NO_TRY_LEFT, seen.LATE, seen.TWICE),
+        shows=(LOST_AND_DONE, LOST_TOO_OFTEN, TRIED_AND_DONE, NO_TRY_LEFT, LATE, TWICE),
         states=22_416,
     ),
     ModelPlan(
@@ -73,7 +84,7 @@ QUICK: tuple[ModelPlan, ...] = (
         crashes=1,
         duplicates=1,
         heartbeats=2,
-        shows=(KEPT, FORCED, seen.ACKNOWLEDGED, seen.REPEATED),
+        shows=(KEPT, FORCED, ACKNOWLEDGED, REPEATED),
         states=16_379,
     ),
     ModelPlan(
@@ -82,7 +93,7 @@ QUICK: tuple[ModelPlan, ...] = (
         jobs=(JobPlan(shards=2),),
         workers=2,
         cancels=1,
-        shows=(OTHERS_STOPPED, KEPT, FORCED, seen.ACKNOWLEDGED),
+        shows=(OTHERS_STOPPED, KEPT, FORCED, ACKNOWLEDGED),
         states=63_791,
     ),
     ModelPlan(
@@ -102,7 +113,7 @@ QUICK: tuple[ModelPlan, ...] = (
         acknowledge=True,
         releases=2,
         duplicates=1,
-        shows=(GIVEN_BACK, LOST_AND_DONE, seen.LATE),
+        shows=(GIVEN_BACK, LOST_AND_DONE, LATE),
         states=10_875,
     ),
     ModelPlan(
@@ -125,7 +136,7 @@ QUICK: tuple[ModelPlan, ...] = (
         fails=False,
         cancels=1,
         duplicates=1,
-        shows=(seen.LOOKED_AGAIN, seen.TOO_LATE, seen.REPEATED, LOST_TOO_OFTEN),
+        shows=(LOOKED_AGAIN, TOO_LATE, REPEATED, LOST_TOO_OFTEN),
         states=25_662,
     ),
     RunPlan(
@@ -208,12 +219,12 @@ LONG: tuple[ModelPlan, ...] = (
         duplicates=1,
         cancels=1,
         shows=(
-            seen.LOOKED_AGAIN,
-            seen.TOO_LATE,
-            seen.REPEATED,
-            seen.LATE,
-            seen.TWICE,
-            seen.ACKNOWLEDGED,
+            LOOKED_AGAIN,
+            TOO_LATE,
+            REPEATED,
+            LATE,
+            TWICE,
+            ACKNOWLEDGED,
             FORCED,
             KEPT,
             LOST_AND_DONE,
@@ -228,7 +239,7 @@ LONG: tuple[ModelPlan, ...] = (
         workers=2,
         crashes=1,
         duplicates=1,
-        shows=(LOST_AND_DONE, LOST_TOO_OFTEN, NO_TRY_LEFT, seen.LATE, seen.TWICE),
+        shows=(LOST_AND_DONE, LOST_TOO_OFTEN, NO_TRY_LEFT, LATE, TWICE),
         states=1_269_705,
     ),
     ModelPlan(
@@ -238,7 +249,7 @@ LONG: tuple[ModelPlan, ...] = (
         workers=2,
         crashes=1,
         cancels=1,
-        shows=(OTHERS_STOPPED, KEPT, FORCED, LOST_AND_DONE, seen.ACKNOWLEDGED),
+        shows=(OTHERS_STOPPED, KEPT, FORCED, LOST_AND_DONE, ACKNOWLEDGED),
         states=404_024,
     ),
     RunPlan(
@@ -262,7 +273,7 @@ LONG: tuple[ModelPlan, ...] = (
         duplicates=1,
         cancels=1,
         heartbeats=2,
-        shows=(TIMED_OUT, OUT_OF_TIME, LOST_AND_DONE, FORCED, seen.LATE, seen.REPEATED),
+        shows=(TIMED_OUT, OUT_OF_TIME, LOST_AND_DONE, FORCED, LATE, REPEATED),
         states=738_097,
     ),
 )
@@ -275,7 +286,7 @@ REDUCED: tuple[ModelPlan, ...] = (
         jobs=(JobPlan(retries=1),),
         duplicates=1,
         states=1_191,
-        shows=(LOST_AND_DONE, LOST_TOO_OFTEN, TRIED_AND_DONE, NO_TRY_LEFT, seen.LATE, seen.TWICE),
+        shows=(LOST_AND_DONE, LOST_TOO_OFTEN, TRIED_AND_DONE, NO_TRY_LEFT, LATE, TWICE),
     ),
     ModelPlan(
         name="mutant-cancel",
@@ -284,7 +295,7 @@ REDUCED: tuple[ModelPlan, ...] = (
         cancels=1,
         heartbeats=2,
         states=1_799,
-        shows=(KEPT, FORCED, seen.ACKNOWLEDGED, LOST_AND_DONE),
+        shows=(KEPT, FORCED, ACKNOWLEDGED, LOST_AND_DONE),
     ),
     RunPlan(
         name="mutant-run",
@@ -297,7 +308,14 @@ REDUCED: tuple[ModelPlan, ...] = (
         repeats=1,
         heartbeats=0,
         states=11_616,
-        shows=RUN_SIGHTS[1:7],
+        shows=(
+            REQUIRED_JOB_FAILS,
+            CANCELED_AT_WORK,
+            CANCELED_BY_FORCE,
+            RUN_TIMES_OUT,
+            PLAN_AFTER_END,
+            PLANNING_FAILS,
+        ),
     ),
     RunPlan(
         name="mutant-run-of-a-fork",
@@ -309,7 +327,7 @@ REDUCED: tuple[ModelPlan, ...] = (
         approval_timeout=2,
         run_cancels=1,
         states=881,
-        shows=RUN_SIGHTS[7:],
+        shows=(RUN_APPROVED, RUN_NOT_APPROVED),
     ),
     RunPlan(
         name="mutant-run-that-deploys",
@@ -321,7 +339,7 @@ REDUCED: tuple[ModelPlan, ...] = (
         approval_timeout=2,
         run_cancels=1,
         states=884,
-        shows=RUN_SIGHTS[7:],
+        shows=(RUN_APPROVED, RUN_NOT_APPROVED),
     ),
     ModelPlan(
         name="mutant-timeouts",
@@ -374,7 +392,7 @@ REDUCED: tuple[ModelPlan, ...] = (
         workers=1,
         acknowledge=True,
         states=3_926,
-        shows=(RUN_SIGHTS[0],),
+        shows=(OPTIONAL_JOB_FAILS,),
     ),
     RunPlan(
         name="mutant-run-of-options",
@@ -385,7 +403,7 @@ REDUCED: tuple[ModelPlan, ...] = (
         heartbeats=0,
         run_timeout=2,
         states=182,
-        shows=(RUN_SIGHTS[0],),
+        shows=(OPTIONAL_JOB_FAILS,),
     ),
     RunPlan(
         name="mutant-run-without-haste",
@@ -395,7 +413,7 @@ REDUCED: tuple[ModelPlan, ...] = (
         heartbeats=0,
         run_timeout=2,
         states=334,
-        shows=(RUN_SIGHTS[1], RUN_SIGHTS[4]),
+        shows=(REQUIRED_JOB_FAILS, RUN_TIMES_OUT),
     ),
     RunPlan(
         name="mutant-run-of-nothing",
@@ -417,7 +435,7 @@ REDUCED: tuple[ModelPlan, ...] = (
         acknowledge=True,
         run_cancels=1,
         states=31_321,
-        shows=(RUN_SIGHTS[2], RUN_SIGHTS[3]),
+        shows=(CANCELED_AT_WORK, CANCELED_BY_FORCE),
     ),
 )
 
@@ -444,6 +462,7 @@ class ExplorationResult(msgspec.Struct, frozen=True, kw_only=True):
     environment: str
     report: ExplorationReport
     seconds: float
+    """Wall-clock seconds."""
     expected: int | None = None
     """The known number of states; None if unknown, or if not all were explored."""
 

@@ -220,7 +220,7 @@ class Caught(StrEnum):
     NOTHING = "nothing"
 
 
-class MutantFate(msgspec.Struct, frozen=True, kw_only=True):
+class MutantResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a mutant."""
 
     mutant: str
@@ -235,29 +235,29 @@ def try_mutants(
     *,
     plans: Sequence[ModelPlan] = REDUCED,
     progress: Callable[[int, int], None] | None = None,
-) -> list[MutantFate]:
+) -> list[MutantResult]:
     """Return the result of each mutant."""
-    fates = []
+    results = []
     for number, mutant in enumerate(mutants):
-        fates.append(fate_of(mutant, plans))
+        results.append(result_of(mutant, plans))
         if progress is not None:
-            progress(number + 1, sum(fate.caught is not Caught.NOTHING for fate in fates))
-    return fates
+            progress(number + 1, sum(result.caught is not Caught.NOTHING for result in results))
+    return results
 
 
-def fate_of(mutant: Mutant, plans: Sequence[ModelPlan] = REDUCED) -> MutantFate:
+def result_of(mutant: Mutant, plans: Sequence[ModelPlan] = REDUCED) -> MutantResult:
     """Explore one small world after the other until the mutant is detected."""
     fields = {"mutant": mutant.name, "machine": mutant.machine}
     try:
         with in_place(mutant):
             if alone := _noticed_alone(mutant):
-                return MutantFate(**fields, caught=Caught.ALONE, by=alone)
+                return MutantResult(**fields, caught=Caught.ALONE, by=alone)
             for plan in plans if mutant.machine in _MODELLED else ():
                 if noticed := _noticed(plan):
-                    return MutantFate(**fields, caught=noticed[0], by=noticed[1])
+                    return MutantResult(**fields, caught=noticed[0], by=noticed[1])
     except (MalformedTable, MalformedCouplings) as error:
-        return MutantFate(**fields, caught=Caught.TABLE, by=error.sentence.splitlines()[-1].strip())
-    return MutantFate(**fields, caught=Caught.NOTHING)
+        return MutantResult(**fields, caught=Caught.TABLE, by=error.sentence.splitlines()[-1].strip())
+    return MutantResult(**fields, caught=Caught.NOTHING)
 
 
 def _noticed_alone(mutant: Mutant) -> str:

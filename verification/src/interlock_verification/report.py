@@ -23,7 +23,7 @@ from interlock.lifecycles import machine_named
 from interlock.testing.model_checker import Violation
 from interlock_verification.environments import ExplorationResult, Watch, explore, explore_side_by_side
 from interlock_verification.models.plan import ModelPlan
-from interlock_verification.mutation import Caught, MutantFate, all_mutants, harmless, try_mutants
+from interlock_verification.mutation import Caught, MutantResult, all_mutants, harmless, try_mutants
 from interlock_verification.system_machines import SYSTEM_MACHINES
 
 TELL_EVERY_S = 60.0
@@ -61,13 +61,16 @@ def mutate(machine: str | None, *, sample: int | None, seed: int, as_json: bool)
     if sample is not None and sample < len(mutants):
         mutants = random.Random(seed).sample(mutants, sample)
     with bar("mutants", len(mutants)) as watch:
-        fates = try_mutants(mutants, progress=lambda done, _: watch("mutants", done, 0))
+        results = try_mutants(mutants, progress=lambda done, _: watch("mutants", done, 0))
     reasons = harmless()
-    unexplained = [f for f in fates if f.caught is Caught.NOTHING and f.mutant not in reasons]
+    unexplained = [f for f in results if f.caught is Caught.NOTHING and f.mutant not in reasons]
     if as_json:
-        print_json({"ok": not unexplained, **_score(fates), "fates": msgspec.to_builtins(fates)})
+        found = msgspec.to_builtins(results)
+        print_json(
+            {"ok": not unexplained, **_score(results), "results": found, "fates": found}
+        )  # its old name
     else:
-        _print_fates(fates, reasons)
+        _print_results(results, reasons)
     return not unexplained
 
 
@@ -116,24 +119,24 @@ def _story(violation: Violation, environment: str) -> Iterator[str]:
     yield f"Again: interlock verify model --environment {environment} --replay {choices}"
 
 
-def _print_fates(fates: Sequence[MutantFate], reasons: dict[str, str]) -> None:
-    survivors = [fate for fate in fates if fate.caught is Caught.NOTHING]
+def _print_results(results: Sequence[MutantResult], reasons: dict[str, str]) -> None:
+    survivors = [result for result in results if result.caught is Caught.NOTHING]
     rows = [(f.mutant, reasons.get(f.mutant, "UNEXPLAINED")) for f in survivors]
     print_sheets([Sheet("survivor", "Survivors", ("mutant", "why it does no harm"), rows)])
-    score = _score(fates)
+    score = _score(results)
     print_text(
         f"{score['caught']} of {score['mutants']} mutants are caught ({score['percent']} %): "
         f"{score['by_table']} by the checks of the tables, {score['by_claim']} by a claim."
     )
 
 
-def _score(fates: Sequence[MutantFate]) -> dict[str, object]:
-    caught = [fate for fate in fates if fate.caught is not Caught.NOTHING]
-    by_table = sum(fate.caught is Caught.TABLE for fate in caught)
+def _score(results: Sequence[MutantResult]) -> dict[str, object]:
+    caught = [result for result in results if result.caught is not Caught.NOTHING]
+    by_table = sum(result.caught is Caught.TABLE for result in caught)
     return {
-        "mutants": len(fates),
+        "mutants": len(results),
         "caught": len(caught),
-        "percent": round(100 * len(caught) / len(fates), 1) if fates else 100.0,
+        "percent": round(100 * len(caught) / len(results), 1) if results else 100.0,
         "by_table": by_table,
         "by_claim": len(caught) - by_table,
     }

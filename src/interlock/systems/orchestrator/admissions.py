@@ -106,7 +106,7 @@ class Admissions:
         if not (messages or tickets or gates):
             return 0
         self._names = await self._definitions()
-        await self._serve_keys(messages, gone, due, {record.id for record in gates})
+        await self._serve_keys(messages, gone, due, [record.id for record in gates])
         if tickets or messages:
             await self._tidy()
         return len(messages) + len(tickets) + len(gates)

@@ -33,7 +33,7 @@ STORES = (POSTGRES, REDIS)
 SHORT, LONG = 100, 2_000
 
 CLIENTS = 10
-FATES: tuple[Loss | None, ...] = ("reply", "reply", "request", None)
+LOSSES: tuple[Loss | None, ...] = ("reply", "reply", "request", None)
 """Possible faults of a commit, equally likely."""
 
 
@@ -70,9 +70,9 @@ async def _run(server: PostgresServer | RedisServer, verdict: ChaosVerdict) -> N
 def _plan(wires: Wires, steps: int, dice: random.Random) -> None:
     for place in range(CLIENTS):
         for serial in range(steps):
-            fate = dice.choice(FATES)
-            if fate is not None:
-                wires.losses[f"s.{place}.{serial:05}".encode()] = fate
+            loss = dice.choice(LOSSES)
+            if loss is not None:
+                wires.losses[f"s.{place}.{serial:05}".encode()] = loss
 
 
 async def _count(clients: list[Client], steps: int, acknowledged: set[str], verdict: ChaosVerdict) -> None:

@@ -62,11 +62,11 @@ def _survivors(
     pending: Sequence[tuple[int, bytes | None]], dice: random.Random
 ) -> Iterator[tuple[int, bytes | None]]:
     """Yield the surviving operations: all, none, or some and parts of some."""
-    fate = dice.choice(("none", "all", "some"))
+    loss = dice.choice(("none", "all", "some"))
     for place, data in pending:
-        if fate == "none" or (fate == "some" and dice.random() < 0.5):
+        if loss == "none" or (loss == "some" and dice.random() < 0.5):
             continue
-        if fate == "some" and data is not None and len(data) > SECTOR and dice.random() < 0.5:
+        if loss == "some" and data is not None and len(data) > SECTOR and dice.random() < 0.5:
             for start in range(0, len(data), SECTOR):
                 if dice.random() < 0.5:
                     yield place + start, data[start : start + SECTOR]

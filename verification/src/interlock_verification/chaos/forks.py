@@ -13,7 +13,7 @@ from multiprocessing import get_context
 
 PRELOADED = [
     "anyio._backends._asyncio",
-    "interlock_verification.chaos.system.errands",
+    "interlock_verification.chaos.system.tasks",
     "httpcore2",
     "interlock.cli.nouns.worker_start_burst",
     "interlock.cli.connection",

@@ -69,7 +69,7 @@ from interlock.wire.runner import (
     Stale,
     Succeeded,
 )
-from interlock_verification import claims
+from interlock_verification import claims, required_events
 from interlock_verification.claims import Taken, look_at
 from interlock_verification.models.job_values import (
     JOB_ID,
@@ -301,11 +301,11 @@ class JobDecisions:
         entry.answer = decision.answer.error if not isinstance(decision.answer, Heard) else ""
         if note.say in (Say.SUCCESS, Say.FAILURE):
             if isinstance(decision.answer, Stale):
-                entry.marks |= self._mark(claims.LATE)
+                entry.marks |= self._mark(required_events.LATE)
             elif isinstance(decision.answer, Heard) and decision.commit is None:
-                entry.marks |= self._mark(claims.TWICE)
+                entry.marks |= self._mark(required_events.TWICE)
         if note.say is Say.STOPPED and entry.changed and isinstance(decision.answer, Heard):
-            entry.marks |= self._mark(claims.ACKNOWLEDGED)
+            entry.marks |= self._mark(required_events.ACKNOWLEDGED)
         return entry
 
     def _batch_effect(self, record: Record, token: Token, message: Message) -> Commit | None:
@@ -484,8 +484,8 @@ class JobDecisions:
     def _learn(self, number: int, value: Value) -> None:
         seen = look_at(value, self.plan, number)
         bits = self._broken(claims.VALUE_CLAIMS, seen)
-        for name, sight in claims.SIGHTS.items():
-            if name in self.places and sight(seen):
+        for name, occurred in required_events.REQUIRED_EVENTS.items():
+            if name in self.places and occurred(seen):
                 bits |= self._mark(name)
         self.values.append(value)
         self.bits.append(bits)

@@ -92,13 +92,13 @@ class CanonicalNames:
         )
 
     def _pending_of_other(self, one: tuple[int, ...]) -> tuple[int, ...]:
-        op, job, after, until, reply, fate = one
+        op, job, after, until, reply, freshness = one
         if op >= 0:
             op = _other_worker(op)
         elif op > -8:
             op = -3 - op  # the claims of worker 0 and 1 are -1 and -2
         reply = _other_worker(reply) if reply else 0
-        return op, job, self._deciding.rename(after, (1, 0)), until, reply, fate
+        return op, job, self._deciding.rename(after, (1, 0)), until, reply, freshness
 
     def _swap_jobs(self, state: State) -> State:
         jobs, hands, net, orch, spare = state
@@ -149,8 +149,15 @@ def _other_job_in_hand(code: int) -> int:
 
 
 def _pending_about_other(one: tuple[int, ...]) -> tuple[int, ...]:
-    op, job, after, until, reply, fate = one
-    return (_other_job(op) if op >= 0 else op), 1 - job, after, until, _other_job(reply) if reply else 0, fate
+    op, job, after, until, reply, freshness = one
+    return (
+        (_other_job(op) if op >= 0 else op),
+        1 - job,
+        after,
+        until,
+        _other_job(reply) if reply else 0,
+        freshness,
+    )
 
 
 def _ops(orch: tuple[Any, ...], worker: int) -> list[int]:

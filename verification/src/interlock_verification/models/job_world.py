@@ -19,7 +19,7 @@ from interlock.testing.model_checker import (
     sometimes,
     trigger_bit,
 )
-from interlock_verification import claims
+from interlock_verification import claims, required_events
 from interlock_verification.models import budget, job_symmetry
 from interlock_verification.models.job_decisions import ABSENT, DecidedEvent, JobDecisions
 from interlock_verification.models.job_values import (
@@ -156,8 +156,10 @@ class OrchestratorSteps:
         self._conflicts = deciding.judge(stale=True, until=None) is Conflict
         self._is_late = deciding.judge(stale=False, until=-1) is TooLate
         self._repeats = deciding.judge_again() is Repeated
-        self._marks = {name: self._mark(name) for name in (claims.LOOKED_AGAIN, claims.TOO_LATE)}
-        self._repeated = self._mark(claims.REPEATED)
+        self._marks = {
+            name: self._mark(name) for name in (required_events.LOOKED_AGAIN, required_events.TOO_LATE)
+        }
+        self._repeated = self._mark(required_events.REPEATED)
         self._on_the_way = 0
         self._again = self._broken_by(claims.ClientRequest(("made",) if self._repeats else ("made", "again")))
         self._overtime = (bit(deciding.places[claims.IN_TIME]),)
@@ -182,8 +184,8 @@ class OrchestratorSteps:
             out.append((StoryStep("tick", 0, 0, None), (later, hands, net, waiting, spare), 0))
 
     def _aged(self, one: tuple[int, ...]) -> tuple[int, ...]:
-        op, job, after, until, reply, fate = one
-        if fate != FRESH:
+        op, job, after, until, reply, freshness = one
+        if freshness != FRESH:
             return one
         if until != NEVER:
             until -= 1
@@ -298,8 +300,8 @@ class OrchestratorSteps:
             if one is None or one in orch[:place]:
                 continue
             free = (jobs, hands, net, (*orch[:place], None, *orch[place + 1 :]), spare)
-            op, job, after, until, reply, fate = one
-            if fate == FRESH:
+            op, job, after, until, reply, freshness = one
+            if freshness == FRESH:
                 done = StoryStep("commit", job, place, None, op)
                 after_it = self.become(_noted(free, op), job, after, reply)
                 out.append((done, self._overtime if until < 0 else after_it, 0))
@@ -311,8 +313,8 @@ class OrchestratorSteps:
 
     def _looked_again(self, state: State, one: tuple[int, ...], out: list[ModelStep]) -> None:
         """Handle a refused commit: decide again about a message, drop a claim or a sweep."""
-        op, job, _, _, _, fate = one
-        mark = self._marks[claims.LOOKED_AGAIN if fate == OUTRUN else claims.TOO_LATE]
+        op, job, _, _, _, freshness = one
+        mark = self._marks[required_events.LOOKED_AGAIN if freshness == OUTRUN else required_events.TOO_LATE]
         if op < 0:
             out.append((StoryStep("refused", job, 0, None, op), state, mark))
             return
@@ -486,7 +488,9 @@ RECLAIMED = "every expired lease is reclaimed"
 
 def claims_of(plan: ModelPlan) -> list[ModelClaim]:
     """Return all claims about the jobs of a plan."""
-    held = [*claims.VALUE_CLAIMS, *claims.STEP_CLAIMS, claims.STORE_CLAIM, claims.BATCH_CLAIM]
+    held = [claim.sentence for claim in claims.VALUE_CLAIMS]
+    held += [claim.sentence for claim in claims.STEP_CLAIMS]
+    held += [claims.STORE_CLAIM, claims.BATCH_CLAIM]
     held += [claims.GIVEN_ONCE, claims.ASKED_FOR, claims.DONE_ONCE, claims.IN_TIME]
     return [
         *(always(claim) for claim in held),

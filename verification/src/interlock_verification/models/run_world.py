@@ -42,17 +42,16 @@ REPORTED = "every run is reported, and all of its jobs end"
 
 _CLAIMS = (*RUN_CLAIMS, SUCCESS_IS_EARNED, FAILURE_HAS_A_CAUSE, PLAN_FIRST)
 
-RUN_SIGHTS = (
-    "an optional job fails and the run succeeds",
-    "a required job fails, and so does the run",
-    "a run is canceled while its jobs are running",
-    "a run is canceled by force",
-    "a run times out",
-    "a plan arrives after the end",
-    "planning fails",
-    "a run is approved",
-    "a run is not approved in time",
-)
+# Events that must occur, so that no claim holds vacuously
+OPTIONAL_JOB_FAILS = "an optional job fails and the run succeeds"
+REQUIRED_JOB_FAILS = "a required job fails, and so does the run"
+CANCELED_AT_WORK = "a run is canceled while its jobs are running"
+CANCELED_BY_FORCE = "a run is canceled by force"
+RUN_TIMES_OUT = "a run times out"
+PLAN_AFTER_END = "a plan arrives after the end"
+PLANNING_FAILS = "planning fails"
+RUN_APPROVED = "a run is approved"
+RUN_NOT_APPROVED = "a run is not approved in time"
 
 
 class RunDone(NamedTuple):
@@ -108,7 +107,7 @@ class RunWorld:
             seen |= self._goal
         if jobless:  # a run without a plan has no jobs to settle
             seen |= self._settled if value.state in run.SETTLED else 0
-        return seen | self._sights(value.state, states)
+        return seen | self._events(value.state, states)
 
     def _broken(self, outcome: object, states: list[JobState | None], state: State) -> int:
         needed = [one for one, counts in zip(states, self.plan.required, strict=True) if counts]
@@ -150,12 +149,12 @@ class RunWorld:
         orders = (wire for wire in wires if wire & _KIND == ORDER)
         return {wire & _PLACE for wire in orders if ORDERED[(wire & _REST) >> 3][0] == what}
 
-    def _sights(self, now: run.RunState, states: list[JobState | None]) -> int:
+    def _events(self, now: run.RunState, states: list[JobState | None]) -> int:
         shown = {
-            RUN_SIGHTS[0]: now is run.SUCCESS and job.FAILED in states,
-            RUN_SIGHTS[1]: now is run.FAILED and job.FAILED in states,
-            RUN_SIGHTS[2]: now is run.CANCEL_REQUESTED and job.RUNNING in states,
-            RUN_SIGHTS[4]: now is run.TIMEOUT,
+            OPTIONAL_JOB_FAILS: now is run.SUCCESS and job.FAILED in states,
+            REQUIRED_JOB_FAILS: now is run.FAILED and job.FAILED in states,
+            CANCELED_AT_WORK: now is run.CANCEL_REQUESTED and job.RUNNING in states,
+            RUN_TIMES_OUT: now is run.TIMEOUT,
         }
         return sum(self._mark(name) for name, there in shown.items() if there)
 
@@ -212,12 +211,12 @@ class RunWorld:
             else:
                 out.append(self._move(state, "waits for an approval", started, wires, 0))
         if value.state is run.AWAITING_APPROVAL:
-            granted = AIDED | self._mark(RUN_SIGHTS[7])
+            granted = AIDED | self._mark(RUN_APPROVED)
             out.append(self._move(state, "is approved by an operator", runs.approve(number), wires, granted))
             out.append(self._move(state, "is declined by an operator", runs.decline(number), wires, AIDED))
         if (fired := runs.fire(number)) is not None:
-            sights = {run.CANCEL_REQUESTED: RUN_SIGHTS[3], run.AWAITING_APPROVAL: RUN_SIGHTS[8]}
-            shown = self._mark(sights[value.state]) if value.state in sights else 0
+            events = {run.CANCEL_REQUESTED: CANCELED_BY_FORCE, run.AWAITING_APPROVAL: RUN_NOT_APPROVED}
+            shown = self._mark(events[value.state]) if value.state in events else 0
             out.append(self._move(state, "reaches its deadline", fired, wires, shown))
         if value.state in run.OUTCOMES:
             out.append(self._move(state, "is reported", runs.send(number, run.reported), wires, 0))
@@ -244,11 +243,11 @@ class RunWorld:
         number, wires = state[5], state[6]
         if wire == PLANNER:
             ended = self.runs.values[number].state in (*run.SETTLED, run.CANCEL_REQUESTED)
-            late = aided | (self._mark(RUN_SIGHTS[5]) if ended else 0)
+            late = aided | (self._mark(PLAN_AFTER_END) if ended else 0)
             out.append(self._move(state, "gets its plan", self.runs.accept(number), wires, late))
             if self.plan.planner_fails:
                 failed = self.runs.fail(number)
-                seen = late | (self._mark(RUN_SIGHTS[6]) if failed.lines else 0)
+                seen = late | (self._mark(PLANNING_FAILS) if failed.lines else 0)
                 out.append(self._move(state, "gets no plan", failed, wires, seen))
         elif wire & _KIND == FACT:
             message = self._messages[wire & _REST]

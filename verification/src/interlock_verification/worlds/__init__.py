@@ -5,10 +5,11 @@ Reading order:
     scheduler    the time of a world, and event loops on it
     worlds       the table of worlds: their actors and their work
     faults       the table of faults, and their times, drawn from a seed
-    network      processes, and the network between them
+    network      nodes and their processes, the network between them, and the watcher of claims
     storage      the store, seen through connections that break
     actors       orchestrators, workers, agents, clients, operators
-    judge        the claims, checked at every write; `judge_*` for runs, simulations, workers and the fleet
+    claims       the claims, as tables
+    judge        observes every write and answer, and reports facts; `judge_*` for each system
     episode      one episode, from the first start to the last check
     campaign     many of them in parallel; a failing one is shrunk to few faults
 

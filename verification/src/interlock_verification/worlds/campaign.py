@@ -16,22 +16,22 @@ from typing import TypeAlias
 
 import msgspec
 
-from interlock_verification.claims import SIGHTS
+from interlock_verification.required_events import LATE, REQUIRED_EVENTS
 from interlock_verification.worlds.episode import Episode, EpisodeResult, play
 from interlock_verification.worlds.faults import MIXES, Faults, faults_named
 from interlock_verification.worlds.worlds import HOUR_S, WORLDS, World, world_named
 
 
-def again(chapter: Episode, *, tells: bool = False) -> EpisodeResult:
+def replay(episode: Episode, *, keeps_story: bool = False) -> EpisodeResult:
     """Run an episode again."""
     return play(
-        world_named(chapter.world),
-        faults_named(chapter.faults),
-        seed=chapter.seed,
-        hours=chapter.hours,
-        only=chapter.only,
-        settles=chapter.settles,
-        tells=tells,
+        world_named(episode.world),
+        faults_named(episode.faults),
+        seed=episode.seed,
+        hours=episode.hours,
+        only=episode.only,
+        settles=episode.settles,
+        keeps_story=keeps_story,
     )
 
 
@@ -39,19 +39,19 @@ def shrunk(played: EpisodeResult, *, within_s: float = 60.0) -> EpisodeResult:
     """Return the same failure with as few faults as are found within the time, and its story."""
     assert played.broken is not None
     claim, until = played.broken.claim, time.process_time() + within_s
-    chapter = played.chapter
-    settles = played.broken.at_s >= chapter.hours * HOUR_S  # a failure at the end needs the whole episode
-    hours = chapter.hours if settles else _hours_up_to(played)
+    episode = played.episode
+    settles = played.broken.at_s >= episode.hours * HOUR_S  # a failure at the end needs the whole episode
+    hours = episode.hours if settles else _hours_up_to(played)
 
     def with_only(names: Collection[str]) -> Episode:
-        return msgspec.structs.replace(chapter, hours=hours, only=tuple(names), settles=settles)
+        return msgspec.structs.replace(episode, hours=hours, only=tuple(names), settles=settles)
 
     def fails(names: Collection[str]) -> bool:
-        broken = again(with_only(names)).broken
+        broken = replay(with_only(names)).broken
         return broken is not None and broken.claim == claim
 
     names = fewest(played.happened, fails, lambda: time.process_time() > until)
-    return again(msgspec.structs.replace(with_only(names), settles=True), tells=True)
+    return replay(msgspec.structs.replace(with_only(names), settles=True), keeps_story=True)
 
 
 def fewest(
@@ -79,12 +79,11 @@ def fewest(
 def _hours_up_to(played: EpisodeResult) -> float:
     """Return the hours until shortly after the failure, before the quiet end of the episode."""
     assert played.broken is not None
-    quiet_s = faults_named(played.chapter.faults).quiet_at_end_s
-    return min(played.chapter.hours, round((played.broken.at_s + quiet_s) / HOUR_S + 0.02, 2))
+    quiet_s = faults_named(played.episode.faults).quiet_at_end_s
+    return min(played.episode.hours, round((played.broken.at_s + quiet_s) / HOUR_S + 0.02, 2))
 
 
-LATE_REPORT = "a late report is refused"
-SIGHTS_OF_SYSTEMS = (
+EVENTS_OF_SYSTEMS = (
     "a depth of a tree is full",
     "a handler has waited for its children",
     "a subtree is stopped",
@@ -98,7 +97,7 @@ SIGHTS_OF_SYSTEMS = (
     "worker COMPLETED",
     "worker TERMINATED in silence",
 )
-SIGHTS_OF_FLEETS = (
+EVENTS_OF_FLEETS = (
     "a workload completes on every agent",
     "agents begin together",
     "an agent is lost, and the others go on",
@@ -114,10 +113,10 @@ SIGHTS_OF_FLEETS = (
     "a late message for an old workload",
     "an earlier workload is requested again",
 )
-SIGHTS_OF_WORLDS = (*SIGHTS, LATE_REPORT, *SIGHTS_OF_SYSTEMS, *SIGHTS_OF_FLEETS)
-"""Events that must occur in a long season, so that no claim holds vacuously."""
+EVENTS_OF_WORLDS = (*REQUIRED_EVENTS, LATE, *EVENTS_OF_SYSTEMS, *EVENTS_OF_FLEETS)
+"""Events that must occur in a long campaign, so that no claim holds vacuously."""
 LONG_H = 2_000.0
-"""Minimum hours of a long season with every world and mix."""
+"""Minimum hours of a long campaign with every world and mix."""
 
 NoteProgress: TypeAlias = Callable[[float], None]
 """Called with the hours simulated so far."""
@@ -126,7 +125,7 @@ NoteProgress: TypeAlias = Callable[[float], None]
 class Campaign(msgspec.Struct, kw_only=True):
     """The results of many episodes."""
 
-    chapters: int = 0
+    episodes: int = 0
     hours: float = 0.0
     seconds: float = 0.0
     """Processor seconds in all."""
@@ -145,8 +144,8 @@ class Campaign(msgspec.Struct, kw_only=True):
 
     def add(self, played: EpisodeResult) -> None:
         """Add an episode."""
-        self.chapters += 1
-        self.hours += played.chapter.hours
+        self.episodes += 1
+        self.hours += played.episode.hours
         self.seconds += played.seconds
         self.faults.update(played.faults)
         self.seen.update(played.seen)
@@ -157,23 +156,23 @@ class Campaign(msgspec.Struct, kw_only=True):
             self.failures.append(played)
 
 
-def chapters_of(
+def episodes_of(
     hours: float, *, worlds: Sequence[World] = (), faults: Sequence[Faults] = (), seed: int = 1
 ) -> Iterator[Episode]:
     """Yield episodes with these hours in sum, of each world with each mix in turn, each with a new seed."""
     pairs = _pairs(worlds, faults)
-    short = hours < sum(world.chapter_h for world, _ in pairs)
+    short = hours < sum(world.episode_h for world, _ in pairs)
     left, seeds = hours, count(seed)
     while left > 0:
         for world, mix in pairs:
-            length = min(world.scene_h if short else world.chapter_h, left)
+            length = min(world.short_episode_h if short else world.episode_h, left)
             if length <= 0:
                 return
             left -= length
             yield Episode(world=world.name, faults=mix.name, seed=next(seeds), hours=round(length, 3))
 
 
-def chapters_with(
+def episodes_with(
     seed: int,
     *,
     worlds: Sequence[World] = (),
@@ -183,24 +182,24 @@ def chapters_with(
 ) -> list[Episode]:
     """Return one episode with this seed of each world and mix."""
     return [
-        Episode(world=world.name, faults=mix.name, seed=seed, hours=hours or world.chapter_h, only=only)
+        Episode(world=world.name, faults=mix.name, seed=seed, hours=hours or world.episode_h, only=only)
         for world, mix in _pairs(worlds, faults)
     ]
 
 
 def play_all(
-    chapters: Sequence[Episode], *, processes: int = 1, progress: NoteProgress | None = None
+    episodes: Sequence[Episode], *, processes: int = 1, progress: NoteProgress | None = None
 ) -> Campaign:
     """Run all episodes; continue after a failure, since others may say more."""
-    season = Campaign()
-    for one in _played(chapters, processes):
-        season.add(one)
+    campaign = Campaign()
+    for one in _played(episodes, processes):
+        campaign.add(one)
         if progress is not None:
-            progress(season.hours)
-    everything = {(chapter.world, chapter.faults) for chapter in chapters}
-    if season.hours >= LONG_H and len(everything) >= len(WORLDS) * (len(MIXES) - 1):
-        season.unseen = [sight for sight in SIGHTS_OF_WORLDS if not season.seen[sight]]
-    return season
+            progress(campaign.hours)
+    everything = {(episode.world, episode.faults) for episode in episodes}
+    if campaign.hours >= LONG_H and len(everything) >= len(WORLDS) * (len(MIXES) - 1):
+        campaign.unseen = [event for event in EVENTS_OF_WORLDS if not campaign.seen[event]]
+    return campaign
 
 
 def _pairs(worlds: Sequence[World], faults: Sequence[Faults]) -> list[tuple[World, Faults]]:
@@ -209,14 +208,14 @@ def _pairs(worlds: Sequence[World], faults: Sequence[Faults]) -> list[tuple[Worl
     return [(world, mix) for world in worlds or WORLDS for mix in mixes]
 
 
-def _played(chapters: Sequence[Episode], processes: int) -> Iterator[EpisodeResult]:
-    if processes <= 1 or len(chapters) == 1:
-        yield from map(again, chapters)
+def _played(episodes: Sequence[Episode], processes: int) -> Iterator[EpisodeResult]:
+    if processes <= 1 or len(episodes) == 1:
+        yield from map(replay, episodes)
         return
-    longest_first = sorted(chapters, key=lambda chapter: -chapter.hours)
+    longest_first = sorted(episodes, key=lambda episode: -episode.hours)
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, _begin, maxtasksperchild=50) as pool:
-        yield from pool.imap_unordered(again, longest_first)
+        yield from pool.imap_unordered(replay, longest_first)
 
 
 def _begin() -> None:

@@ -30,101 +30,99 @@ from interlock.systems.simulations.body import PULSE
 from interlock.worker.host import Shutdown
 from interlock.worker.process import WorkerProcess
 from interlock.worker.tasks import Registry
-from interlock_verification.worlds.actors.clients import (
-    EXPLAINED,
-    LOST,
-    TOLD,
-    PeopleCast,
-    PlayerCast,
-    SubmitterCast,
+from interlock_verification.worlds.actors.clients import JobClientActor, RunClientActor, SimulationClientActor
+from interlock_verification.worlds.actors.handlers import TaskHandlers
+from interlock_verification.worlds.actors.operators import OperatorActor
+from interlock_verification.worlds.actors.orchestrators import OrchestratorActor
+from interlock_verification.worlds.actors.workers import WorkerActor
+from interlock_verification.worlds.claims.episodes import (
+    AuditedRecord,
+    SettledEpisode,
+    ShutdownDeadline,
+    WorkerMemory,
+    WorldTime,
 )
-from interlock_verification.worlds.actors.handlers import Bench
-from interlock_verification.worlds.actors.operators import OperatorCast
-from interlock_verification.worlds.actors.orchestrators import OrchestratorCast
-from interlock_verification.worlds.actors.workers import WorkerCast
-from interlock_verification.worlds.faults import Fates, Faults, TimedFault
-from interlock_verification.worlds.judge import CLOSED, Judge
-from interlock_verification.worlds.judge_fleet import FREED
+from interlock_verification.worlds.claims.fleet import AgentAtEnd
+from interlock_verification.worlds.claims.jobs import AcknowledgedJob, WaitingClients
+from interlock_verification.worlds.claims.signals import WaitAtEnd
+from interlock_verification.worlds.claims.trees import OpenTree
+from interlock_verification.worlds.claims.workers import LiveRecord
+from interlock_verification.worlds.faults import FaultPlan, Faults, TimedFault
+from interlock_verification.worlds.judge import Judge
 from interlock_verification.worlds.judge_limits import limit_changes
-from interlock_verification.worlds.judge_signals import SHUT
-from interlock_verification.worlds.judge_workers import BOOKS
 from interlock_verification.worlds.network import (
-    ActorPlace,
+    Actor,
+    ActorNode,
     ActorProcess,
     BrokenClaim,
-    Cast,
     ClaimWatcher,
-    WorldStage,
+    WorldNetwork,
 )
-from interlock_verification.worlds.scheduler import RunsInCircles
+from interlock_verification.worlds.scheduler import Livelock
 from interlock_verification.worlds.storage import SharedStore, driven
 from interlock_verification.worlds.worlds import HOUR_S, World
-
-LEAVES = "a worker exits in time after a shutdown request"
 
 
 class TimedFaultInjector:
     """Injects the drawn faults."""
 
-    def __init__(self, stage: WorldStage, store: SharedStore) -> None:
-        self.stage = stage
+    def __init__(self, network: WorldNetwork, store: SharedStore) -> None:
+        self.network = network
         self.store = store
 
-    def strike(self, blow: TimedFault) -> None:
+    def inject(self, fault: TimedFault) -> None:
         """Inject a fault, unless its target is gone."""
-        process = self.stage.places[blow.who].process
-        if process is None or not process.alive or process.frozen or not self._lands(blow, process):
+        process = self.network.nodes[fault.who].process
+        if process is None or not process.alive or process.frozen or not self._lands(fault, process):
             return
         verbs = {
-            "kill": f"{blow.who} is killed, and comes back in {blow.for_s:.0f} s",
-            "deploy": f"{blow.who} is asked to shut down",
-            "freeze": f"{blow.who} is frozen for {blow.for_s:.0f} s",
-            "partition": f"{blow.who} and {blow.whom} cannot reach each other for {blow.for_s:.0f} s",
-            "outage": f"the store is unavailable for {blow.for_s:.0f} s",
-            "failover": f"the store fails over, {blow.amount:.1f} s of writes are lost",
-            "lag": f"timers of {blow.who} are {blow.amount:.0f} s late for {blow.for_s:.0f} s",
+            "kill": f"{fault.who} is killed, and comes back in {fault.for_s:.0f} s",
+            "deploy": f"{fault.who} is asked to shut down",
+            "freeze": f"{fault.who} is frozen for {fault.for_s:.0f} s",
+            "partition": f"{fault.who} and {fault.whom} cannot reach each other for {fault.for_s:.0f} s",
+            "outage": f"the store is unavailable for {fault.for_s:.0f} s",
+            "failover": f"the store fails over, {fault.amount:.1f} s of writes are lost",
+            "lag": f"timers of {fault.who} are {fault.amount:.0f} s late for {fault.for_s:.0f} s",
         }
-        self.stage.watcher.note(self.stage.schedule.now, f"{verbs[blow.what]}  [{blow.name}]")
-        self.stage.watcher.record(f"{blow.name} {blow.what} {blow.who}".encode())
-        self._ACTS[blow.what](self, blow, process)
+        self.network.watcher.note(self.network.schedule.now, f"{verbs[fault.what]}  [{fault.name}]")
+        self.network.watcher.record(f"{fault.name} {fault.what} {fault.who}".encode())
+        self._ACTS[fault.what](self, fault, process)
 
-    def _lands(self, blow: TimedFault, process: ActorProcess) -> bool:
-        if blow.what == "deploy" and _is_leaving(process):
+    def _lands(self, fault: TimedFault, process: ActorProcess) -> bool:
+        if fault.what == "deploy" and _is_leaving(process):
             return False
-        return self.stage.fates.happens(blow.name, blow.what)
+        return self.network.fault_plan.happens(fault.name, fault.what)
 
-    def _kill(self, blow: TimedFault, _: ActorProcess) -> None:
-        self.stage.places[blow.who].kill(blow.for_s)
+    def _kill(self, fault: TimedFault, _: ActorProcess) -> None:
+        self.network.nodes[fault.who].kill(fault.for_s)
 
-    def _deploy(self, blow: TimedFault, process: ActorProcess) -> None:
+    def _deploy(self, fault: TimedFault, process: ActorProcess) -> None:
         worker = process.role
         worker.shutdown.request()
-        deadline_s = self.stage.world.durations.shutdown_deadline_s + 1.0
-        self.stage.schedule.call_in(deadline_s / process.loop.rate, self._gone, blow, process)
+        deadline_s = self.network.world.durations.shutdown_deadline_s + 1.0
+        self.network.schedule.call_in(deadline_s / process.loop.rate, self._gone, fault, process)
 
-    def _gone(self, blow: TimedFault, process: ActorProcess) -> None:
-        if process.alive and not process.was_held_up_since(blow.at_s):
-            self.stage.watcher.broke(
-                LEAVES, f"{process.loop.name} was asked to shut down at {blow.at_s:.0f} s"
-            )
+    def _gone(self, fault: TimedFault, process: ActorProcess) -> None:
+        exited = not process.alive or process.was_held_up_since(fault.at_s)
+        self.network.watcher.check(ShutdownDeadline(process.loop.name, fault.at_s, exited))
 
-    def _freeze(self, blow: TimedFault, process: ActorProcess) -> None:
-        self.stage.freeze(process, blow.for_s)
+    def _freeze(self, fault: TimedFault, process: ActorProcess) -> None:
+        self.network.freeze(process, fault.for_s)
 
-    def _part(self, blow: TimedFault, _: ActorProcess) -> None:
-        self.stage.part(blow.who, blow.whom, blow.for_s)
+    def _part(self, fault: TimedFault, _: ActorProcess) -> None:
+        self.network.part(fault.who, fault.whom, fault.for_s)
 
-    def _take_store_away(self, blow: TimedFault, _: ActorProcess) -> None:
-        self.stage.away_until = max(self.stage.away_until, self.stage.schedule.now + blow.for_s)
+    def _take_store_away(self, fault: TimedFault, _: ActorProcess) -> None:
+        self.network.away_until = max(self.network.away_until, self.network.schedule.now + fault.for_s)
 
-    def _fail_over(self, blow: TimedFault, process: ActorProcess) -> None:
-        lost = self.store.fail_over(blow.amount)
-        self.stage.watcher.saw("a fail-over loses writes" if lost else "a fail-over loses nothing")
-        self._take_store_away(blow, process)
+    def _fail_over(self, fault: TimedFault, process: ActorProcess) -> None:
+        lost = self.store.fail_over(fault.amount)
+        self.network.watcher.saw("a fail-over loses writes" if lost else "a fail-over loses nothing")
+        self._take_store_away(fault, process)
 
-    def _lag(self, blow: TimedFault, process: ActorProcess) -> None:
-        process.lag(blow.amount)
-        self.stage.schedule.call_in(blow.for_s, process.lag, 0.0)
+    def _lag(self, fault: TimedFault, process: ActorProcess) -> None:
+        process.lag(fault.amount)
+        self.network.schedule.call_in(fault.for_s, process.lag, 0.0)
 
     _ACTS: ClassVar[dict[str, Callable[[TimedFaultInjector, TimedFault, ActorProcess], None]]] = {
         "kill": _kill,
@@ -143,10 +141,6 @@ def _is_leaving(process: ActorProcess) -> bool:
     return not isinstance(shutdown, Shutdown) or shutdown.requested
 
 
-SETTLES = "after the last fault everything settles"
-REPLAYS = "the journal replays to the record"
-CIRCLES = "time goes on"
-SMALL = "memory is bounded"
 _LOOK_EVERY_S = 60.0
 _LOOKED_AFTER = (
     JOB.name,
@@ -179,7 +173,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
 class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an episode."""
 
-    chapter: Episode
+    episode: Episode
     trace: str
     """A hash of all events."""
     faults: dict[str, int]
@@ -208,61 +202,63 @@ def play(
     hours: float | None = None,
     only: Collection[str] | None = None,
     settles: bool = True,
-    tells: bool = False,
+    keeps_story: bool = False,
 ) -> EpisodeResult:
     """Run one episode."""
-    chapter = Episode(
+    episode = Episode(
         world=world.name,
         faults=faults.name,
         seed=seed,
-        hours=world.chapter_h if hours is None else hours,
+        hours=world.episode_h if hours is None else hours,
         only=None if only is None else tuple(sorted(only)),
         settles=settles,
     )
-    return WorldPlay(world, faults, chapter, tells=tells).run()
+    return WorldPlay(world, faults, episode, keeps_story=keeps_story).run()
 
 
 class WorldPlay:
     """A world with its actors."""
 
-    def __init__(self, world: World, faults: Faults, chapter: Episode, *, tells: bool = False) -> None:
-        self.chapter = chapter
-        seed = chapter.seed
+    def __init__(self, world: World, faults: Faults, episode: Episode, *, keeps_story: bool = False) -> None:
+        self.episode = episode
+        seed = episode.seed
         self.world = world
         self.faults = faults
-        self.until_s = chapter.hours * HOUR_S
-        self.watcher = ClaimWatcher(tells=tells)
-        self.fates = Fates(seed, faults, chapter.only)
-        self.stage = WorldStage(world, seed, self.fates, self.watcher)
+        self.until_s = episode.hours * HOUR_S
+        self.watcher = ClaimWatcher(keeps_story=keeps_story)
+        self.fault_plan = FaultPlan(seed, faults, episode.only)
+        self.network = WorldNetwork(world, seed, self.fault_plan, self.watcher)
         self.watcher.halt = self._halt
-        self.watcher.time = lambda: self.stage.schedule.now
+        self.watcher.time = lambda: self.network.schedule.now
         self.judge = Judge(self.watcher)
         self.judge.trees.quotas = world.quotas
-        bench = Bench(self.watcher, self.judge, world.slots, world.simulations)
-        self.store = SharedStore(CATALOGUE, self.stage.clock, self.judge)
+        handlers = TaskHandlers(self.watcher, self.judge, world.slots, world.simulations)
+        self.store = SharedStore(CATALOGUE, self.network.clock, self.judge)
         self.judge.limits.declare(world.limits)
-        self.store.seed(limit_changes(world.limits, self.stage.clock()))
-        self.people = PeopleCast(self.store, self.judge, self.until_s)
-        self.submitters = SubmitterCast(self.store, self.judge.runs, self.until_s)
+        self.store.seed(limit_changes(world.limits, self.network.clock()))
+        self.people = JobClientActor(self.store, self.judge, self.until_s)
+        self.submitters = RunClientActor(self.store, self.judge.runs, self.until_s)
         self.servers = [f"o{number}" for number in range(1, world.orchestrators + 1)]
         served = [f"w{number}" for number in range(1, world.workers + 1)]
         embedded = [f"e{number}" for number in range(1, world.embedded + 1)]
         self.workers = [*served, *embedded]
         for name in self.servers:
-            self._place(name, OrchestratorCast(self.store, self.judge))
+            self._add_node(name, OrchestratorActor(self.store, self.judge))
         for name in served:
-            self._place(name, WorkerCast(self.store, self.judge, self.watcher, bench.registry, self.servers))
+            self._add_node(
+                name, WorkerActor(self.store, self.judge, self.watcher, handlers.registry, self.servers)
+            )
         for name in embedded:
-            self._place(name, WorkerCast(self.store, self.judge, self.watcher, bench.registry, ()))
-        self._place(world.people, self.people)
+            self._add_node(name, WorkerActor(self.store, self.judge, self.watcher, handlers.registry, ()))
+        self._add_node(world.people, self.people)
         if world.runs:
-            self._place(SUBMITTERS, self.submitters)
+            self._add_node(SUBMITTERS, self.submitters)
         if world.simulations:
-            self._place(PLAYERS, PlayerCast(self.store, self.judge.simulations, self.until_s))
+            self._add_node(PLAYERS, SimulationClientActor(self.store, self.judge.simulations, self.until_s))
         if world.supervised:
-            self._place(OPERATORS, OperatorCast(self.store, self.until_s - faults.quiet_at_end_s))
+            self._add_node(OPERATORS, OperatorActor(self.store, self.until_s - faults.quiet_at_end_s))
         if world.agents:
-            self._place_fleet(bench.registry)
+            self._add_fleet(handlers.registry)
 
     def run(self) -> EpisodeResult:
         """Run from the first start to the last check."""
@@ -273,24 +269,24 @@ class WorldPlay:
             # Coroutines of a killed process are never awaited.
             warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
             try:
-                self._act()
+                self._work()
                 self._settle()
-                self._look_back()
-            except RunsInCircles as circle:
-                self.watcher.broke(CIRCLES, str(circle))
+                self._check_end()
+            except Livelock as circle:
+                self.watcher.check(WorldTime(str(circle)))
             finally:
                 self._end()
                 logging.disable(before)
         broken = self.watcher.broken
         return EpisodeResult(
-            chapter=self.chapter,
+            episode=self.episode,
             trace=self.watcher.trace,
-            faults=dict(self.fates.counts),
-            happened=tuple(self.fates.happened) if broken is not None else (),
+            faults=dict(self.fault_plan.counts),
+            happened=tuple(self.fault_plan.happened) if broken is not None else (),
             seen=dict(sorted(self.watcher.seen.items())),
             submitted=len(self.people.acknowledged) + len(self.people.unknown) + self.judge.fleet.wanted,
             settled=len(self.judge.ended),
-            turns=self.stage.schedule.turns,
+            turns=self.network.schedule.turns,
             seconds=time.process_time() - begun,
             broken=broken,
             story=tuple(self.watcher.story(broken.about)) if broken is not None else (),
@@ -299,117 +295,112 @@ class WorldPlay:
     # Phases
 
     def _end(self) -> None:
-        for place in self.stage.places.values():
-            if place.process is not None:
-                place.process.end()
+        for node in self.network.nodes.values():
+            if node.process is not None:
+                node.process.end()
 
-    def _act(self) -> None:
+    def _work(self) -> None:
         """Run the work with faults."""
-        for place in self.stage.places.values():
-            place.start()
+        for node in self.network.nodes.values():
+            node.start()
         quiet = self.until_s - self.faults.quiet_at_end_s
-        striker = TimedFaultInjector(self.stage, self.store)
-        for blow in self.fates.blows(quiet, *self._struck()):
-            self.stage.schedule.call_at(blow.at_s, striker.strike, blow)
-        self.stage.schedule.call_in(self.world.retain_every_s, self._notice_pruned)
-        self.stage.schedule.run(self.until_s)
+        injector = TimedFaultInjector(self.network, self.store)
+        for fault in self.fault_plan.timed_faults(quiet, *self._targets()):
+            self.network.schedule.call_at(fault.at_s, injector.inject, fault)
+        self.network.schedule.call_in(self.world.retain_every_s, self._notice_pruned)
+        self.network.schedule.run(self.until_s)
 
     def _settle(self) -> None:
         """Stop the faults, and let all work end."""
-        if self.watcher.broken is not None or not self.chapter.settles:
+        if self.watcher.broken is not None or not self.episode.settles:
             return
-        self.fates.over = True
-        self.stage.heal()
+        self.fault_plan.over = True
+        self.network.heal()
         until = self.until_s + self.world.settles_within_s
-        while not self.stage.schedule.halted and self.stage.schedule.now < until:
-            self.stage.schedule.run(min(until, self.stage.schedule.now + _LOOK_EVERY_S))
+        while not self.network.schedule.halted and self.network.schedule.now < until:
+            self.network.schedule.run(min(until, self.network.schedule.now + _LOOK_EVERY_S))
             if self._is_settled():
                 # A worker learns that a job has ended with a heartbeat, or when its lease expires;
                 # and a client may retry it.
-                self.stage.schedule.run(self.stage.schedule.now + self.world.durations.lease_ttl_s)
+                self.network.schedule.run(self.network.schedule.now + self.world.durations.lease_ttl_s)
                 if self._is_settled():
                     return
 
     def _is_settled(self) -> bool:
         return not self._unsettled() and not self._undelivered() and not self.people.waiting
 
-    def _look_back(self) -> None:
+    def _check_end(self) -> None:
         """Check the claims about the end."""
-        if self.watcher.broken is not None or not self.chapter.settles:
+        if self.watcher.broken is not None or not self.episode.settles:
             return
-        for name in self._unsettled_but_for_jobs():
-            self.watcher.broke(SETTLES, f"{name} was not reported, or has not ended", name)
-        for job_id in self.judge.unsettled():
-            self.watcher.broke(SETTLES, f"{job_id}: {self._explained(job_id)}", job_id)
-        if undelivered := self._undelivered():
-            self.watcher.broke(SETTLES, f"messages are not delivered: {undelivered}")
-        if waiting := self.people.waiting:
-            self.watcher.broke(TOLD, f"a client still waits for {waiting}, and every job has ended")
-        for number, job_id in self.people.acknowledged.items():
-            if job_id not in self.judge.ended and job_id not in self.judge.forgotten:
-                self.watcher.broke(
-                    LOST, f"submission {number}, {job_id}, has not ended and is not there", job_id
-                )
+        unfinished = {
+            name: f"{name} was not reported, or has not ended" for name in self._unsettled_but_for_jobs()
+        }
+        unfinished |= {job_id: f"{job_id}: {self._explained(job_id)}" for job_id in self.judge.unsettled()}
+        settled = SettledEpisode(list(unfinished.values()), self._undelivered())
+        self.watcher.check(settled, next(iter(unfinished), ""))
+        self.watcher.check(WaitingClients(self.people.waiting))
+        for job_id in self.people.acknowledged.values():
+            stored = job_id in self.judge.ended or job_id in self.judge.forgotten
+            self.watcher.check(AcknowledgedJob(job_id, stored), job_id)
         audited = driven(audit(self.store, JOURNALLED, _LOOKED_AFTER))
         for fault in audited.faults:
-            self.watcher.broke(
-                REPLAYS, f"{fault.kind} {fault.id} v{fault.version}: {fault.sentence}", fault.id
-            )
-        self._look_at_memory()
-        self._look_at_the_books()
-        self._look_at_the_fleet()
+            name = f"{fault.kind} {fault.id} v{fault.version}"
+            self.watcher.check(AuditedRecord(name, fault.sentence), fault.id)
+        self._check_memory()
+        self._check_records()
+        self._check_fleet()
 
-    def _look_at_memory(self) -> None:
+    def _check_memory(self) -> None:
         for name in self.workers:
-            process = self.stage.places[name].process
+            process = self.network.nodes[name].process
             worker = process.role if process is not None else None
-            if isinstance(worker, WorkerProcess) and (left := worker.leftovers()):
-                self.watcher.broke(SMALL, f"{name} still has {left}")
+            if isinstance(worker, WorkerProcess):
+                self.watcher.check(WorkerMemory(name, worker.leftovers()))
 
-    def _look_at_the_books(self) -> None:
+    def _check_records(self) -> None:
         """Check that dead workers were declared lost, and no finished tree is open."""
-        places = self.stage.places.values()
-        alive = {place.process.loop.name for place in places if place.process is not None}
+        nodes = self.network.nodes.values()
+        alive = {node.process.loop.name for node in nodes if node.process is not None}
         for worker_id, runner_id in self.judge.workers.living().items():
-            if runner_id not in alive:
-                self.watcher.broke(BOOKS, f"{worker_id}, {runner_id}, is dead")
+            self.watcher.check(LiveRecord(worker_id, runner_id, runner_id in alive))
         for record in driven(self.store.find(Query(kind=TREE.name, states=(OPEN,)))).records:
             if record.id not in self.judge.trees.shaken:
-                self.watcher.broke(CLOSED, f"the tree of {record.id} is open", record.id)
+                self.watcher.check(OpenTree(record.id, closed=record.state != OPEN), record.id)
         for record in driven(self.store.find(Query(kind=JOB_WAIT.name, states=(WAITING, KEPT)))).records:
             if record.parent not in self.judge.forgotten:
-                self.watcher.broke(SHUT, f"{record.id} is {record.state}", record.parent or "")
+                self.watcher.check(WaitAtEnd(record.id, record.state), record.parent or "")
 
-    def _look_at_the_fleet(self) -> None:
+    def _check_fleet(self) -> None:
         """Check that every agent is free."""
         for name in self.world.fleet:
-            process = self.stage.places[name].process
-            if process is None or process.role is None or not process.role.is_idle:
-                self.watcher.broke(FREED, f"{name} is busy in the end")
+            process = self.network.nodes[name].process
+            idle = process is not None and process.role is not None and process.role.is_idle
+            self.watcher.check(AgentAtEnd(name, idle))
 
     # Actors
 
-    def _struck(self) -> tuple[list[str], list[str]]:
+    def _targets(self) -> tuple[list[str], list[str]]:
         """Return the targets of network faults, and those of deployments; drivers of a fleet are both."""
         if not self.world.agents:
             return self.servers, self.workers
         return [*self.servers, *self.workers], [*self.world.fleet, *self.workers]
 
-    def _place_fleet(self, registry: Registry) -> None:
+    def _add_fleet(self, registry: Registry) -> None:
         """Place the agents, their drivers and their clients."""
         from interlock_verification.worlds.actors.controllers import fleet_of  # noqa: PLC0415 - libraries for fleets alone
 
-        fleet = fleet_of(self.stage, self.store, self.judge, registry, self.faults, self.until_s)
-        for name, cast in fleet:
-            self._place(name, cast)
+        fleet = fleet_of(self.network, self.store, self.judge, registry, self.faults, self.until_s)
+        for name, actor in fleet:
+            self._add_node(name, actor)
 
-    def _place(self, name: str, cast: Cast) -> None:
-        self.stage.places[name] = ActorPlace(self.stage, name, cast, self.faults.skew)
+    def _add_node(self, name: str, actor: Actor) -> None:
+        self.network.nodes[name] = ActorNode(self.network, name, actor, self.faults.skew)
 
     # Observations
 
     def _halt(self) -> None:
-        self.stage.schedule.halted = True
+        self.network.schedule.halted = True
 
     def _unsettled(self) -> list[str]:
         return [*self.judge.unsettled(), *self._unsettled_but_for_jobs()]
@@ -428,22 +419,21 @@ class WorldPlay:
         found = driven(self.store.load([Key(JOB.name, job_id) for job_id in known]))
         for job_id, record in zip(known, found, strict=True):
             if record is None:
-                if job_id not in self.judge.ended:
-                    self.watcher.broke(LOST, f"{job_id} is gone and had not ended", job_id)
+                self.watcher.check(AcknowledgedJob(job_id, stored=job_id in self.judge.ended), job_id)
                 self.judge.gone(job_id)
         runs = self.judge.runs.known()
         kept = driven(self.store.load([Key(RUN.name, run_id) for run_id in runs]))
         for run_id, record in zip(runs, kept, strict=True):
             if record is None:
                 self.judge.runs.gone(run_id)
-        self.stage.schedule.call_in(self.world.retain_every_s, self._notice_pruned)
+        self.network.schedule.call_in(self.world.retain_every_s, self._notice_pruned)
 
     def _explained(self, job_id: str) -> str:
         (record,) = driven(self.store.load([Key(JOB.name, job_id)]))
         if record is None:
             return "it is gone"
         try:
-            explanation = explain(record, self.stage.clock())
+            explanation = explain(record, self.network.clock())
         except InterlockError as error:
-            return f"{EXPLAINED}: {error}"
+            return f"it cannot be explained: {error}"
         return f"{explanation.sentence} Next deadline: {explanation.next_deadline_at}."

@@ -161,19 +161,19 @@ early breaks the connection, and a very late message stays late.
 _TIMED = ("kill", "deploy", "freeze", "partition", "outage", "failover", "lag")
 
 
-class CallFate(msgspec.Struct, frozen=True):
+class CallFault(msgspec.Struct, frozen=True):
     """The fault of one call."""
 
     what: str
     seconds: float
 
 
-def resent(fate: CallFate | None) -> CallFate | None:
+def resent(fault: CallFault | None) -> CallFault | None:
     """Return the fault on a connection that resends lost messages: most are only late."""
-    if fate is None or fate.what is TWICE:
-        return fate
-    felt = fate.seconds > FELT_ABOVE_S if fate.what is LATE else fate.seconds < LOST_BELOW_S
-    return fate if felt else CallFate(LATE, fate.seconds * RESENT)
+    if fault is None or fault.what is TWICE:
+        return fault
+    felt = fault.seconds > FELT_ABOVE_S if fault.what is LATE else fault.seconds < LOST_BELOW_S
+    return fault if felt else CallFault(LATE, fault.seconds * RESENT)
 
 
 class TimedFault(msgspec.Struct, frozen=True):
@@ -189,7 +189,7 @@ class TimedFault(msgspec.Struct, frozen=True):
     """Delay of timers, or seconds of lost writes."""
 
 
-class Fates:
+class FaultPlan:
     """All faults of one episode; `only` are those that may occur, None for all."""
 
     def __init__(self, seed: int, faults: Faults, only: Collection[str] | None = None) -> None:
@@ -204,8 +204,8 @@ class Fates:
         self.counts: Counter[str] = Counter()
         self.happened: list[str] = []
 
-    def of_call(self, caller: str, to: str, now: float, *, repeats: bool = False) -> CallFate | None:
-        """Return the fault of the next call between two places; None if there is none."""
+    def fault_of_call(self, caller: str, to: str, now: float, *, repeats: bool = False) -> CallFault | None:
+        """Return the fault of the next call between two nodes, if any."""
         faults = self._faults
         if self.over or not self._chance:
             return None
@@ -218,10 +218,10 @@ class Fates:
         if luck >= self._chance or (not faults.stormy(now) and luck >= self._chance * faults.calm):
             return None
         share = luck if faults.stormy(now) else luck / faults.calm
-        fate = self._fate(share, length, repeats=repeats)
-        return fate if fate and self.happens(f"{stream}.{self._calls[stream]}", fate.what) else None
+        fault = self._fault(share, length, repeats=repeats)
+        return fault if fault and self.happens(f"{stream}.{self._calls[stream]}", fault.what) else None
 
-    def _fate(self, share: float, length: float, *, repeats: bool) -> CallFate | None:
+    def _fault(self, share: float, length: float, *, repeats: bool) -> CallFault | None:
         faults = self._faults
         ranges: tuple[tuple[str, float, Span], ...] = (
             (REQUEST_LOST, faults.request_lost, (0.0, 5.0)),
@@ -232,7 +232,9 @@ class Fates:
         for what, chance, (least, most) in ranges:
             if share < chance:
                 return (
-                    None if what is TWICE and not repeats else CallFate(what, least + length * (most - least))
+                    None
+                    if what is TWICE and not repeats
+                    else CallFault(what, least + length * (most - least))
                 )
             share -= chance
         return None
@@ -245,7 +247,9 @@ class Fates:
         self.happened.append(name)
         return True
 
-    def blows(self, until_s: float, servers: Sequence[str], workers: Sequence[str]) -> list[TimedFault]:
+    def timed_faults(
+        self, until_s: float, servers: Sequence[str], workers: Sequence[str]
+    ) -> list[TimedFault]:
         """Return the faults of processes, the network and the store, in order of time."""
         faults, drawn = self._faults, random.Random(f"{self._seed}/blows")
         rates = [
@@ -258,19 +262,19 @@ class Fates:
             faults.lags,
         ]
         per_s = sum(rates) / HOUR_S
-        blows: list[TimedFault] = []
+        timed_faults: list[TimedFault] = []
         at = 0.0
         while per_s:
             at += drawn.expovariate(per_s)
             if at >= until_s:
                 break
             (what,) = drawn.choices(_TIMED, rates)
-            blow = self._blow(drawn, f"t{len(blows)}", at, what, servers, workers)
+            fault = self._timed_fault(drawn, f"t{len(timed_faults)}", at, what, servers, workers)
             if drawn.random() < (1.0 if faults.stormy(at) else faults.calm):
-                blows.append(blow)
-        return blows
+                timed_faults.append(fault)
+        return timed_faults
 
-    def _blow(
+    def _timed_fault(
         self,
         drawn: random.Random,
         name: str,

@@ -1,14 +1,16 @@
-"""Claims about the jobs of a world and their trees: of every record written, of every step and answer."""
+"""The judge of a world: it observes every write and every answer, and reports facts about jobs.
+
+Facts about other records come from the judges of their systems. `ClaimWatcher` checks the claims.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
 
-from interlock.engine.outbox import MESSAGE, SENT, message_in
+from interlock.engine.outbox import MESSAGE
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.job import JOB
@@ -18,10 +20,8 @@ from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Key, Note, Record
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.orchestrator.body import AttemptBody, given_of, place_in_run
-from interlock.systems.orchestrator.cancellation import CancelChildren
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.tokens import read_token
-from interlock.systems.orchestrator.tree_slots import CANCEL_CHILDREN
 from interlock.systems.quarantine import STANDING
 from interlock.wire.runner import (
     Ack,
@@ -39,16 +39,6 @@ from interlock.wire.runner import (
     Succeeded,
 )
 from interlock_verification.claims import (
-    ASKED_FOR,
-    END_CLAIMS,
-    GRANT_CLAIMS,
-    HEARD_CLAIMS,
-    REPORT_CLAIMS,
-    SIGHTS,
-    STEP_CLAIMS,
-    SUBMISSION_CLAIMS,
-    TWICE,
-    VALUE_CLAIMS,
     Accepted,
     ClientRequest,
     DecodedJob,
@@ -60,12 +50,15 @@ from interlock_verification.claims import (
     look_at_record,
     unsettled,
 )
+from interlock_verification.required_events import REQUIRED_EVENTS
+from interlock_verification.worlds.claims.jobs import CanceledJob, RepeatedReport
 from interlock_verification.worlds.judge_fleet import FleetJudge, job_of
 from interlock_verification.worlds.judge_keys import KeyJudge
 from interlock_verification.worlds.judge_limits import LimitJudge
 from interlock_verification.worlds.judge_runs import RunJudge
 from interlock_verification.worlds.judge_signals import SignalJudge
 from interlock_verification.worlds.judge_simulations import SimulationJudge
+from interlock_verification.worlds.judge_trees import TreeJudge
 from interlock_verification.worlds.judge_workers import WorkerJudge
 from interlock_verification.worlds.network import ClaimWatcher, rows
 
@@ -95,117 +88,6 @@ def _attempt_in_words(one: AttemptBody) -> str:
     return f"{one.name} {one.state}" + (f" ({one.lease.state})" if one.lease is not None else "")
 
 
-BRIEF = "brief"
-POSTAL = "postal"
-"""The task whose handler waits for signals."""
-BRANCH = "branch"
-"""The task whose handler submits children, and waits for them."""
-BORN = "a child is created only while its parent has not ended"
-WAITED = "a job that waits for its children completes after them"
-QUOTA = "a tree has at most its quota of running jobs at each depth"
-STOPPED = "after a job was stopped none of its children goes on"
-FOUND = "a handler finds every child that it has submitted, and has waited for"
-CLOSED = "a tree in which everything has ended is closed"
-_AT_WORK = (attempt.LEASED, *attempt.EXECUTING, attempt.CANCEL_REQUESTED)
-
-
-class TreeJudge:
-    """Observes the store, and checks every claim about trees."""
-
-    def __init__(
-        self, watcher: ClaimWatcher, look_of: Callable[[str], DecodedJob | None], forgotten: set[str]
-    ) -> None:
-        self._watcher = watcher
-        self._look_of = look_of
-        self._forgotten = forgotten
-        self.quotas: tuple[int, ...] = ()
-        self._children: dict[str, dict[str, datetime]] = {}
-        """The children of each parent, with their creation times."""
-        self._at_work: dict[tuple[str, int], dict[str, int]] = {}
-        self.shaken: set[str] = set()
-        """Roots with data lost in a fail-over: the tree and its jobs may disagree forever."""
-
-    def job_written(self, record: Record, before: DecodedJob | None, look: DecodedJob) -> None:
-        """Handle a changed job."""
-        parent = record.parent if look.body.run is None else None
-        if before is None and parent is not None:
-            self._born(record, parent)
-        if look.body.tree is not None:
-            self._seated(record.id, look)
-        if look.state is job.COMPLETED and (before is None or before.state not in job.ENDED):
-            self._completed(record.id, look)
-
-    def message_written(self, record: Record) -> None:
-        """Handle a changed message; a sent one has had its effect."""
-        if record.queue != CANCEL_CHILDREN or record.state != SENT:
-            return
-        self._watcher.saw("a subtree is stopped")
-        parent = message_in(record.body, CancelChildren).job_id
-        for child, born_at in sorted(self._children.get(parent, {}).items()):
-            look = self._look_of(child)
-            if (
-                look is None
-                or born_at > record.created_at
-                or child in self._forgotten
-                or parent in self._forgotten
-            ):
-                continue
-            if look.state not in job.ENDED and not look.body.data.stop_reason:
-                self._watcher.broke(
-                    STOPPED, f"{child} is {look.state}, its parent {parent} was stopped", child
-                )
-
-    def lost(self, look: DecodedJob, job_id: str) -> None:
-        """Handle a job with data lost in a fail-over."""
-        self.shaken.add(look.body.tree.root_id if look.body.tree is not None else job_id)
-
-    def gone(self, job_id: str) -> None:
-        """Handle a pruned job."""
-        self._children.pop(job_id, None)
-
-    def found(self, job_id: str, submitted: list[str], children: dict[str, bool]) -> None:
-        """Check that a handler that waited found all submitted children ended."""
-        self._watcher.saw("a handler has waited for its children")
-        if self._forgotten & {job_id, *submitted}:
-            return
-        if not set(submitted) <= set(children) or not all(children.values()):
-            self._watcher.broke(FOUND, f"{job_id} has submitted {submitted} and finds {children}", job_id)
-
-    def _born(self, record: Record, parent: str) -> None:
-        job_id = record.id
-        self._children.setdefault(parent, {})[job_id] = record.created_at
-        above = self._look_of(parent)
-        if above is not None and above.state in job.ENDED and parent not in self._forgotten:
-            self._watcher.broke(BORN, f"{job_id} is made, and its parent {parent} is {above.state}", job_id)
-
-    def _seated(self, job_id: str, look: DecodedJob) -> None:
-        assert look.body.tree is not None
-        root, depth = look.body.tree.root_id, look.body.data.depth
-        seats = self._at_work.setdefault((root, depth), {})
-        working = sum(one.state in _AT_WORK for one in look.body.attempts)
-        if look.state in job.ENDED or not working:
-            seats.pop(job_id, None)
-            if not seats:
-                del self._at_work[root, depth]
-            return
-        seats[job_id] = working
-        if sum(seats.values()) == self.quotas[depth]:
-            self._watcher.saw("a depth of a tree is full")
-        if sum(seats.values()) > self.quotas[depth] and root not in self.shaken:
-            description = (
-                f"{sum(seats.values())} are at work at depth {depth} of {root}, not {self.quotas[depth]}"
-            )
-            self._watcher.broke(QUOTA, description, job_id)
-
-    def _completed(self, job_id: str, look: DecodedJob) -> None:
-        if look.body.task != BRANCH or job_id in self._forgotten:
-            return
-        for child in sorted(self._children.get(job_id, ())):
-            below = self._look_of(child)
-            if below is not None and below.state not in job.ENDED and child not in self._forgotten:
-                self._watcher.broke(WAITED, f"{job_id} has completed, and {child} is {below.state}", job_id)
-
-
 _EVENTS = {
     Ack: "ack",
     Heartbeat: "heartbeat",
@@ -225,7 +107,7 @@ class JobArguments(msgspec.Struct, frozen=True):
 
 
 class Judge:
-    """Observes the store, and checks every claim."""
+    """Observes the store and the answers, and reports facts about jobs."""
 
     def __init__(self, watcher: ClaimWatcher) -> None:
         self._watcher = watcher
@@ -270,7 +152,7 @@ class Judge:
             f"{watcher.time():.6f} {after.kind} {after.id} {after.version} {after.state} ".encode()
         )
         watcher.record(after.body)
-        if watcher.tells and note is not None:
+        if watcher.keeps_story and note is not None:
             description = f"{after.id}: {rows(note.steps)} ({note.actor or 'unknown'}{why(note)})"
             watcher.note(watcher.time(), description, job_of(after.id))
         if after.kind != JOB.name:
@@ -404,16 +286,17 @@ class Judge:
             self._reported.add(report)
             return
         ends = isinstance(message, Complete | CancelAck | Release)
-        if ends and report in self._reported and self._knows(token.job_id, f"{token.shard}.{token.index}"):
-            self._watcher.broke(TWICE, f"{type(message).__name__} → {answer}", token.job_id)
+        if ends:
+            attempt_name = f"{token.shard}.{token.index}"
+            before = report in self._reported and self._knows(token.job_id, attempt_name)
+            repeated = RepeatedReport(type(message).__name__, answer, before)
+            self._watcher.check(repeated, token.job_id)
         if isinstance(answer, NotHeard) or answer.code is not StaleCode.UNKNOWN_LEASE:
             journalled = (token.job_id, message.runner_id) in self._refusals
             refused = Reported(
                 late=True, accepted=False, journalled=journalled or token.job_id in self.forgotten
             )
-            self._watcher.check(
-                REPORT_CLAIMS, refused, lambda: f"{type(message).__name__} → {answer}", token.job_id
-            )
+            self._watcher.check(refused, token.job_id, lambda: f"{type(message).__name__} → {answer}")
             if isinstance(answer, Stale) and isinstance(message, Complete):
                 self._watcher.saw("a late report is refused")
 
@@ -431,10 +314,9 @@ class Judge:
             return  # a repeated claim gets the same answer, or its answer was overtaken
         self._fences[grant.job_id, grant.shard] = grant.fence, grant.attempt
         self._watcher.check(
-            GRANT_CLAIMS,
             NewLease(fence=grant.fence, before=before),
-            lambda: f"attempt {grant.shard}.{grant.attempt} has {grant.fence} after {before}",
             grant.job_id,
+            lambda: f"attempt {grant.shard}.{grant.attempt} has {grant.fence} after {before}",
         )
 
     # Claims
@@ -445,9 +327,7 @@ class Judge:
         return look_at_record(record, self._releases.get(record.id, 0))
 
     def _values(self, look: DecodedJob, job_id: str) -> None:
-        self._watcher.check(
-            VALUE_CLAIMS, look, lambda: f"{job_id} is {look.state}: {attempts_of(look)}", job_id
-        )
+        self._watcher.check(look, job_id, lambda: f"{job_id} is {look.state}: {attempts_of(look)}")
 
     def _step(
         self, before: DecodedJob, after: DecodedJob, note: Note | None, job_id: str, now: datetime
@@ -476,14 +356,13 @@ class Judge:
             # A heartbeat may also be the renewal by a repeated claim.
             holder = f"the holder of {job_id} {token}"
             accepted = Accepted(holder, holder if self._was_sent(job_id, token, event) else "nobody")
-            self._watcher.check(HEARD_CLAIMS, accepted, lambda: f"no report said so: {rows(steps)}", job_id)
-        taken = Taken(before, after, steps, cause, token, accepted_now, report, now)
-        for claim, holds in STEP_CLAIMS.items():
-            if note is None and claim in _OF_NOTED_STEPS:
-                continue
-            if not holds(taken):
-                description = f"{job_id}: {rows(steps)}; {attempts_of(before)} → {attempts_of(after)}"
-                self._watcher.broke(claim, description, job_id)
+            self._watcher.check(accepted, job_id, lambda: f"no report said so: {rows(steps)}")
+        taken = Taken(
+            before, after, steps, cause, token, accepted_now, report, now, journalled=note is not None
+        )
+        self._watcher.check(
+            taken, job_id, lambda: f"{job_id}: {rows(steps)}; {attempts_of(before)} → {attempts_of(after)}"
+        )
 
     def _was_sent(self, job_id: str, token: tuple[int, int], event: str) -> bool:
         """Return whether the holder sent the message; an undelivered grant is released by its server."""
@@ -504,21 +383,21 @@ class Judge:
         jobs = self.made.setdefault(number, [])
         jobs.append(job_id)
         made = ClientRequest([one for one in jobs if one not in self.forgotten])
-        description = f"submission {number} has become {' and '.join(jobs)}"
-        self._watcher.check(SUBMISSION_CLAIMS, made, lambda: description, job_id)
+        self._watcher.check(made, job_id, lambda: f"submission {number} has become {' and '.join(jobs)}")
 
     def _has_ended(self, job_id: str, look: DecodedJob) -> None:
         if job_id in self.ended:
             return
         self.ended[job_id] = str(look.state)
         self._watcher.saw(f"job {look.state}")
-        for sight, shows in SIGHTS.items():
-            if shows(look):
-                self._watcher.saw(sight)
+        for event, occurred in REQUIRED_EVENTS.items():
+            if occurred(look):
+                self._watcher.saw(event)
         self._has_succeeded(job_id, look)
         reason = look.body.data.stop_reason
-        if look.state is job.CANCELED and not self._was_asked(job_id, look, reason):
-            self._watcher.broke(ASKED_FOR, f"{job_id} was canceled: {reason}", job_id)
+        if look.state is job.CANCELED:
+            requested = self._was_requested(job_id, look, reason)
+            self._watcher.check(CanceledJob(job_id, reason, requested), job_id)
 
     def _has_succeeded(self, job_id: str, look: DecodedJob) -> None:
         shards = [one.shard for one in look.body.attempts if one.state is attempt.SUCCEEDED]
@@ -526,9 +405,9 @@ class Judge:
         successes.update(shard for shard in successes.copy() if (job_id, shard) in self._succeeded)
         self._succeeded.update((job_id, shard) for shard in shards)
         ended = EndedJob(look, successes, completions=int(look.state is job.COMPLETED))
-        self._watcher.check(END_CLAIMS, ended, lambda: f"{job_id}, shards {sorted(successes)}", job_id)
+        self._watcher.check(ended, job_id, lambda: f"{job_id}, shards {sorted(successes)}")
 
-    def _was_asked(self, job_id: str, look: DecodedJob, reason: str | None) -> bool:
+    def _was_requested(self, job_id: str, look: DecodedJob, reason: str | None) -> bool:
         if look.body.run is not None:
             return job_id in self.cancels or self.runs.may_be_stopped(job_id, look.body, reason)
         match reason:
@@ -549,10 +428,6 @@ class Judge:
     def _is_stopping(self, job_id: str) -> bool:
         look = self._looks.get(job_id)
         return look is not None and bool(look.body.data.stop_reason)
-
-
-_OF_NOTED_STEPS = ("the journal replays to the record", "only the runner takes the rows that it owns")
-"""Claims about journalled steps; a renewal leaves no entry."""
 
 
 def _input_of(look: DecodedJob) -> msgspec.Raw:

@@ -1,4 +1,4 @@
-"""Claims about the fleet of a world: of every message to an agent, of every process, of every result."""
+"""The judge of fleets: it knows the drives, the workloads on the agents, and the faults between them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,36 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from interlock.lifecycles.workload import WORKLOAD, Status, WorkloadData, WorkloadState
+from interlock.lifecycles.workload import Status, WorkloadData
 from interlock.store.records import Record
 from interlock.systems.fleet.workloads import WorkloadBody
 from interlock.wire.workloads import WorkloadSpec
-from interlock_verification.claims import SUBMISSION_CLAIMS, ClientRequest
+from interlock_verification.claims import ClientRequest
+from interlock_verification.worlds.claims.fleet import (
+    INSTANT_S,
+    AcceptedWorkload,
+    AgentTally,
+    AnswerOfFreeAgent,
+    BegunWorkload,
+    BusyAgent,
+    CountedReport,
+    DriveAtDeadline,
+    LateAgentMessage,
+    RefusedDrive,
+    ResultTotal,
+    SimultaneousStart,
+    SpawnedWorkload,
+    StartedDrive,
+    UnattendedWorkload,
+    WorkloadAfterDrive,
+    WorkloadTransition,
+    WorkloadWritten,
+    is_over,
+)
 from interlock_verification.worlds.network import ActorProcess, ClaimWatcher
 
 
-class Tour:
+class JudgedDrive:
     """One drive of one controller, from the first request to the result."""
 
     def __init__(
@@ -30,7 +51,7 @@ class Tour:
         self.controller = controller
         self.job_id = job_id
         self.workloads = workloads
-        """The name of the workload on each agent, by place."""
+        """The name of the workload on each agent, by node."""
         self.begun_s = begun_s
         self.within_s = within_s
         """Its time limit, by the controller's clock."""
@@ -69,8 +90,8 @@ class WorkloadLife:
         """Whether its controller died while it ran."""
 
 
-class Troubles:
-    """The latest fault between two places, as noticed by their messages."""
+class ConnectionFaults:
+    """The latest fault between two nodes, as noticed by their messages."""
 
     def __init__(self) -> None:
         self._last: dict[frozenset[str], float] = {}
@@ -89,22 +110,6 @@ def job_of(workload_id: str) -> str:
     return workload_id.rsplit("_", 2)[0] if workload_id.count("_") > 2 else workload_id
 
 
-ALONE = "an agent has at most one workload"
-READY_FIRST = "an agent runs only what it has said READY for"
-ONCE = "an agent takes a workload of one name once"
-NOT_BEFORE = "no agent begins before the announced start, by its own clock"
-TOGETHER = "agents that start on time start within the known skew bound"
-STOPS = "an agent that lost its controller stops in time"
-LEFT = "no reachable agent goes on after the end of a drive"
-ENDS = "a drive ends with a result or a refusal within its deadline"
-COUNTED = "a result counts the operations of each agent once, and no others"
-FREED = "a free agent accepts the next workload"
-OLD_WORDS = "a late message for an old workload changes nothing"
-AGAIN = "load is never restarted by itself"
-TRUTH = "where a drive says that nothing was started, nothing has begun"
-HAPPENED = "the store records only what a workload did"
-STAYS_OVER = "an ended workload never changes"
-
 FOUND_OUT_S = 10.0
 """Time within which a silent connection is detected as lost."""
 UNREAD_S = 5.0
@@ -113,7 +118,6 @@ SLACK_S = 2.0
 """Allowance for the latency of messages and clock drift."""
 UNDISTURBED_S = 30.0
 """An agent without faults for this long before the end of a drive was reachable."""
-INSTANT_S = 1e-5
 
 
 class AcceptedStart(msgspec.Struct, frozen=True):
@@ -133,20 +137,8 @@ class WantedWorkload(msgspec.Struct, frozen=True):
     workload: WorkloadSpec
 
 
-class AgentTally(msgspec.Struct, frozen=True):
-    """The share of one agent in a result."""
-
-    workload_id: str
-    completed: bool
-    operations: int
-    measured: int
-    """Number of operations in its histogram."""
-    left_out: bool = False
-    """Whether the result excludes it."""
-
-
 class FleetJudge:
-    """Observes agents and controllers, and checks every claim about fleets."""
+    """Observes agents and controllers, and reports facts about fleets."""
 
     def __init__(self, watcher: ClaimWatcher, forgotten: Collection[str]) -> None:
         self._watcher = watcher
@@ -157,8 +149,8 @@ class FleetJudge:
         self.kill_s = 15.0
         """Maximum time of a workload to stop before it is killed, with some allowance."""
         self.skew = 0.0
-        self.troubles = Troubles()
-        self._tours: dict[str, Tour] = {}
+        self.connection_faults = ConnectionFaults()
+        self._drives: dict[str, JudgedDrive] = {}
         """Drives, by the name of the workload on each agent."""
         self._lives: dict[str, WorkloadLife] = {}
         self._at: dict[str, WorkloadLife] = {}
@@ -180,8 +172,10 @@ class FleetJudge:
 
     def unsettled(self) -> list[str]:
         """Return unfinished drives, live workloads, and records that are not final."""
-        driven = {tour.job_id for tour in self._tours.values() if tour.controller.alive and not tour.over}
-        open_ = [name for name, (state, data) in self._records.items() if not _is_over(state, data)]
+        driven = {
+            drive.job_id for drive in self._drives.values() if drive.controller.alive and not drive.over
+        }
+        open_ = [name for name, (state, data) in self._records.items() if not is_over(state, data)]
         return [*sorted(driven), *(life.workload_id for life in self._at.values()), *open_]
 
     # Jobs and their drives
@@ -191,88 +185,79 @@ class FleetJudge:
         name = msgspec.json.decode(input_, type=WantedWorkload).workload.name
         before = self._made.setdefault(name, job_id)
         made = ClientRequest([job_id] if before in self._forgotten else [before, job_id])
-        description = f"{name} has become {before} and {job_id}"
-        self._watcher.check(SUBMISSION_CLAIMS, made, lambda: description, job_of(job_id))
+        self._watcher.check(made, job_of(job_id), lambda: f"{name} has become {before} and {job_id}")
 
-    def drive_begins(self, tour: Tour) -> None:
+    def drive_begins(self, drive: JudgedDrive) -> None:
         """Record the start of a drive, and schedule its time limit."""
-        if tour.job_id in self._driven and tour.job_id not in self._forgotten:
-            self._broke(AGAIN, f"{tour.controller.loop.name} drives {tour.job_id} again", tour.job_id)
-        self._driven.add(tour.job_id)
-        for workload_id in tour.workloads.values():
-            self._tours[workload_id] = tour
-        tour.controller.at_end.append(lambda: self._controller_died(tour))
-        self.call_in(tour.within_s / tour.controller.loop.rate + SLACK_S, self._still_driving, tour)
+        before = drive.job_id in self._driven and drive.job_id not in self._forgotten
+        self._check(StartedDrive(drive.controller.loop.name, drive.job_id, before), drive.job_id)
+        self._driven.add(drive.job_id)
+        for workload_id in drive.workloads.values():
+            self._drives[workload_id] = drive
+        drive.controller.at_end.append(lambda: self._controller_died(drive))
+        self.call_in(drive.within_s / drive.controller.loop.rate + SLACK_S, self._still_driving, drive)
 
-    def drive_ends(self, tour: Tour) -> None:
+    def drive_ends(self, drive: JudgedDrive) -> None:
         """Record the end of a drive; reachable agents have stopped by now."""
-        tour.ended_s = self._watcher.time()
-        self._note(f"the drive of {tour.job_id} ends", tour.job_id)
-        self.call_in(1.0, self._look_who_goes_on, tour)
+        drive.ended_s = self._watcher.time()
+        self._note(f"the drive of {drive.job_id} ends", drive.job_id)
+        self.call_in(1.0, self._check_agents_have_stopped, drive)
 
-    def refused(self, tour: Tour, sentence: str) -> None:
+    def refused(self, drive: JudgedDrive, sentence: str) -> None:
         """Check that a refused drive started no workload."""
-        for workload_id in tour.workloads.values():
-            life = self._lives.get(workload_id)
-            if life is not None and life.began_s is not None:
-                self._broke(
-                    TRUTH, f"{life.process.loop.name} has begun {workload_id}: {sentence}", tour.job_id
-                )
+        lives = [life for name in drive.workloads.values() if (life := self._lives.get(name)) is not None]
+        begun = {life.workload_id: life.process.loop.name for life in lives if life.began_s is not None}
+        self._check(RefusedDrive(sentence, begun), drive.job_id)
 
-    def result(self, tour: Tour, counts: Sequence[AgentTally], operations: int, measured: int) -> None:
+    def result(
+        self, drive: JudgedDrive, counts: Sequence[AgentTally], operations: int, measured: int
+    ) -> None:
         """Check the numbers of a result."""
         for one in counts:
             life = self._lives.get(one.workload_id)
-            done = life.operations if life is not None else 0
-            wrong = one.operations != done if one.completed else one.operations > done
-            if wrong or one.measured != one.operations or (one.completed and life is None):
-                self._broke(COUNTED, f"{one}, and it has done {done}", tour.job_id)
-        whole = sum(one.operations for one in counts if not one.left_out)
-        if (operations, measured) != (whole, whole):
-            self._broke(COUNTED, f"{operations} operations of which {measured} are measured", tour.job_id)
+            reported = life.operations if life is not None else 0
+            self._check(CountedReport(one, reported, known=life is not None), drive.job_id)
+        of_agents = sum(one.operations for one in counts if not one.left_out)
+        self._check(ResultTotal(operations, measured, of_agents), drive.job_id)
 
-    def began_together(self, tour: Tour, bound_s: float) -> None:
+    def began_together(self, drive: JudgedDrive, bound_s: float) -> None:
         """Check how far apart undisturbed agents began."""
-        lives = [self._lives[name] for name in tour.workloads.values() if name in self._lives]
+        lives = [self._lives[name] for name in drive.workloads.values() if name in self._lives]
         began = [life.began_s for life in lives if life.began_s is not None and life.prompt]
         if len(began) < 2:
             return
         self._watcher.saw("agents begin together")
-        drift_s = 2 * self.skew * (max(began) - tour.begun_s)
-        if max(began) - min(began) > bound_s + drift_s + INSTANT_S:
-            description = (
-                f"{tour.job_id}: {max(began) - min(began):.6f} s apart, and the bound is {bound_s:.6f} s"
-            )
-            self._broke(TOGETHER, description, tour.job_id)
+        drift_s = 2 * self.skew * (max(began) - drive.begun_s)
+        start = SimultaneousStart(drive.job_id, max(began) - min(began), bound_s, drift_s)
+        self._check(start, drive.job_id)
 
-    def _still_driving(self, tour: Tour) -> None:
-        held_up = tour.controller.was_held_up_since(tour.begun_s)
-        if tour.controller.alive and not tour.over and not held_up:
-            description = f"{tour.controller.loop.name} drives {tour.job_id} since {tour.begun_s:.0f} s"
-            self._broke(ENDS, description, tour.job_id)
+    def _still_driving(self, drive: JudgedDrive) -> None:
+        held_up = drive.controller.was_held_up_since(drive.begun_s)
+        running = drive.controller.alive and not drive.over and not held_up
+        late = DriveAtDeadline(drive.controller.loop.name, drive.job_id, drive.begun_s, running)
+        self._check(late, drive.job_id)
 
-    def _look_who_goes_on(self, tour: Tour) -> None:
-        assert tour.ended_s is not None
-        since_s = tour.ended_s - UNDISTURBED_S
-        if tour.controller.was_held_up_since(since_s):
+    def _check_agents_have_stopped(self, drive: JudgedDrive) -> None:
+        assert drive.ended_s is not None
+        since_s = drive.ended_s - UNDISTURBED_S
+        if drive.controller.was_held_up_since(since_s):
             return
-        for agent, workload_id in tour.workloads.items():
+        for agent, workload_id in drive.workloads.items():
             life = self._lives.get(workload_id)
             if life is None or life.survives_s or life.process.was_held_up_since(since_s):
                 continue
-            if self.troubles.since(tour.controller.name, agent, since_s):
+            if self.connection_faults.since(drive.controller.name, agent, since_s):
                 continue
-            if not life.over:
-                description = f"{life.process.loop.name} still has {workload_id}, {life.end}"
-                self._broke(LEFT, description, tour.job_id)
-            elif not life.well and life.process.alive:
+            after = WorkloadAfterDrive(life.process.loop.name, workload_id, life.end, life.over)
+            self._check(after, drive.job_id)
+            if life.over and not life.well and life.process.alive:
                 self._watcher.saw("every reachable agent has stopped when a drive ends")
 
-    def _controller_died(self, tour: Tour) -> None:
-        if tour.over:
+    def _controller_died(self, drive: JudgedDrive) -> None:
+        if drive.over:
             return
-        tour.ended_s = self._watcher.time()
-        for workload_id in tour.workloads.values():
+        drive.ended_s = self._watcher.time()
+        for workload_id in drive.workloads.values():
             life = self._lives.get(workload_id)
             if life is not None and not life.over and life.began_s is not None:
                 life.orphaned = True
@@ -293,12 +278,10 @@ class FleetJudge:
         self._note(f"{agent.loop.name} says {Status(status).name} of {workload_id}", workload_id)
         key = (agent.loop.name, workload_id)
         if status == Status.READY:
-            if key in self._taken:
-                self._broke(ONCE, f"{agent.loop.name} takes {workload_id} again", workload_id)
+            self._check(AcceptedWorkload(agent.loop.name, workload_id, key in self._taken), workload_id)
             self._taken[key] = None
-        elif key in self._fresh:
-            description = f"{agent.loop.name} was free, and answers {Status(status).name} to {workload_id}"
-            self._broke(FREED, description, workload_id)
+        if key in self._fresh:
+            self._check(AnswerOfFreeAgent(agent.loop.name, workload_id, status), workload_id)
         self._fresh.discard(key)
 
     def start_accepted(self, agent: ActorProcess, workload_id: str, at_ns: int, ahead_ns: int) -> None:
@@ -309,22 +292,20 @@ class FleetJudge:
 
     def busy(self, agent: ActorProcess, workload_id: str) -> None:
         """Check a refusal of a busy agent."""
-        tour, now = self._tours.get(workload_id), self._watcher.time()
-        if tour is None or tour.ended_s is None:
+        drive, now = self._drives.get(workload_id), self._watcher.time()
+        if drive is None or drive.ended_s is None:
             self._watcher.saw("two controllers request one agent, and one is refused")
             return
         life = self._lives.get(workload_id)
-        since_s = max(tour.ended_s, self._requested_at.get(workload_id, 0.0))
+        since_s = max(drive.ended_s, self._requested_at.get(workload_id, 0.0))
         within_s = FOUND_OUT_S + self.kill_s + UNREAD_S + SLACK_S + (life.survives_s if life else 0.0)
-        if now > since_s + within_s and not agent.was_held_up_since(since_s):
-            description = f"{agent.loop.name} is busy with {workload_id}, which is over since {since_s:.0f} s"
-            self._broke(FREED, description, workload_id)
+        if not agent.was_held_up_since(since_s):
+            self._check(BusyAgent(agent.loop.name, workload_id, now - since_s, within_s), workload_id)
 
     def late_message(self, agent: ActorProcess, workload_id: str, *, changed: bool) -> None:
         """Check that a message about an old workload has no effect."""
         self._watcher.saw("a late message for an old workload")
-        if changed:
-            self._broke(OLD_WORDS, f"{agent.loop.name} and {workload_id}", workload_id)
+        self._check(LateAgentMessage(agent.loop.name, workload_id, changed), workload_id)
 
     def alone(self, agent: ActorProcess, workload_id: str) -> None:
         """Schedule the check that a workload without a receiver ends."""
@@ -339,22 +320,20 @@ class FleetJudge:
 
     def _still_lives(self, agent: ActorProcess, workload_id: str, since_s: float) -> None:
         life = self._lives.get(workload_id)
-        if life is None or life.over or life.process is not agent or agent.was_held_up_since(since_s):
+        if life is None or life.process is not agent or agent.was_held_up_since(since_s):
             return
-        description = (
-            f"{agent.loop.name} has {workload_id}, {life.end}, without a controller since {since_s:.0f} s"
-        )
-        self._broke(STOPS, description, workload_id)
+        running = not life.over
+        left = UnattendedWorkload(agent.loop.name, workload_id, life.end, since_s, running)
+        self._check(left, workload_id)
 
     # Workload processes
 
     def spawned(self, life: WorkloadLife) -> None:
         """Record the start of a workload's process."""
         name = life.process.loop.name
-        if name in self._at:
-            self._broke(ALONE, f"{name}: {self._at[name].workload_id}, {life.workload_id}", life.workload_id)
-        if (name, life.workload_id) not in self._taken:
-            self._broke(READY_FIRST, f"{name} starts {life.workload_id}", life.workload_id)
+        other = self._at[name].workload_id if name in self._at else None
+        ready = (name, life.workload_id) in self._taken
+        self._check(SpawnedWorkload(name, life.workload_id, other, ready), life.workload_id)
         self._at[name] = self._lives[life.workload_id] = life
         life.process.at_end.append(lambda: self.ended(life, well=False))
 
@@ -365,23 +344,20 @@ class FleetJudge:
         life.began_s = self._watcher.time()
         order = self._taken.get((name, life.workload_id))
         if order is None:
-            self._broke(NOT_BEFORE, f"{name} begins, without an announced start", life.workload_id)
+            self._check(BegunWorkload(name, None, 0.0, held_up=False), life.workload_id)
             return
         late_s = (at_ns - order.instant_ns) / 1e9
-        if late_s < -INSTANT_S:
-            self._broke(NOT_BEFORE, f"{name} begins {-late_s:.6f} s early", life.workload_id)
         held_up = life.process.was_held_up_since(order.at_s)
         excused_s = max(0, order.at_ns + life.up_ns - order.instant_ns, life.up_ns - life.prepare_ns) / 1e9
-        if late_s > excused_s + INSTANT_S and not held_up:
-            self._broke(TOGETHER, f"{name} begins {late_s:.6f} s late", life.workload_id)
-        life.prompt = late_s < INSTANT_S and not held_up and not self._meddled(life, order)
+        self._check(BegunWorkload(name, late_s, excused_s, held_up), life.workload_id)
+        life.prompt = late_s < INSTANT_S and not held_up and not self._clock_was_set_between(life, order)
 
-    def _meddled(self, life: WorkloadLife, order: AcceptedStart) -> bool:
+    def _clock_was_set_between(self, life: WorkloadLife, order: AcceptedStart) -> bool:
         """Return whether its clock was set between measurement and start message."""
         was_set = self._set_at[life.process.name]
         if any(at_s > order.at_s for at_s in was_set):
             self._watcher.saw("a clock is set between the announcement and the start")
-        begun_s = self._tours[life.workload_id].begun_s
+        begun_s = self._drives[life.workload_id].begun_s
         return any(begun_s <= at_s <= order.at_s for at_s in was_set)
 
     def killed(self, life: WorkloadLife) -> None:
@@ -406,13 +382,11 @@ class FleetJudge:
         body = msgspec.json.decode(record.body, type=WorkloadBody)
         before = self._records.get(record.id)
         self._records[record.id] = record.state, body.data
-        if before is not None and _is_over(*before) and before != (record.state, body.data):
-            self._broke(STAYS_OVER, f"{record.id}: {before[0]} → {record.state}", record.id)
-        if WORKLOAD.broken(WorkloadState(record.state), body.data):
-            self._broke(HAPPENED, f"{record.id} is {record.state}: {body.data}", record.id)
+        if before is not None:
+            self._check(WorkloadTransition(record.id, *before, record.state, body.data), record.id)
         life = self._lives.get(record.id)
-        if body.data.final is Status.COMPLETED and (life is None or not life.well):
-            self._broke(HAPPENED, f"{record.id} has completed, and it did not", record.id)
+        completed = life is not None and life.well
+        self._check(WorkloadWritten(record.id, record.state, body.data, completed), record.id)
 
     def lost(self, name: str, back_to: Record | None) -> None:
         """Handle a workload with writes lost in a fail-over."""
@@ -426,9 +400,5 @@ class FleetJudge:
         self._watcher.record(f"{now:.6f} {description}".encode())
         self._watcher.note(now, description, job_of(about))
 
-    def _broke(self, claim: str, description: str, about: str) -> None:
-        self._watcher.broke(claim, description, job_of(about))
-
-
-def _is_over(state: str, data: WorkloadData) -> bool:
-    return data.final is not None and state == WORKLOAD.initial
+    def _check(self, fact: object, about: str) -> None:
+        self._watcher.check(fact, job_of(about))

@@ -1,4 +1,4 @@
-"""Unique keys in a world: no job is created while another one with its key counts."""
+"""The judge of unique keys: it knows the jobs that were created with each key."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from interlock.store.records import Record
 from interlock.systems.orchestrator.body import given_of
 from interlock.systems.orchestrator.uniqueness import counting
 from interlock_verification.claims import DecodedJob
+from interlock_verification.worlds.claims.keys import CreatedUniqueJob
 from interlock_verification.worlds.network import ClaimWatcher
-
-ONE = "at most one job with a unique key counts"
 
 
 class KeyJudge:
-    """Reads along with the store, and asks every claim about unique keys."""
+    """Observes created jobs, and reports those with a unique key."""
 
     def __init__(
         self, watcher: ClaimWatcher, look_of: Callable[[str], DecodedJob | None], forgotten: set[str]
@@ -32,12 +31,10 @@ class KeyJudge:
         if unique is None:
             return
         rule, others = counting(unique.rule), self._jobs.setdefault(unique.id, [])
-        for other in others:
-            look = self._look_of(other)
-            if look is None or {other, record.id} & self._forgotten:
-                continue
-            if rule.counts(_record(look), now):
-                self._watcher.broke(ONE, f"{record.id} is created, and {other} is {look.state}", record.id)
+        known = [] if record.id in self._forgotten else [one for one in others if one not in self._forgotten]
+        looks = {other: look for other in known if (look := self._look_of(other)) is not None}
+        taken = {other: look.state for other, look in looks.items() if rule.counts(_record(look), now)}
+        self._watcher.check(CreatedUniqueJob(record.id, taken), record.id)
         if others:
             self._watcher.saw("a unique key is taken again")
         others.append(record.id)

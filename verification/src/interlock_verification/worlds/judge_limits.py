@@ -1,4 +1,4 @@
-"""Claims about limits: no more slots of a key are leased at a time than its limit has."""
+"""The judge of limits: it counts the leased slots of each key."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from interlock.store.records import Change
 from interlock.systems.orchestrator.limits import DEFINITIONS, LimitBody
 from interlock.wire.limits import LimitSpec, definition_of
 from interlock_verification.claims import DecodedJob
+from interlock_verification.worlds.claims.limits import LeasedSlots
 from interlock_verification.worlds.network import ClaimWatcher
 
-HELD = "a key never has more leased slots than its limit"
 FULL = "all slots of a limit are leased"
 
 
@@ -25,7 +25,7 @@ def limit_changes(limits: Iterable[tuple[str, int]], now: datetime) -> list[Chan
 
 
 class LimitJudge:
-    """Observes jobs, and checks every claim about limits."""
+    """Observes jobs, and reports the leased slots of their keys."""
 
     def __init__(self, watcher: ClaimWatcher) -> None:
         self._watcher = watcher
@@ -61,8 +61,10 @@ class LimitJudge:
     def _check(self, key: str, job_id: str) -> None:
         name = definition_of(key, self._limits)
         most = self._limits[name].max if name is not None else None
-        used = sum(self._leased[key].values())
-        if most is not None and used == most:
+        if most is None:
+            return
+        slots = LeasedSlots(key, sum(self._leased[key].values()), most)
+        if slots.leased == most:
             self._watcher.saw(FULL)
-        if most is not None and used > most and key not in self._shaken:
-            self._watcher.broke(HELD, f"{used} slots of {key} are leased, not {most}", job_id)
+        if key not in self._shaken:
+            self._watcher.check(slots, job_id)

@@ -1,8 +1,4 @@
-"""Claims about the runs of a world, checked at every write of runs and their jobs.
-
-Claims about a run alone are those of its table and of the model checker. Claims about its plan use the stored
-plan, not the states that the run has recorded for its jobs.
-"""
+"""The judge of runs: it knows each run, its stored plan, and the jobs created from it."""
 
 from __future__ import annotations
 
@@ -16,19 +12,15 @@ from interlock.store.records import Record
 from interlock.systems.orchestrator.body import JobBody, RunPart
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.plans import PLAN, PlanPiece
-from interlock_verification.claims import ASKED_FOR, SUBMISSION_CLAIMS, ClientRequest
-from interlock_verification.models.run_decisions import (
-    APPROVED_FIRST,
-    RUN_ABSORBS,
-    STEPS_HOLD,
-    TABLES_HOLD,
+from interlock_verification.claims import ClientRequest
+from interlock_verification.worlds.claims.runs import (
+    CreatedRunJob,
+    RunOutcome,
+    RunTransition,
+    RunWritten,
+    StartedRunJob,
 )
-from interlock_verification.models.run_world import FAILURE_HAS_A_CAUSE, SUCCESS_IS_EARNED
 from interlock_verification.worlds.network import ClaimWatcher
-
-NEEDS = "a job of a run begins only after its required dependencies have succeeded"
-_NO_PLAN = ("plan_failed", "planner_timeout", "not_approved")
-MADE_ONCE = "a job of a plan is created once"
 
 
 class JudgedRun(msgspec.Struct):
@@ -44,7 +36,7 @@ class JudgedRun(msgspec.Struct):
 
 
 class RunJudge:
-    """Observes the store, and checks every claim about runs."""
+    """Observes the store, and reports facts about runs and their jobs."""
 
     def __init__(self, watcher: ClaimWatcher, state_of: Callable[[str], str]) -> None:
         self._watcher = watcher
@@ -63,8 +55,7 @@ class RunJudge:
         """Check that a submission has one run."""
         before = self._of.setdefault(number, run_id)
         made = ClientRequest([one for one in (before, run_id) if one not in self.shaken])
-        description = f"wish {number} has become {before} and {run_id}"
-        self._watcher.check(SUBMISSION_CLAIMS, made, lambda: description, run_id)
+        self._watcher.check(made, run_id, lambda: f"run {number} has become {before} and {run_id}")
 
     def unsettled(self) -> list[str]:
         """Return the runs that were not reported."""
@@ -100,8 +91,7 @@ class RunJudge:
             self._watcher.saw("a run is submitted")
         self._runs[record.id] = now
         self._plan(record.id, now)
-        if RUN.broken(now.state, now.body.data):
-            self._broke(TABLES_HOLD, f"{record.id} is {now.state}", record.id)
+        self._watcher.check(RunWritten(record.id, now.state, now.body), record.id)
 
     def _plan(self, run_id: str, now: JudgedRun) -> None:
         """Read requirements and needs of each job from the stored plan."""
@@ -113,26 +103,15 @@ class RunJudge:
         now.needs = {ids[planned.name]: tuple(ids[each] for each in planned.needs) for planned in jobs}
 
     def _step(self, run_id: str, before: JudgedRun, now: JudgedRun) -> None:
-        if RUN.broken_across(before.state, before.body.data, now.state, now.body.data):
-            self._broke(STEPS_HOLD, f"{run_id}: {before.state} → {now.state}", run_id)
-        if before.state in RUN.terminal and now.state is not before.state:
-            self._broke(RUN_ABSORBS, f"{run_id}: {before.state} → {now.state}", run_id)
+        self._watcher.check(RunTransition(run_id, before.state, before.body, now.state, now.body), run_id)
         if before.body.data.outcome is None and now.body.data.outcome is not None:
             self._plan(run_id, now)
             self._decided(run_id, now)
 
     def _decided(self, run_id: str, now: JudgedRun) -> None:
-        outcome = now.body.data.outcome
-        self._watcher.saw(f"run {outcome}")
-        ends = {name: self._state_of(name) for name, required in now.required.items() if required}
-        if outcome is run.SUCCESS and any(end != job.COMPLETED for end in ends.values()):
-            self._broke(SUCCESS_IS_EARNED, f"{run_id}: {ends}", run_id)
-        failed = {job.FAILED, job.CANCELED} & set(ends.values())
-        if outcome is run.FAILED and now.body.reason not in _NO_PLAN and not failed:
-            self._broke(FAILURE_HAS_A_CAUSE, f"{run_id}: {ends}", run_id)
-        superseded = now.body.superseded_by is not None
-        if outcome is run.CANCELED and run_id not in self.cancels and not superseded:
-            self._broke(ASKED_FOR, f"{run_id} was canceled: {now.body.reason}", run_id)
+        self._watcher.saw(f"run {now.body.data.outcome}")
+        required = {name: self._state_of(name) for name, required in now.required.items() if required}
+        self._watcher.check(RunOutcome(run_id, now.body, required, run_id in self.cancels), run_id)
 
     # Jobs
 
@@ -141,15 +120,13 @@ class RunJudge:
         planned = self._runs.get(part.run_id)
         if planned is None:
             return
-        other = planned.made.setdefault(place, job_id)
+        first = planned.made.setdefault(place, job_id)
         if part.run_id in self.shaken:
             return
         pieces = self._pieces.get(part.run_id, {}).values()
         guarded = any(each.environment for piece in pieces for each in piece.jobs)
-        if guarded and not planned.body.approvals:
-            self._broke(APPROVED_FIRST, f"{job_id} is made, without an approval of {part.run_id}", job_id)
-        if other != job_id:
-            self._broke(MADE_ONCE, f"place {place} of {part.run_id} is {other} and {job_id}", job_id)
+        approved = bool(planned.body.approvals)
+        self._watcher.check(CreatedRunJob(job_id, part.run_id, place, first, guarded, approved), job_id)
 
     def begun(self, job_id: str, body: JobBody) -> None:
         """Check the first grant of a job of a run."""
@@ -158,11 +135,11 @@ class RunJudge:
         planned = self._runs.get(part.run_id)
         if planned is None:
             return
-        for needed in planned.needs.get(job_id, ()):
-            state = self._state_of(needed)
-            well = state == job.COMPLETED or (state in job.ENDED and not planned.required[needed])
-            if not well:
-                self._broke(NEEDS, f"{job_id} begins while {needed} is {state}", job_id)
+        needs = {
+            needed: (self._state_of(needed), planned.required[needed])
+            for needed in planned.needs.get(job_id, ())
+        }
+        self._watcher.check(StartedRunJob(job_id, needs), job_id)
 
     def may_be_stopped(self, job_id: str, body: JobBody, reason: str | None) -> bool:
         """Return whether there is a reason to stop a job of a run."""
@@ -199,6 +176,3 @@ class RunJudge:
                 self._runs[name] = JudgedRun(decode_run(back_to.body), RunState(back_to.state))
                 self._runs[name].made = before.made if before is not None else {}
                 self._plan(name, self._runs[name])
-
-    def _broke(self, claim: str, description: str, about: str) -> None:
-        self._watcher.broke(claim, description, about)

@@ -1,21 +1,13 @@
-"""Claims about signals: each is received once, in order, and again by a handler that runs again."""
+"""The judge of signals: it knows the acknowledged signals, and the answer to each wait."""
 
 from __future__ import annotations
 
+from interlock_verification.worlds.claims.signals import Answer, AnsweredWait, ReceivedSignals, RepeatedWait
 from interlock_verification.worlds.network import ClaimWatcher
-
-AGAIN = "a handler that runs again gets the answers that it got before"
-ONCE = "a signal is received once, in the order of sending"
-MET = "an acknowledged signal is the answer to the wait of its number"
-
-SHUT = "no wait is open, and no signal is kept, when every job has ended"
-
-Answer = int | None
-"""The number that a signal carried; None for a wait that has timed out."""
 
 
 class SignalJudge:
-    """Observes handlers and senders, and checks every claim about signals."""
+    """Observes handlers and senders, and reports each answer to a wait."""
 
     def __init__(self, watcher: ClaimWatcher, forgotten: set[str]) -> None:
         self._watcher = watcher
@@ -39,16 +31,14 @@ class SignalJudge:
         answers = self._answers.setdefault(job_id, {})
         if job_id in self._forgotten:
             return
-        if wait in answers and answers[wait] != answer:
-            self._watcher.broke(AGAIN, f"wait {wait} got {answers[wait]}, then {answer}", job_id)
+        if wait in answers:
+            self._watcher.check(RepeatedWait(wait, answers[wait], answer), job_id)
         answers[wait] = answer
-        got = [answers[each] for each in sorted(answers) if answers[each] is not None]
-        if got != sorted(set(got), key=lambda value: value or 0):
-            self._watcher.broke(ONCE, f"the handler got {got}", job_id)
+        got = [value for each in sorted(answers) if (value := answers[each]) is not None]
+        self._watcher.check(ReceivedSignals(got), job_id)
         self._meet(job_id, wait)
 
     def _meet(self, job_id: str, wait: int) -> None:
-        answer = self._answers[job_id][wait]
-        meant = [value for value, number in self._sent.get(job_id, {}).items() if number == wait]
-        if job_id not in self._forgotten and meant and meant != [answer]:
-            self._watcher.broke(MET, f"wait {wait} got {answer}, and signal {meant[0]} was for it", job_id)
+        sent = [value for value, number in self._sent.get(job_id, {}).items() if number == wait]
+        if job_id not in self._forgotten:
+            self._watcher.check(AnsweredWait(wait, self._answers[job_id][wait], sent), job_id)

@@ -1,12 +1,7 @@
-"""Claims about the simulations of a world: checked at every write, and at every step.
-
-A simulation of a world is a chain: each state follows only from the previous one. So every state shows
-whether a step was left out, taken twice or taken out of order, however often its worker has died on the way.
-"""
+"""The judge of simulations: it knows each simulation, its pulse, and the steps that were reported."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 import msgspec
@@ -17,43 +12,17 @@ from interlock.store.records import Record
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.systems.simulations.body import PULSE, PulseBody, SimulationBody, decode_body, decode_pulse
 from interlock.wire.simulations import AnySimulationMessage
-from interlock_verification.claims import SUBMISSION_CLAIMS, ClientRequest, DecodedJob
+from interlock_verification.claims import ClientRequest, DecodedJob
+from interlock_verification.worlds.claims.simulations import (
+    CancelledSimulation,
+    ChainState,
+    CompletedSimulation,
+    PulseTransition,
+    ResumedSimulation,
+    SimulationTransition,
+    SimulationWritten,
+)
 from interlock_verification.worlds.network import ClaimWatcher
-
-TABLE_HOLDS = "the invariants of the simulation table hold"
-STAYS_ENDED = "an ended simulation never changes"
-FORWARD = "the steps of a simulation are never taken back"
-RIGHTFUL = "accepted reports on a simulation come from its runner"
-SAVED = "the saved state of a simulation is that after its saved step"
-GOES_ON = "a simulation resumes after its saved step, with its saved state"
-ENDS_THE_SAME = "the result of a simulation is the same as without faults"
-ASKED_FOR = "a simulation is cancelled only after a request"
-
-
-class ChainState(msgspec.Struct, frozen=True):
-    """A state of the chain, after a number of steps."""
-
-    number: int
-    step: int
-    mark: str
-
-    @classmethod
-    def first(cls, number: int) -> ChainState:
-        """Return the state before the first step."""
-        return cls(number, 0, "")
-
-    def after(self) -> ChainState:
-        """Return the state one step later."""
-        mark = hashlib.blake2b(f"{self.number}.{self.step}.{self.mark}".encode(), digest_size=6).hexdigest()
-        return ChainState(self.number, self.step + 1, mark)
-
-
-def state_after(number: int, steps: int) -> ChainState:
-    """Return the state of a chain after a number of steps."""
-    state = ChainState.first(number)
-    for _ in range(steps):
-        state = state.after()
-    return state
 
 
 class SimulationArguments(msgspec.Struct, frozen=True):
@@ -64,7 +33,7 @@ class SimulationArguments(msgspec.Struct, frozen=True):
 
 
 class SimulationJudge:
-    """Observes the store, and checks every claim about simulations."""
+    """Observes the store, and reports facts about simulations."""
 
     def __init__(self, watcher: ClaimWatcher, look_of: Callable[[str], DecodedJob | None]) -> None:
         self._watcher = watcher
@@ -83,8 +52,7 @@ class SimulationJudge:
         """Check that a submission has one simulation."""
         before = self._of.setdefault(number, run_id)
         made = ClientRequest([one for one in (before, run_id) if one not in self.shaken])
-        description = f"wish {number} has become {before} and {run_id}"
-        self._watcher.check(SUBMISSION_CLAIMS, made, lambda: description, run_id)
+        self._watcher.check(made, run_id, lambda: f"simulation {number} has become {before} and {run_id}")
 
     def unsettled(self) -> list[str]:
         """Return the simulations that have not ended."""
@@ -115,9 +83,7 @@ class SimulationJudge:
         """Check the state from which a handler continues."""
         if step:
             self._watcher.saw("a simulation continues on another worker")
-        expected = state_after(number, step)
-        if (restored or ChainState.first(number)) != expected:
-            self._broke(GOES_ON, f"{run_id} goes on after step {step} with {restored}", run_id)
+        self._watcher.check(ResumedSimulation(run_id, number, step, restored), run_id)
 
     # Writes
 
@@ -134,47 +100,30 @@ class SimulationJudge:
         self._known[record.id] = state, body
         if before is None or before[0] is not state:
             self._watcher.saw(f"simulation {state}")
-        if SIMULATION.broken(state, body.data):
-            self._broke(TABLE_HOLDS, f"{record.id} is {state}", record.id)
+        self._watcher.check(SimulationWritten(record.id, state, body), record.id)
         if before is None:
             return
-        if SIMULATION.broken_across(before[0], before[1].data, state, body.data):
-            self._broke(TABLE_HOLDS, f"{record.id}: {before[0]} → {state}", record.id)
-        if before[0] in simulation.ENDED and state is not before[0]:
-            self._broke(STAYS_ENDED, f"{record.id}: {before[0]} → {state}", record.id)
-        elif before[0] is not state:
+        self._watcher.check(SimulationTransition(record.id, *before, state, body), record.id)
+        if before[0] is not state:
             self._ended(record.id, state, body)
 
     def _ended(self, run_id: str, state: SimulationState, body: SimulationBody) -> None:
-        if state is simulation.CANCELLED and run_id not in self.cancels:
-            self._broke(ASKED_FOR, run_id, run_id)
+        if state is simulation.CANCELLED:
+            self._watcher.check(CancelledSimulation(run_id, run_id in self.cancels), run_id)
         if state is simulation.COMPLETED:
             wanted = msgspec.json.decode(body.spec.input, type=SimulationArguments)
             assert isinstance(body.result, msgspec.Raw)
             result = msgspec.json.decode(body.result, type=ChainState)
-            if result != state_after(wanted.number, wanted.steps) or body.data.current_step != wanted.steps:
-                self._broke(ENDS_THE_SAME, f"{run_id}: {result} after {body.data.current_step}", run_id)
+            end = CompletedSimulation(run_id, wanted.number, wanted.steps, body.data.current_step, result)
+            self._watcher.check(end, run_id)
 
     def _pulse_written(self, record: Record) -> None:
         now, before = decode_pulse(record), self._pulses.get(record.id, PulseBody())
         self._pulses[record.id] = now
-        if now.step < before.step or now.saved_step < before.saved_step:
-            description = f"{record.id}: {before.step}, {before.saved_step} → {now.step}, {now.saved_step}"
-            self._broke(FORWARD, description, record.id)
-        if record.id not in self.shaken:
-            self._rightful(record.id, before, now)
-        if now.saved_step > before.saved_step:
-            raw = now.checkpoint if isinstance(now.checkpoint, msgspec.Raw) else b"null"
-            state = msgspec.json.decode(raw, type=ChainState | None)
-            if state is None or state != state_after(state.number, now.saved_step):
-                self._broke(SAVED, f"{record.id} after step {now.saved_step}: {state}", record.id)
-
-    def _rightful(self, run_id: str, before: PulseBody, now: PulseBody) -> None:
-        whose = (before.execution, before.attempt, before.worker_id)
-        messages = self._messages.get(run_id, {}).get(whose, set())
-        for new, old in ((now.step, before.step), (now.saved_step, before.saved_step)):
-            if new != old and new not in messages:
-                self._broke(RIGHTFUL, f"{run_id} is at step {new}, and {whose} has said {messages}", run_id)
+        runner = (before.execution, before.attempt, before.worker_id)
+        reported = self._messages.get(record.id, {}).get(runner, set())
+        known = None if record.id in self.shaken else reported
+        self._watcher.check(PulseTransition(record.id, before, now, known), record.id)
 
     # Faults
 
@@ -189,6 +138,3 @@ class SimulationJudge:
             self._pulses.pop(name, None)
             if back_to is not None:
                 self._pulses[name] = decode_pulse(back_to)
-
-    def _broke(self, claim: str, description: str, about: str) -> None:
-        self._watcher.broke(claim, description, about)

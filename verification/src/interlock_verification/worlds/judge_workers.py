@@ -1,4 +1,4 @@
-"""Claims about the supervisor's records of workers.
+"""The judge of workers: it knows their records, their grants, and who is quarantined.
 
 A worker is held from the write that pauses or ends it, until one that lets it claim again. Grants are judged
 by their grant time: an answer may still be under way while the worker is paused.
@@ -13,20 +13,20 @@ import msgspec
 
 from interlock.engine.outbox import SENT, message_in
 from interlock.lifecycles import job, lease, worker
-from interlock.lifecycles.worker import WORKER, WorkerState
+from interlock.lifecycles.worker import WorkerState
 from interlock.store.records import Record
 from interlock.systems.quarantine import QUARANTINED, STANDING, body_of, name_of
 from interlock.systems.supervisor.aggregate import LET_GO, ReleaseLeases, WorkerBody, decode_body
 from interlock.wire.runner import ClaimRequest, Grant
 from interlock_verification.claims import DecodedJob
+from interlock_verification.worlds.claims.workers import (
+    GrantsToRunner,
+    GrantToHeldWorker,
+    ReleasedLeases,
+    WorkerTransition,
+    WorkerWritten,
+)
 from interlock_verification.worlds.network import ClaimWatcher
-
-TABLE_HOLDS = "the invariants of the worker table hold"
-STAYS_ENDED = "an ended worker never changes"
-HELD = "a paused worker is granted nothing new"
-LETS_GO = "after the order to release a worker's leases none of them is left"
-QUARANTINE = "a quarantined runner is granted nothing once that is known"
-BOOKS = "a worker recorded as live is alive"
 
 
 class WorkerLife(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class WorkerLife(msgspec.Struct, frozen=True):
 
 
 class WorkerJudge:
-    """Observes the store, and checks every claim about workers."""
+    """Observes the store and the grants, and reports facts about workers."""
 
     def __init__(self, watcher: ClaimWatcher, looks: Callable[[], Iterable[tuple[str, DecodedJob]]]) -> None:
         self._watcher = watcher
@@ -63,14 +63,9 @@ class WorkerJudge:
         self._lives[record.id] = WorkerLife(state, body, held_since)
         if before is None or before.state is not state:
             self._watcher.saw(f"worker {state}" + (" in silence" if body.silent else ""))
-        if WORKER.broken(state, body.data):
-            self._watcher.broke(TABLE_HOLDS, f"{record.id} is {state}: {body.data}")
-        if before is None:
-            return
-        if WORKER.broken_across(before.state, before.body.data, state, body.data):
-            self._watcher.broke(TABLE_HOLDS, f"{record.id}: {before.state} → {state}")
-        if before.state in worker.ENDED and state not in (before.state, worker.TERMINATED):
-            self._watcher.broke(STAYS_ENDED, f"{record.id}: {before.state} → {state}")
+        self._watcher.check(WorkerWritten(record.id, state, body))
+        if before is not None:
+            self._watcher.check(WorkerTransition(record.id, before.state, before.body, state, body))
 
     def standing_written(self, record: Record, now: datetime) -> None:
         """Handle a changed standing of a runner."""
@@ -100,21 +95,16 @@ class WorkerJudge:
     def given(self, request: ClaimRequest, grants: Sequence[Grant], looked_at: datetime | None) -> None:
         """Check grants to a worker, by a server that read the quarantines at that time."""
         since = self._quarantined.get(name_of(request.runner_id))
-        if grants and since is not None and looked_at is not None and since < looked_at:
-            description = (
-                f"{request.runner_id} is quarantined since {since}, and was given {len(grants)} jobs"
-            )
-            self._watcher.broke(QUARANTINE, description, grants[0].job_id)
+        if grants and since is not None and looked_at is not None:
+            given = GrantsToRunner(request.runner_id, len(grants), since, looked_at)
+            self._watcher.check(given, grants[0].job_id)
         life = self._lives.get(request.worker_id)
         for grant in grants:
             at = self._granted.get((grant.job_id, grant.shard, grant.attempt))
             if life is None or life.held_since is None or at is None:
                 continue
-            if life.held_since < at:
-                description = (
-                    f"{request.worker_id} is {life.state} since {life.held_since}, and was given work at {at}"
-                )
-                self._watcher.broke(HELD, description, grant.job_id)
+            held = GrantToHeldWorker(request.worker_id, life.state, life.held_since, at)
+            self._watcher.check(held, grant.job_id)
 
     def gone(self, job_id: str) -> None:
         """Handle a pruned job."""
@@ -131,6 +121,7 @@ class WorkerJudge:
             return
         self._watcher.saw("the leases of a worker are released")
         until = order.until or life.held_since
+        left: dict[str, str] = {}
         for job_id, look in self._looks():
             if look.state in job.ENDED:
                 continue  # attempts that are being stopped have their own deadline
@@ -139,6 +130,5 @@ class WorkerJudge:
                 if held is None or held.state not in lease.LIVE or held.data.runner_id != order.runner_id:
                     continue
                 if held.granted_at <= until:
-                    self._watcher.broke(
-                        LETS_GO, f"{order.runner_id} still has {one.name} of {job_id}", job_id
-                    )
+                    left[job_id] = f"{one.name} of {job_id}"
+        self._watcher.check(ReleasedLeases(order.runner_id, list(left.values())), next(iter(left), ""))

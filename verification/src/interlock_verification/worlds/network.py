@@ -1,4 +1,4 @@
-"""The processes of a world, the network between them, and the trace of all writes.
+"""The nodes of a world, the network between them, and the trace of all writes.
 
 A call of a process can be lost, late or repeated on the way there and back.
 """
@@ -9,29 +9,32 @@ import asyncio
 import hashlib
 import random
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from interlock.errors import StoreUnavailable
 from interlock.store.records import StepLine
 from interlock.systems.runtime import Host
-from interlock_verification.claims import broken
 from interlock_verification.worlds import faults
-from interlock_verification.worlds.faults import CallFate, Fates
+from interlock_verification.worlds.claims.episodes import PROCESS, UnexpectedError
+from interlock_verification.worlds.claims.tables import CLAIMS_BY_FACT
+from interlock_verification.worlds.faults import CallFault, FaultPlan
 from interlock_verification.worlds.scheduler import Turn, WorldLoop, WorldSchedule
 from interlock_verification.worlds.worlds import World
 
 MOST_LINES = 4_000
-F = TypeVar("F")
 
 
 class BrokenClaim(msgspec.Struct, frozen=True, kw_only=True):
     """A broken claim."""
 
     claim: str
+    """The property, in a sentence."""
+    name: str
+    """The name of the claim in its table."""
     description: str
     at_s: float
     about: str = ""
@@ -39,10 +42,10 @@ class BrokenClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimWatcher:
-    """Observes all events; the first broken claim halts the world."""
+    """Checks every fact by the tables of claims; the first broken claim halts the world."""
 
-    def __init__(self, *, tells: bool = False) -> None:
-        self.tells = tells
+    def __init__(self, *, keeps_story: bool = False) -> None:
+        self.keeps_story = keeps_story
         self.broken: BrokenClaim | None = None
         self.seen: Counter[str] = Counter()
         """Number of each named event: no claim may hold vacuously."""
@@ -66,25 +69,25 @@ class ClaimWatcher:
 
     def note(self, at_s: float, description: str, about: str = "") -> None:
         """Add a line to the story."""
-        if self.tells:
+        if self.keeps_story:
             self._lines.append((at_s, about, description))
 
-    def broke(self, claim: str, description: str, about: str = "") -> None:
-        """Record a broken claim. Only the first counts: later ones may be its consequences."""
-        if self.broken is None:
-            self.broken = BrokenClaim(claim=claim, description=description, at_s=self.time(), about=about)
-            self.halt()
+    def check(self, fact: object, about: str = "", description: Callable[[], str] | None = None) -> None:
+        """Check every claim about facts of this type.
 
-    def check(
-        self,
-        claims: Mapping[str, Callable[[F], bool]],
-        fact: F,
-        description: Callable[[], str],
-        about: str = "",
-    ) -> None:
-        """Check claims about a fact, and describe the first broken one."""
-        for claim in broken(claims, fact):
-            self.broke(claim, description(), about)
+        Only the first broken claim counts: later ones may be its consequences. It is reported in the words
+        of the fact, or with a description.
+        """
+        for claim in CLAIMS_BY_FACT[type(fact)]:
+            if self.broken is None and not claim.holds(fact):
+                self.broken = BrokenClaim(
+                    claim=claim.sentence,
+                    name=claim.name,
+                    description=str(fact) if description is None else description(),
+                    at_s=self.time(),
+                    about=about,
+                )
+                self.halt()
 
     def story(self, about: str = "") -> list[str]:
         """Return the story: general lines, and those about one job."""
@@ -113,8 +116,8 @@ START = datetime(2026, 1, 1, 8, tzinfo=UTC)
 STORE = "store"
 
 
-class Cast(Protocol):
-    """An actor of a place: an orchestrator, a worker, clients."""
+class Actor(Protocol):
+    """An actor of a node: an orchestrator, a worker, clients."""
 
     def live(self, process: ActorProcess) -> Coroutine[Any, Any, None]:
         """Run one incarnation, from its start to its end."""
@@ -122,15 +125,17 @@ class Cast(Protocol):
 
 
 class ActorProcess:
-    """One incarnation of the actor of a place."""
+    """One incarnation of the actor of a node."""
 
-    def __init__(self, stage: WorldStage, name: str, incarnation: int, rate: float, off: timedelta) -> None:
-        self.stage = stage
+    def __init__(
+        self, network: WorldNetwork, name: str, incarnation: int, rate: float, off: timedelta
+    ) -> None:
+        self.network = network
         self.name = name
         self.incarnation = incarnation
-        self.loop = WorldLoop(stage.schedule, f"{name}#{incarnation}", rate)  # type: ignore[abstract]
+        self.loop = WorldLoop(network.schedule, f"{name}#{incarnation}", rate)  # type: ignore[abstract]
         self.loop.owner = self
-        self.random = random.Random(f"{stage.seed}/{name}/{incarnation}")
+        self.random = random.Random(f"{network.seed}/{name}/{incarnation}")
         self.frozen_until = 0.0
         self.held_up_until = float("-inf")
         self.role: Any = None
@@ -157,16 +162,16 @@ class ActorProcess:
     def lag(self, seconds: float) -> None:
         """Delay its timers by this much from now on."""
         self.loop.lag_s = seconds
-        self.held_up_until = self.stage.schedule.now
+        self.held_up_until = self.network.schedule.now
 
     @property
     def frozen(self) -> bool:
         """Whether it is stopped, as by SIGSTOP."""
-        return self.frozen_until > self.stage.schedule.now
+        return self.frozen_until > self.network.schedule.now
 
     def local(self) -> datetime:
         """Return its wall clock, which is skewed."""
-        return self.stage.clock() + self._off
+        return self.network.clock() + self._off
 
     def end(self) -> None:
         """End the process, in the middle of its work."""
@@ -182,15 +187,15 @@ class ActorProcess:
         return self.random.randbytes(32)
 
 
-class ActorPlace:
-    """A place in which an actor lives, again and again."""
+class ActorNode:
+    """A node: it runs an actor, and restarts it whenever its process has ended."""
 
-    def __init__(self, stage: WorldStage, name: str, cast: Cast, skew: float) -> None:
-        self.stage = stage
+    def __init__(self, network: WorldNetwork, name: str, actor: Actor, skew: float) -> None:
+        self.network = network
         self.name = name
-        self.cast = cast
+        self.actor = actor
         self.process: ActorProcess | None = None
-        drawn = random.Random(f"{stage.seed}/{name}")
+        drawn = random.Random(f"{network.seed}/{name}")
         self._rate = 1.0 + skew * (2.0 * drawn.random() - 1.0)
         self._off = timedelta(hours=24.0 * (drawn.random() - 0.5)) if skew else timedelta()
         self._incarnations = 0
@@ -201,10 +206,10 @@ class ActorPlace:
             return
         self._incarnations += 1
         process = self.process = ActorProcess(
-            self.stage, self.name, self._incarnations, self._rate, self._off
+            self.network, self.name, self._incarnations, self._rate, self._off
         )
-        self.stage.watcher.note(self.stage.schedule.now, f"{process.loop.name} starts")
-        life = process.loop.create_task(self.cast.live(process), name=self.name)
+        self.network.watcher.note(self.network.schedule.now, f"{process.loop.name} starts")
+        life = process.loop.create_task(self.actor.live(process), name=self.name)
         life.add_done_callback(lambda done: self._ended(process, done))
 
     def kill(self, down_s: float) -> bool:
@@ -212,29 +217,29 @@ class ActorPlace:
         if self.process is None or not self.process.alive:
             return False
         self.process.end()
-        self.stage.schedule.call_in(down_s, self.start)
+        self.network.schedule.call_in(down_s, self.start)
         return True
 
     def _ended(self, process: ActorProcess, life: asyncio.Task[Any]) -> None:
         """Handle the end of a process: a shutdown, or a crash."""
         error = None if life.cancelled() else life.exception()
         if error is not None:
-            self.stage.watcher.broke("no process crashes", f"{process.loop.name}: {error!r}")
+            self.network.watcher.check(UnexpectedError(PROCESS, f"{process.loop.name}: {error!r}"))
         process.end()
-        self.stage.schedule.call_in(1.0, self.start)
+        self.network.schedule.call_in(1.0, self.start)
 
 
-class WorldStage:
-    """The environment that the processes of a world share."""
+class WorldNetwork:
+    """The nodes, the connections between them, and the virtual time that they share."""
 
-    def __init__(self, world: World, seed: int, fates: Fates, watcher: ClaimWatcher) -> None:
+    def __init__(self, world: World, seed: int, fault_plan: FaultPlan, watcher: ClaimWatcher) -> None:
         self.world = world
         self.seed = seed
-        self.fates = fates
+        self.fault_plan = fault_plan
         self.watcher = watcher
         self.schedule = WorldSchedule()
-        self.random = random.Random(f"{seed}/stage")
-        self.places: dict[str, ActorPlace] = {}
+        self.random = random.Random(f"{seed}/stage")  # names of streams never change: seeds are kept
+        self.nodes: dict[str, ActorNode] = {}
         self.away_until = 0.0
         """Time until which the store does not answer."""
         self._apart: dict[tuple[str, str], float] = {}
@@ -259,12 +264,12 @@ class WorldStage:
         """Remove all faults, and start all processes."""
         self._apart.clear()
         self.away_until = 0.0
-        for place in self.places.values():
-            if place.process is not None:
-                place.process.lag(0.0)
-                if place.process.frozen:
-                    self.thaw(place.process)
-            place.start()
+        for node in self.nodes.values():
+            if node.process is not None:
+                node.process.lag(0.0)
+                if node.process.frozen:
+                    self.thaw(node.process)
+            node.start()
 
     def freeze(self, process: ActorProcess, for_s: float) -> None:
         """Stop a process, as by SIGSTOP, for a while."""
@@ -298,9 +303,9 @@ class NetworkCall:
         "_answer",
         "_arrive",
         "_caller",
-        "_fate",
+        "_fault",
+        "_network",
         "_sent_at",
-        "_stage",
         "_timeout_s",
         "_timer",
         "_to",
@@ -317,61 +322,61 @@ class NetworkCall:
         certain: bool = False,
         resends: bool = False,
     ) -> None:
-        stage = self._stage = caller.stage
+        network = self._network = caller.network
         self._caller = caller
         self._to = to
         self._arrive = arrive
         self._timeout_s = timeout_s
         self._timer: Turn | None = None
         self._answer: asyncio.Future[Any] = caller.loop.create_future()
-        self._sent_at = now = stage.schedule.now
-        fate = stage.fates.of_call(caller.name, to, now, repeats=repeats)
-        self._fate = faults.resent(fate) if resends else fate
-        if self._fate is None:
+        self._sent_at = now = network.schedule.now
+        fault = network.fault_plan.fault_of_call(caller.name, to, now, repeats=repeats)
+        self._fault = faults.resent(fault) if resends else fault
+        if self._fault is None:
             if not certain:
                 self._give_up_in_time()
-            stage.schedule.call_in(stage.trip_s(), self._arrives)
+            network.schedule.call_in(network.trip_s(), self._arrives)
         else:
             self._give_up_in_time()
-            self._send(self._fate)
+            self._send(self._fault)
 
     def answer(self) -> Awaitable[Any]:
         """Return the answer."""
         return self._answer
 
-    def _send(self, fate: CallFate) -> None:
-        schedule = self._stage.schedule
-        if self._stage.watcher.tells:
-            self._stage.watcher.note(schedule.now, f"{self._caller.name} → {self._to}: {fate.what}")
-        match fate.what:
+    def _send(self, fault: CallFault) -> None:
+        schedule = self._network.schedule
+        if self._network.watcher.keeps_story:
+            self._network.watcher.note(schedule.now, f"{self._caller.name} → {self._to}: {fault.what}")
+        match fault.what:
             case faults.REQUEST_LOST:
-                schedule.call_in(fate.seconds, self._fail, f"The connection to {self._to} broke.")
+                schedule.call_in(fault.seconds, self._fail, f"The connection to {self._to} broke.")
             case faults.LATE:
-                schedule.call_in(fate.seconds, self._arrives)
+                schedule.call_in(fault.seconds, self._arrives)
             case faults.TWICE:
-                schedule.call_in(self._stage.trip_s(), self._arrives)
-                schedule.call_in(fate.seconds, self._arrives_again)
+                schedule.call_in(self._network.trip_s(), self._arrives)
+                schedule.call_in(fault.seconds, self._arrives_again)
             case _:
-                schedule.call_in(self._stage.trip_s(), self._arrives)
+                schedule.call_in(self._network.trip_s(), self._arrives)
 
     def _arrives(self) -> None:
-        if self._stage.reachable(self._caller.name, self._to):
+        if self._network.reachable(self._caller.name, self._to):
             self._arrive(self._done)
-        elif self._stage.random.random() < 0.5:
+        elif self._network.random.random() < 0.5:
             self._fail(f"{self._to} cannot be reached.")
         else:
             self._give_up_in_time()
 
     def _arrives_again(self) -> None:
-        if self._stage.reachable(self._caller.name, self._to):
+        if self._network.reachable(self._caller.name, self._to):
             self._arrive(lambda _answer, _error: None)
 
     def _done(self, value: object, error: BaseException | None) -> None:
-        stage, fate = self._stage, self._fate
-        if fate is not None and fate.what is faults.REPLY_LOST:
-            stage.schedule.call_in(fate.seconds, self._fail, f"The connection to {self._to} broke.")
-        elif stage.reachable(self._caller.name, self._to):
-            stage.schedule.call_in(stage.trip_s(), self._settle, value, error)
+        network, fault = self._network, self._fault
+        if fault is not None and fault.what is faults.REPLY_LOST:
+            network.schedule.call_in(fault.seconds, self._fail, f"The connection to {self._to} broke.")
+        elif network.reachable(self._caller.name, self._to):
+            network.schedule.call_in(network.trip_s(), self._settle, value, error)
         else:
             self._give_up_in_time()
 
@@ -379,7 +384,7 @@ class NetworkCall:
         """Start the timeout."""
         if self._timer is None:
             at = self._sent_at + self._timeout_s
-            self._timer = self._stage.schedule.call_at(at, self._fail, f"No answer of {self._to} in time.")
+            self._timer = self._network.schedule.call_at(at, self._fail, f"No answer of {self._to} in time.")
 
     def _settle(self, value: object, error: BaseException | None) -> None:
         if self._timer is not None:

@@ -29,7 +29,7 @@ _WAITS_AT_END = 20
 """Maximum number of waits of a coroutine while it is closed."""
 
 
-class RunsInCircles(Exception):
+class Livelock(Exception):
     """Callbacks loop without any time passing."""
 
 
@@ -121,7 +121,7 @@ class WorldSchedule:
             turn.call(*turn.args)
             taken += 1
             if taken > MOST_AT_ONCE:
-                raise RunsInCircles(repr(turn))
+                raise Livelock(repr(turn))
         self.turns += taken
         return not self.halted
 

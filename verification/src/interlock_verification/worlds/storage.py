@@ -117,7 +117,7 @@ class StoreLink:
 
     def __init__(self, process: ActorProcess, store: SharedStore) -> None:
         self._process = process
-        self._stage = process.stage
+        self._network = process.network
         self._store = store
         self._stop: dict[object, Callable[[], None]] = {}
         self._looked: dict[tuple[str, tuple[str, ...]], datetime] = {}
@@ -158,7 +158,7 @@ class StoreLink:
 
     async def find(self, query: Query) -> Page:
         """Return a page of records."""
-        asked_at = self._stage.clock()
+        asked_at = self._network.clock()
         page = await self._call(lambda: self._store.find(query))
         self._looked[query.kind, tuple(query.states)] = asked_at
         return page
@@ -241,18 +241,18 @@ class StoreLink:
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
         """Subscribe to commits, with a latency; notifications are lost while the store is unreachable."""
-        process, schedule, pending = self._process, self._stage.schedule, False
+        process, schedule, pending = self._process, self._network.schedule, False
 
         def woken() -> None:
             nonlocal pending
             if not pending:
                 pending = True
-                schedule.call_in(self._stage.trip_s(), ring)
+                schedule.call_in(self._network.trip_s(), ring)
 
         def ring() -> None:
             nonlocal pending
             pending = False
-            if process.alive and self._stage.reachable(process.name, STORE):
+            if process.alive and self._network.reachable(process.name, STORE):
                 process.loop.call_soon(wake)
 
         token, stop = object(), self._store.subscribe(woken)

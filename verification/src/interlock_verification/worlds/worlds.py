@@ -14,6 +14,9 @@ from interlock.wire.jobs import RetryRule, UniquePolicy
 
 HOUR_S = 3_600.0
 
+BRIEF, POSTAL, BRANCH = "brief", "postal", "branch"
+"""Tasks whose handlers never wait, wait for signals, and wait for the children that they submit."""
+
 Span = tuple[float, float]
 """A range from which a value is drawn."""
 
@@ -179,10 +182,10 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Retention of ended records."""
     settles_within_s: float = 2 * HOUR_S
     """Time after the last fault within which everything has ended."""
-    chapter_h: float = 24.0
+    episode_h: float = 24.0
     """Default duration of an episode."""
-    scene_h: float = 1.0
-    """Duration of an episode in a short season."""
+    short_episode_h: float = 1.0
+    """Duration of an episode in a short campaign."""
 
     @property
     def settings(self) -> Settings:
@@ -191,7 +194,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fleet(self) -> list[str]:
-        """The places of the agents."""
+        """The nodes of the agents."""
         return [f"a{number}" for number in range(1, self.agents + 1)]
 
     @property
@@ -396,8 +399,8 @@ WORLDS = (
         embedded=2,
         kinds=ALL,
         arrivals=Arrivals(by_day_per_h=40.0, by_night_per_h=5.0, bursts_per_day=2.0, burst=30),
-        chapter_h=2.0,
-        scene_h=0.5,
+        episode_h=2.0,
+        short_episode_h=0.5,
     ),
     World(
         name="team",
@@ -408,8 +411,8 @@ WORLDS = (
         prefetch=1,
         kinds=ALL,
         arrivals=Arrivals(by_day_per_h=60.0, by_night_per_h=10.0, bursts_per_day=3.0, burst=40),
-        chapter_h=2.0,
-        scene_h=0.5,
+        episode_h=2.0,
+        short_episode_h=0.5,
     ),
     World(
         name="ci",
@@ -422,8 +425,8 @@ WORLDS = (
         arrivals=Arrivals(
             by_day_per_h=4.0, by_night_per_h=1.0, bursts_per_day=1.0, burst=10, runs_per_day=240.0
         ),
-        chapter_h=2.0,
-        scene_h=0.5,
+        episode_h=2.0,
+        short_episode_h=0.5,
     ),
     World(
         name="forest",
@@ -434,8 +437,8 @@ WORLDS = (
         kinds=(*FAMILIES, PLAIN, TREE),
         quotas=(10, 3, 2, 1, 1, 1),
         arrivals=Arrivals(by_day_per_h=30.0, by_night_per_h=5.0, bursts_per_day=2.0, burst=10),
-        chapter_h=2.0,
-        scene_h=0.3,
+        episode_h=2.0,
+        short_episode_h=0.3,
     ),
     World(
         name="lab",
@@ -448,8 +451,8 @@ WORLDS = (
         arrivals=Arrivals(
             by_day_per_h=4.0, by_night_per_h=1.0, bursts_per_day=1.0, burst=10, simulations_per_day=480.0
         ),
-        chapter_h=2.0,
-        scene_h=0.3,
+        episode_h=2.0,
+        short_episode_h=0.3,
     ),
     World(
         name="shift",
@@ -462,8 +465,8 @@ WORLDS = (
         arrivals=Arrivals(
             by_day_per_h=40.0, by_night_per_h=5.0, bursts_per_day=3.0, burst=20, orders_per_h=20.0
         ),
-        chapter_h=2.0,
-        scene_h=0.3,
+        episode_h=2.0,
+        short_episode_h=0.3,
     ),
     World(
         name="nights",
@@ -478,8 +481,8 @@ WORLDS = (
         retain_every_s=3 * HOUR_S,
         keeps_s=12 * HOUR_S,
         settles_within_s=12 * HOUR_S,
-        chapter_h=240.0,
-        scene_h=10.0,
+        episode_h=240.0,
+        short_episode_h=10.0,
     ),
     World(
         name="pair",
@@ -495,8 +498,8 @@ WORLDS = (
         retain_every_s=3 * HOUR_S,
         keeps_s=12 * HOUR_S,
         settles_within_s=12 * HOUR_S,
-        chapter_h=240.0,
-        scene_h=10.0,
+        episode_h=240.0,
+        short_episode_h=10.0,
     ),
     World(
         name="holidays",
@@ -511,8 +514,8 @@ WORLDS = (
         retain_every_s=6 * HOUR_S,
         keeps_s=24 * HOUR_S,
         settles_within_s=24 * HOUR_S,
-        chapter_h=480.0,
-        scene_h=20.0,
+        episode_h=480.0,
+        short_episode_h=20.0,
     ),
     World(
         name="fleet",
@@ -526,8 +529,8 @@ WORLDS = (
         clocks_set_per_h=90.0,
         kinds=(PLAIN,),
         arrivals=Arrivals(by_day_per_h=0.0, by_night_per_h=0.0, bursts_per_day=0.0, workloads_per_h=45.0),
-        chapter_h=2.0,
-        scene_h=0.4,
+        episode_h=2.0,
+        short_episode_h=0.4,
     ),
     World(
         name="factory",
@@ -538,8 +541,8 @@ WORLDS = (
         slots=8,
         kinds=(ALIKE, PLAIN),
         arrivals=Arrivals(by_day_per_h=20.0, by_night_per_h=5.0, bursts_per_day=24.0, burst=30),
-        chapter_h=2.0,
-        scene_h=0.3,
+        episode_h=2.0,
+        short_episode_h=0.3,
     ),
     World(
         name="keys",
@@ -549,8 +552,8 @@ WORLDS = (
         slots=2,
         kinds=KEYED,
         arrivals=Arrivals(by_day_per_h=120.0, by_night_per_h=20.0, bursts_per_day=6.0, burst=30),
-        chapter_h=1.0,
-        scene_h=0.5,
+        episode_h=1.0,
+        short_episode_h=0.5,
     ),
     World(
         name="vendors",
@@ -562,8 +565,8 @@ WORLDS = (
         kinds=(*LIMITED, PLAIN),
         limits=(("vendor-x", 3), ("tenant:*", 2), ("queue:default", 5)),
         arrivals=Arrivals(by_day_per_h=60.0, by_night_per_h=10.0, bursts_per_day=4.0, burst=30),
-        chapter_h=2.0,
-        scene_h=0.5,
+        episode_h=2.0,
+        short_episode_h=0.5,
     ),
     World(
         name="post",
@@ -574,8 +577,8 @@ WORLDS = (
         slots=2,
         kinds=(LETTER, PARCEL, PLAIN),
         arrivals=Arrivals(by_day_per_h=40.0, by_night_per_h=10.0, bursts_per_day=4.0, burst=20),
-        chapter_h=2.0,
-        scene_h=0.5,
+        episode_h=2.0,
+        short_episode_h=0.5,
     ),
 )
 

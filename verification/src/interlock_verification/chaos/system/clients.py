@@ -2,9 +2,8 @@
 
 A submitter sends a stream of jobs, each with a unique intent, and retries until acknowledged; over HTTP some
 responses are lost. A naive one uses HTTP directly, without request ids, and repeats requests as new ones. A
-laggard is a runner without a clock: it claims a job, stays silent until another runner has it, and then
-reports a success that must be refused. It forgets its first job forever: only a sweep of deadlines can
-recover that.
+late runner has no clock: it claims a job, stays silent until another runner has it, and then reports a
+success that must be refused. It forgets its first job forever: only a sweep of deadlines can recover that.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from interlock.testing.proxy import Wires
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Grant, Heard, Succeeded
 from interlock.worker.http import HttpOrchestrator
-from interlock_verification.chaos.system import errands
+from interlock_verification.chaos.system import tasks
 from interlock_verification.chaos.system.fleet import DURATIONS, QUEUES, SLOW
 
 PAUSE_S = 0.05
@@ -89,10 +88,10 @@ class Submitter:
                 return
 
     def _spec(self, intent: str) -> JobSpec:
-        """Return a job spec: most are quick; slow ones may be claimed by a laggard."""
+        """Return a job spec; a late runner may claim the slow ones."""
         queue = self._dice.choices(QUEUES, SHARES)[0]
         for_s = self._dice.uniform(*(SLOW_S if queue == SLOW else QUICK_S))
-        return self._dice.choice(errands.KINDS).options(queue=queue).spec(intent=intent, for_s=for_s)
+        return self._dice.choice(tasks.KINDS).options(queue=queue).spec(intent=intent, for_s=for_s)
 
     async def _ask(self, spec: JobSpec, intent: str) -> str:
         async with asyncio.timeout(PATIENCE_S):
@@ -122,7 +121,7 @@ class Late(msgspec.Struct, frozen=True):
     believed: bool
 
 
-class Laggard:
+class LateRunner:
     """A runner that reports after its job was given to another one, again and again."""
 
     def __init__(self, address: str, store: Store) -> None:
@@ -138,7 +137,7 @@ class Laggard:
         try:
             while not until.is_set():
                 number += 1
-                await self._be_late(f"laggard#{number}")
+                await self._be_late(f"late-runner#{number}")
         finally:
             await self._port.disconnect()
 

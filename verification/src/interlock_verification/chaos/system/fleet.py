@@ -21,7 +21,7 @@ from interlock.lifecycles.durations import Durations
 from interlock.testing.proxy import Wires, wires_to
 from interlock.testing.servers import PostgresServer, RedisServer
 from interlock_verification.chaos.databases import SQLITE
-from interlock_verification.chaos.system import errands
+from interlock_verification.chaos.system import tasks
 from interlock_verification.chaos.system.members import ChaosMember, MemberPlan, free_port
 from interlock_verification.chaos.system.zygote import warm_up
 
@@ -42,8 +42,8 @@ LOSSES = 1_000_000
 """A job may lose its worker any number of times: each has to be completed in the end."""
 SLOTS = "20"
 QUEUES = ANYBODY, SLOW, ELSEWHERE = "default", "slow", "elsewhere"
-"""A laggard may claim slow jobs: when it reports, another runner has them. The queue `elsewhere` is for hosts
-with a skewed clock, so that they certainly get jobs.
+"""A late runner may claim slow jobs: when it reports, another runner has them. The queue `elsewhere` is for
+hosts with a skewed clock, so that they certainly get jobs.
 """
 
 Database = PostgresServer | RedisServer | None
@@ -87,7 +87,7 @@ class Fleet:
 
 @asynccontextmanager
 async def fleet_on(
-    url: str, database: Database, store: str, folder: Path, way: str = ""
+    url: str, database: Database, store: str, folder: Path, broken_rule: str = ""
 ) -> AsyncIterator[Fleet]:
     """Yield a started fleet; remove all of it at the end."""
     _write_project(folder)
@@ -103,7 +103,7 @@ async def fleet_on(
         fleet = Fleet(url, database, wires)
         fleet.ports = ports
         try:
-            for plan in _plans(fleet, folder, elsewhere=store != SQLITE, way=way):
+            for plan in _plans(fleet, folder, elsewhere=store != SQLITE, broken_rule=broken_rule):
                 fleet.members[plan.name] = ChaosMember(plan)
             yield fleet
         finally:
@@ -111,14 +111,14 @@ async def fleet_on(
                 member.life.kill()
 
 
-def _plans(fleet: Fleet, folder: Path, *, elsewhere: bool, way: str) -> list[MemberPlan]:
+def _plans(fleet: Fleet, folder: Path, *, elsewhere: bool, broken_rule: str) -> list[MemberPlan]:
     def server(name: str) -> MemberPlan:
         port = str(fleet.ports[name])
         arguments = ("server", "--port", port, "--store", fleet.url, "--log-level", "warning")
-        return MemberPlan(name=name, arguments=arguments, folder=folder, way=way)
+        return MemberPlan(name=name, arguments=arguments, folder=folder, broken_rule=broken_rule)
 
     def worker(name: str, place: str, *, skewed: bool = False) -> MemberPlan:
-        start = ("worker", "start", errands.__name__, "--store", place, "--name", name, "--slots", SLOTS)
+        start = ("worker", "start", tasks.__name__, "--store", place, "--name", name, "--slots", SLOTS)
         queues = QUEUES if skewed else (ANYBODY, SLOW)
         arguments = (
             *start,
@@ -126,7 +126,9 @@ def _plans(fleet: Fleet, folder: Path, *, elsewhere: bool, way: str) -> list[Mem
             "--log-format",
             "json",
         )
-        return MemberPlan(name=name, arguments=arguments, folder=folder, way=way, skewed=skewed)
+        return MemberPlan(
+            name=name, arguments=arguments, folder=folder, broken_rule=broken_rule, skewed=skewed
+        )
 
     wire = fleet.wires.get("database")
     return [

@@ -4,7 +4,7 @@ Shows: whatever is killed, frozen, cut off, shut down or given a wrong clock, ev
 completed, once; reports under an ended lease are refused, and the refusal is journalled; and the jobs of dead
 workers are soon claimed by others.
 
-Broken mode: the three of `ways`, one after the other; each has to be detected.
+Broken mode: the three of `broken_rules`, one after the other; each has to be detected.
 
 One round is one `kill -9`. Between the kills come the other faults, in turn. Recovery times are always
 reported, and judged only in the long mode: beside other tests the machine may stall for longer than a lease,
@@ -31,12 +31,12 @@ from interlock.store.records import Query
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
 from interlock_verification.chaos.databases import ALL_STORES, SQLITE, server_for
-from interlock_verification.chaos.system.chronicle import read_chronicle
-from interlock_verification.chaos.system.clients import Laggard, Submitter
+from interlock_verification.chaos.system.broken_rules import BROKEN_RULES, NAIVE
+from interlock_verification.chaos.system.clients import LateRunner, Submitter
+from interlock_verification.chaos.system.fault_injector import STALLS, FaultLog, SystemFaultInjector
 from interlock_verification.chaos.system.fleet import DURATIONS, Database, Fleet, fleet_on
+from interlock_verification.chaos.system.history import read_history
 from interlock_verification.chaos.system.judge import SERVER_BOUND_S, broken_promises, recoveries
-from interlock_verification.chaos.system.troubles import STALLS, Ledger, Troublemaker
-from interlock_verification.chaos.system.ways import NAIVE, WAYS
 from interlock_verification.chaos.verdict import ChaosVerdict, Setup, judging
 
 NAME = "system"
@@ -61,9 +61,11 @@ def run(setup: Setup) -> ChaosVerdict:
     """Kill a member in every round."""
     with judging(NAME, setup) as verdict:
         if setup.broken:
-            noticed = {way: asyncio.run(_trial(setup, verdict, way)) for way in WAYS}
-            for way, sentences in noticed.items():
-                verdict.remarks.append(f"{way}: {sentences[0] if sentences else 'not noticed'}")
+            noticed = {
+                broken_rule: asyncio.run(_trial(setup, verdict, broken_rule)) for broken_rule in BROKEN_RULES
+            }
+            for broken_rule, sentences in noticed.items():
+                verdict.remarks.append(f"{broken_rule}: {sentences[0] if sentences else 'not noticed'}")
             if all(noticed.values()):
                 verdict.broken_promises += itertools.chain(*noticed.values())
         else:
@@ -71,51 +73,51 @@ def run(setup: Setup) -> ChaosVerdict:
     return verdict
 
 
-def run_without(way: str, setup: Setup) -> ChaosVerdict:
+def run_without(broken_rule: str, setup: Setup) -> ChaosVerdict:
     """Run without one rule, to show that this is detected."""
     with judging(NAME, setup) as verdict:
-        verdict.broken_promises += asyncio.run(_trial(setup, verdict, way))
+        verdict.broken_promises += asyncio.run(_trial(setup, verdict, broken_rule))
     return verdict
 
 
-async def _trial(setup: Setup, verdict: ChaosVerdict, way: str = "") -> list[str]:
+async def _trial(setup: Setup, verdict: ChaosVerdict, broken_rule: str = "") -> list[str]:
     """Run one fleet and read its journal; return the broken guarantees, as sentences."""
     async with _database(setup.store) as (folder, url, database), _opened(url) as store:
-        async with fleet_on(url, database, setup.store, folder, way) as fleet:
-            submitters = _submitters(fleet, setup.seed, naive=way == NAIVE)
-            laggard = Laggard(fleet.address("right", wired=False), store)
-            trouble = Troublemaker(fleet, store, setup.seed)
-            async with _at_work(store, submitters, laggard, trouble.ledger, fleet):
-                found = await _everybody_begins(fleet, submitters, laggard)
-                await _make_trouble(trouble, setup.rounds, timed=setup.timed)
+        async with fleet_on(url, database, setup.store, folder, broken_rule) as fleet:
+            submitters = _submitters(fleet, setup.seed, naive=broken_rule == NAIVE)
+            late_runner = LateRunner(fleet.address("right", wired=False), store)
+            injector = SystemFaultInjector(fleet, store, setup.seed)
+            async with _at_work(store, submitters, late_runner, injector.fault_log, fleet):
+                found = await _all_begin(fleet, submitters, late_runner)
+                await _inject_faults(injector, setup.rounds, timed=setup.timed)
                 await fleet.mend()
-            found += await _settled(store, SETTLE_BROKEN_S if way else SETTLE_S)
+            found += await _settled(store, SETTLE_BROKEN_S if broken_rule else SETTLE_S)
             people = {server.name: (server.name, fleet.people_of(server.name)) for server in fleet.servers}
-        chronicle = await read_chronicle(store)
+        history = await read_history(store)
     acknowledged = {intent: made for each in submitters for intent, made in each.acknowledged.items()}
-    workers, servers = recoveries(chronicle, trouble.ledger, people)
-    verdict.add(**{what: number for what in trouble.kinds if (number := trouble.ledger.counts[what])})
+    workers, servers = recoveries(history, injector.fault_log, people)
+    verdict.add(**{what: number for what in injector.kinds if (number := injector.fault_log.counts[what])})
     verdict.add(
         submitted=len(acknowledged),
         answers_eaten=sum(wires.counts["replies eaten"] for wires in fleet.wires.values()),
         asked_again=sum(each.asked_again for each in submitters),
-        settled=sum(kept.state in job.ENDED for kept in chronicle.jobs),
-        completed=chronicle.completed.total(),
-        attempts_lost=sum(one.state == attempt.STALE for one in chronicle.tries.values()),
-        late_reports=len(laggard.reports),
-        refused=sum(not report.believed for report in laggard.reports),
-        refusals_in_the_journal=chronicle.audit.refusals,
-        results_from_skewed_hosts=chronicle.skewed,
+        settled=sum(kept.state in job.ENDED for kept in history.jobs),
+        completed=history.completed.total(),
+        attempts_lost=sum(one.state == attempt.STALE for one in history.tries.values()),
+        late_reports=len(late_runner.reports),
+        refused=sum(not report.believed for report in late_runner.reports),
+        refusals_in_the_journal=history.audit.refusals,
+        results_from_skewed_hosts=history.skewed,
     )
-    verdict.remarks += [workers.remark(), servers.remark(), trouble.ledger.lag.remark()]
-    found += trouble.ledger.fallen
-    found += broken_promises(chronicle, acknowledged, laggard.reports)
+    verdict.remarks += [workers.remark(), servers.remark(), injector.fault_log.lag.remark()]
+    found += injector.fault_log.fallen
+    found += broken_promises(history, acknowledged, late_runner.reports)
     if setup.timed:
         found += [*workers.sentences(), *servers.sentences()]
     return found
 
 
-async def _everybody_begins(fleet: Fleet, submitters: list[Submitter], laggard: Laggard) -> list[str]:
+async def _all_begin(fleet: Fleet, submitters: list[Submitter], late_runner: LateRunner) -> list[str]:
     """Wait until all members have started; return sentences about those that have not."""
     until = time.monotonic() + BEGIN_S
     missing: list[str] = ["everybody"]
@@ -123,42 +125,42 @@ async def _everybody_begins(fleet: Fleet, submitters: list[Submitter], laggard: 
         await asyncio.sleep(0.1)
         missing = [worker.name for worker in fleet.workers if not worker.life.runner_id]
         missing += [submitter.name for submitter in submitters if not submitter.acknowledged]
-        missing += ["a laggard"] if laggard.taken < ONE_FORGOTTEN_AND_ONE_LATE else []
+        missing += ["a late runner"] if late_runner.taken < ONE_FORGOTTEN_AND_ONE_LATE else []
     return [f"there was no sign of {', '.join(missing)} in {BEGIN_S:g} s"] if missing else []
 
 
-async def _make_trouble(trouble: Troublemaker, kills: int, *, timed: bool) -> None:
+async def _inject_faults(injector: SystemFaultInjector, kills: int, *, timed: bool) -> None:
     """Kill members, with each other fault in turn between the kills.
 
     If recovery is timed, leave a quiet period halfway between two faults: otherwise the next fault would be
     an excuse.
     """
-    between = min(KILLS_BETWEEN, max(1, kills // (2 * len(trouble.others))))
-    others = itertools.cycle(trouble.others)
+    between = min(KILLS_BETWEEN, max(1, kills // (2 * len(injector.other_faults))))
+    others = itertools.cycle(injector.other_faults)
     for number in range(1, kills + 1):
-        await trouble.pause(BREATH_S)
-        await trouble.kill()
+        await injector.pause(BREATH_S)
+        await injector.kill()
         if timed and number % between == between // 2:
             await asyncio.sleep(CALM_S)
         if number % between == 0 and number <= kills - min(KILLS_BETWEEN, kills // 2):
-            await trouble.pause(BREATH_S)
-            await trouble.trouble(next(others))
-    await trouble.is_over()
+            await injector.pause(BREATH_S)
+            await injector.inject(next(others))
+    await injector.is_over()
 
 
 @asynccontextmanager
 async def _at_work(
-    store: Store, submitters: list[Submitter], laggard: Laggard, ledger: Ledger, fleet: Fleet
+    store: Store, submitters: list[Submitter], late_runner: LateRunner, fault_log: FaultLog, fleet: Fleet
 ) -> AsyncIterator[None]:
     """Submit jobs for the duration of the context; at the end all are acknowledged."""
     open_jobs = OpenJobs(store)
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         counting = group.create_task(open_jobs.keep_counting())
-        metronome = group.create_task(_metronome(store, ledger, fleet))
+        metronome = group.create_task(_metronome(store, fault_log, fleet))
         for submitter in submitters:
             group.create_task(submitter.keep_on(open_jobs.may_come, stop))
-        group.create_task(laggard.keep_on(stop))
+        group.create_task(late_runner.keep_on(stop))
         try:
             yield
         finally:
@@ -191,24 +193,24 @@ class OpenJobs:
         return (await self._store.count(Query(kind=JOB.name, states=going), cap=2 * MOST_OPEN)).number
 
 
-async def _metronome(store: Store, ledger: Ledger, fleet: Fleet) -> None:
+async def _metronome(store: Store, fault_log: FaultLog, fleet: Fleet) -> None:
     """Record stalls of the machine as disturbances, and read the scheduling delays."""
     beaten_at = datetime.now(UTC)  # the databases are on this host, so its clock is theirs
     while True:
         began, before = time.monotonic(), beaten_at
         await asyncio.sleep(BEAT_S)
         beaten_at = datetime.now(UTC)
-        ledger.lag.read(beaten_at, [(one.name, one.life.pid) for one in fleet.members.values()])
+        fault_log.lag.read(beaten_at, [(one.name, one.life.pid) for one in fleet.members.values()])
         if any(wires.half_open for wires in fleet.wires.values()):
-            ledger.disturb(before, beaten_at)
+            fault_log.disturb(before, beaten_at)
         late_s = time.monotonic() - began - BEAT_S
         if late_s > STALL_S:
             try:
                 now = await store.now()
             except StoreUnavailable:
                 continue
-            ledger.disturb(now - timedelta(seconds=late_s + BEAT_S), now)
-            ledger.counts[STALLS] += 1
+            fault_log.disturb(now - timedelta(seconds=late_s + BEAT_S), now)
+            fault_log.counts[STALLS] += 1
 
 
 async def _settled(store: Store, within_s: float) -> list[str]:
@@ -220,7 +222,7 @@ async def _settled(store: Store, within_s: float) -> list[str]:
         with contextlib.suppress(StoreUnavailable):  # it is retried
             number = await open_jobs.count()
         await asyncio.sleep(0.1)
-    return [f"{number} jobs have not ended {within_s:g} s after the last trouble"] if number else []
+    return [f"{number} jobs have not ended {within_s:g} s after the last fault"] if number else []
 
 
 def _submitters(fleet: Fleet, seed: int, *, naive: bool) -> list[Submitter]:

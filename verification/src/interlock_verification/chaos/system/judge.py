@@ -15,18 +15,18 @@ time for which even the least delayed member had to wait.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 import msgspec
 
 from interlock.lifecycles import attempt, job
-from interlock_verification.chaos.system.chronicle import Chronicle, KeptJob, Try
 from interlock_verification.chaos.system.clients import TOO_LATE, Late
+from interlock_verification.chaos.system.fault_injector import FaultLog, KillWindow
 from interlock_verification.chaos.system.fleet import DURATIONS, ELSEWHERE
+from interlock_verification.chaos.system.history import JobHistory, KeptJob, Try
 from interlock_verification.chaos.system.lag import Lag
-from interlock_verification.chaos.system.troubles import KillWindow, Ledger
 from interlock_verification.claims import (
     END_CLAIMS,
     FINAL_CLAIMS,
@@ -38,6 +38,7 @@ from interlock_verification.claims import (
     Accepted,
     ClientRequest,
     EndedJob,
+    FactClaim,
     Reported,
     broken,
     unsettled,
@@ -102,21 +103,21 @@ class Recovery(msgspec.Struct):
 
 
 def broken_promises(
-    chronicle: Chronicle, acknowledged: Mapping[str, str], late: Sequence[Late]
+    history: JobHistory, acknowledged: Mapping[str, str], late: Sequence[Late]
 ) -> Iterator[str]:
     """Yield all broken guarantees except the times."""
-    for fault in chronicle.audit.faults:
+    for fault in history.audit.faults:
         yield f"audit: {fault.id} version {fault.version}: {fault.sentence}"
-    yield from _of_submissions(chronicle, acknowledged)
-    for kept in chronicle.jobs:
-        yield from _of_job(chronicle, kept)
+    yield from _of_submissions(history, acknowledged)
+    for kept in history.jobs:
+        yield from _of_job(history, kept)
     for report in late:
-        yield from _of_late_report(chronicle, report)
+        yield from _of_late_report(history, report)
 
 
-def _of_submissions(chronicle: Chronicle, acknowledged: Mapping[str, str]) -> Iterator[str]:
+def _of_submissions(history: JobHistory, acknowledged: Mapping[str, str]) -> Iterator[str]:
     made: dict[str, list[str]] = {intent: [] for intent in acknowledged}
-    for kept in chronicle.jobs:
+    for kept in history.jobs:
         made.setdefault(kept.intent, []).append(kept.id)
     for intent, jobs in made.items():
         submission = ClientRequest(jobs, acknowledged.get(intent))
@@ -126,15 +127,15 @@ def _of_submissions(chronicle: Chronicle, acknowledged: Mapping[str, str]) -> It
         yield from _broken(FINAL_CLAIMS, submission, sentence)
 
 
-def _of_job(chronicle: Chronicle, kept: KeptJob) -> Iterator[str]:
+def _of_job(history: JobHistory, kept: KeptJob) -> Iterator[str]:
     what = f"{kept.id} ({kept.intent}) is {kept.state}"
     yield from _broken(VALUE_CLAIMS, kept.look, what)
     if unsettled(kept.look):
         yield f"{SETTLES}: {what}"
     elif kept.state != job.COMPLETED:
         yield f"every job completes: {what}"
-    succeeded = [one for one in chronicle.by_job[kept.id] if one.state == attempt.SUCCEEDED]
-    completions = chronicle.completed[kept.id]
+    succeeded = [one for one in history.by_job[kept.id] if one.state == attempt.SUCCEEDED]
+    completions = history.completed[kept.id]
     ended = EndedJob(kept.look, Counter(int(one.shard) for one in succeeded), completions)
     description = f"{kept.id} has {len(succeeded)} successes, and was completed {completions} times"
     yield from _broken(END_CLAIMS, ended, description)
@@ -146,37 +147,37 @@ def _of_job(chronicle: Chronicle, kept: KeptJob) -> Iterator[str]:
         yield from _broken(REPORT_CLAIMS, believed, f"it is the result of {kept.id}")
 
 
-def _of_late_report(chronicle: Chronicle, report: Late) -> Iterator[str]:
-    refusals = chronicle.refusals.get((report.job_id, report.runner_id), [])
+def _of_late_report(history: JobHistory, report: Late) -> Iterator[str]:
+    refusals = history.refusals.get((report.job_id, report.runner_id), [])
     journalled = any(description.startswith("complete:") for description in refusals)
     answered = Reported(late=True, accepted=report.believed, journalled=journalled)
     yield from _broken(REPORT_CLAIMS, answered, f"what {report.runner_id} said about {report.job_id}")
 
 
-def _broken(claims: Mapping[str, Callable[[F], bool]], fact: F, description: str) -> Iterator[str]:
+def _broken(claims: Iterable[FactClaim[F]], fact: F, description: str) -> Iterator[str]:
     return (f"{claim}: {description}" for claim in broken(claims, fact))
 
 
 def recoveries(
-    chronicle: Chronicle, ledger: Ledger, people: Mapping[str, tuple[str, ...]]
+    history: JobHistory, fault_log: FaultLog, people: Mapping[str, tuple[str, ...]]
 ) -> tuple[Recovery, Recovery]:
     """Return the recoveries of workers and of servers. `people` are the workers with a single server."""
     workers = Recovery("death of a worker", WORKER_BOUND_S, [])
     servers = Recovery("death of a server", SERVER_BOUND_S, [])
-    for death in ledger.deaths:
+    for death in fault_log.deaths:
         recovery = servers if death.serves else workers
-        if not _judged(death, recovery.bound_s, ledger):
+        if not _judged(death, recovery.bound_s, fault_log):
             recovery.not_judged += 1
         elif death.serves:
-            recovery.took.append(_recovery_of(chronicle, death, people[death.name], ledger.lag))
+            recovery.took.append(_recovery_of(history, death, people[death.name], fault_log.lag))
         else:
-            recovery.took += [_taken_up(death, again, ledger.lag) for again in _again(chronicle, death)]
+            recovery.took += [_taken_up(death, again, fault_log.lag) for again in _again(history, death)]
     return workers, servers
 
 
-def _recovery_of(chronicle: Chronicle, death: KillWindow, people: tuple[str, ...], lag: Lag) -> Took | None:
+def _recovery_of(history: JobHistory, death: KillWindow, people: tuple[str, ...], lag: Lag) -> Took | None:
     """Return when workers were heard again; the server's scheduling delay is what held them up."""
-    answered = chronicle.next_message(people, death.after)
+    answered = history.next_message(people, death.after)
     if answered is None:
         return None
     return Took(death, _seconds(death.before, answered), lag.of(death.name, death.before, answered))
@@ -190,15 +191,15 @@ def _taken_up(death: KillWindow, again: datetime | None, lag: Lag) -> Took | Non
     return Took(death, _seconds(death.before, again), lag.of_all(lapsed, again))
 
 
-def _again(chronicle: Chronicle, death: KillWindow) -> Iterator[datetime | None]:
+def _again(history: JobHistory, death: KillWindow) -> Iterator[datetime | None]:
     """Yield when each job of the dead worker, open to any worker, was claimed again."""
-    for one in chronicle.tries.values():
+    for one in history.tries.values():
         if one.runner_id != death.runner_id or one.granted_at > death.before:
             continue
         if one.ended_at is not None and one.ended_at <= death.after:
             continue
-        if one.state == attempt.STALE and chronicle.queues.get(one.job_id) != ELSEWHERE:
-            later = [other.granted_at for other in _others(chronicle.by_job[one.job_id], one)]
+        if one.state == attempt.STALE and history.queues.get(one.job_id) != ELSEWHERE:
+            later = [other.granted_at for other in _others(history.by_job[one.job_id], one)]
             yield min(later, default=None)
 
 
@@ -208,18 +209,20 @@ def _others(tries: Iterable[Try], one: Try) -> Iterator[Try]:
             yield other
 
 
-def _judged(death: KillWindow, bound_s: float, ledger: Ledger) -> bool:
+def _judged(death: KillWindow, bound_s: float, fault_log: FaultLog) -> bool:
     """Return whether only the death itself could have delayed recovery."""
     until = death.before + timedelta(seconds=bound_s)
-    if any(begin < until and end > death.before for begin, end in ledger.disturbances):
+    if any(begin < until and end > death.before for begin, end in fault_log.disturbances):
         return False
-    return _has_time(death, ledger, until) if death.serves else bool(death.runner_id)
+    return _has_time(death, fault_log, until) if death.serves else bool(death.runner_id)
 
 
-def _has_time(death: KillWindow, ledger: Ledger, until: datetime) -> bool:
+def _has_time(death: KillWindow, fault_log: FaultLog, until: datetime) -> bool:
     """Return whether the server was not killed again, and clients were still active."""
-    again = any(other.name == death.name and death.before < other.before < until for other in ledger.deaths)
-    return not again and ledger.over_at is not None and until <= ledger.over_at
+    again = any(
+        other.name == death.name and death.before < other.before < until for other in fault_log.deaths
+    )
+    return not again and fault_log.over_at is not None and until <= fault_log.over_at
 
 
 def _seconds(begin: datetime, end: datetime) -> float:

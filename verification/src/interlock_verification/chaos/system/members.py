@@ -41,7 +41,7 @@ class MemberPlan(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...]
     """Arguments of `interlock`."""
     folder: Path
-    way: str = ""
+    broken_rule: str = ""
     """The rule that it runs without."""
     skewed: bool = False
     """Whether its clock is an hour ahead in one life, and an hour behind in the next."""
@@ -54,7 +54,9 @@ class ProcessLife:
         self.plan = plan
         self.log = plan.folder / f"{plan.name}.{number}.log"
         skew_s = skewed_clock.AN_HOUR_S * (1 if number % 2 else -1) if plan.skewed else 0
-        order = ForkOrder(arguments=plan.arguments, folder=str(plan.folder), log=str(self.log), way=plan.way)
+        order = ForkOrder(
+            arguments=plan.arguments, folder=str(plan.folder), log=str(self.log), broken_rule=plan.broken_rule
+        )
         self.pid = zygote(skew_s).fork(order)
         self._process = os.pidfd_open(self.pid)
         self._gone = self._up = False

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from interlock.cli.main import main
 from interlock_verification.chaos.forks import die_with_parent
-from interlock_verification.chaos.system.ways import break_rule
+from interlock_verification.chaos.system.broken_rules import break_rule
 
 
-def run(way: str, arguments: Sequence[str]) -> int:
-    """Run the command line `interlock ARGUMENTS`, without the rule that `way` names."""
+def run(broken_rule: str, arguments: Sequence[str]) -> int:
+    """Run `interlock ARGUMENTS` without one of its rules."""
     die_with_parent()
-    break_rule(way)
+    break_rule(broken_rule)
     return main(arguments)

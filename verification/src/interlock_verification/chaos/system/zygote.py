@@ -28,7 +28,7 @@ class ForkOrder(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...]
     folder: str
     log: str
-    way: str = ""
+    broken_rule: str = ""
     """The rule that it runs without."""
 
 
@@ -100,7 +100,7 @@ def _become(order: ForkOrder) -> None:
         for stream, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, log), (2, log)):
             os.dup2(file, stream)
         os.chdir(order.folder)
-        code = run(order.way, order.arguments)
+        code = run(order.broken_rule, order.arguments)
     finally:
         sys.stdout.flush()
         os._exit(code)

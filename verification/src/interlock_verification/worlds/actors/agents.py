@@ -28,7 +28,7 @@ from interlock_verification.worlds.actors.grpc_transport import WireServer
 from interlock_verification.worlds.actors.workers import Alarm
 from interlock_verification.worlds.faults import Faults
 from interlock_verification.worlds.judge_fleet import FleetJudge, WorkloadLife
-from interlock_verification.worlds.network import ActorProcess, WorldStage
+from interlock_verification.worlds.network import ActorProcess, WorldNetwork
 from interlock_verification.worlds.worlds import HOUR_S
 
 UP_S = (0.05, 0.8)
@@ -213,7 +213,7 @@ class WorldAgent:
         return self.agent_state.state in WORKLOAD.resting
 
 
-class AgentCast:
+class AgentActor:
     """An agent, restarted again and again on the same machine."""
 
     def __init__(self, judge: FleetJudge, seed: int) -> None:
@@ -226,8 +226,8 @@ class AgentCast:
         """Serve until told to shut down; then stop the workload."""
         clocks = self._clocks(process)
         home = Household(process.name, self._seed, clocks, self._judge)
-        settings = AgentSettings(sample_every_s=SAMPLE_EVERY_S, durations=process.stage.world.durations)
-        log = make_log("error", "json", cast(TextIO, Alarm(process.stage.watcher)))
+        settings = AgentSettings(sample_every_s=SAMPLE_EVERY_S, durations=process.network.world.durations)
+        log = make_log("error", "json", cast(TextIO, Alarm(process.network.watcher)))
 
         def spawn(order: Order, receive: ReceiveFromWorkload, _line: WriteLine) -> DrawnFamily:
             assert agent_state.present is not None
@@ -324,11 +324,11 @@ STEPS_S = (0.05, 0.5, 2.0, 30.0, 3_600.0)
 
 
 def set_clocks(
-    stage: WorldStage, faults: Faults, casts: Mapping[str, AgentCast], judge: FleetJudge, until_s: float
+    network: WorldNetwork, faults: Faults, casts: Mapping[str, AgentActor], judge: FleetJudge, until_s: float
 ) -> None:
     """Draw when the clock of an agent is set; never in a world without clock skew."""
-    drawn = random.Random(f"{stage.seed}/clocks")
-    per_s, number, at = stage.world.clocks_set_per_h / HOUR_S, 0, 0.0
+    drawn = random.Random(f"{network.seed}/clocks")
+    per_s, number, at = network.world.clocks_set_per_h / HOUR_S, 0, 0.0
     while per_s and faults.skew:
         at += drawn.expovariate(per_s)
         if at >= until_s:
@@ -336,12 +336,14 @@ def set_clocks(
         number += 1
         agent, step_s = drawn.choice(list(casts)), drawn.choice(STEPS_S) * drawn.choice((-1, 1))
         if drawn.random() < (1.0 if faults.stormy(at) else faults.calm):
-            stage.schedule.call_at(at, _set, stage, f"c{number}", agent, casts[agent], step_s, judge)
+            network.schedule.call_at(at, _set, network, f"c{number}", agent, casts[agent], step_s, judge)
 
 
-def _set(stage: WorldStage, name: str, agent: str, cast: AgentCast, step_s: float, judge: FleetJudge) -> None:
-    if stage.fates.happens(name, CLOCK_SET):
-        stage.watcher.note(stage.schedule.now, f"the clock of {agent} is set by {step_s:+g} s  [{name}]")
-        stage.watcher.record(f"{name} {agent}".encode())
-        cast.set_ns += round(step_s * 1e9)
+def _set(
+    network: WorldNetwork, name: str, agent: str, actor: AgentActor, step_s: float, judge: FleetJudge
+) -> None:
+    if network.fault_plan.happens(name, CLOCK_SET):
+        network.watcher.note(network.schedule.now, f"the clock of {agent} is set by {step_s:+g} s  [{name}]")
+        network.watcher.record(f"{name} {agent}".encode())
+        actor.set_ns += round(step_s * 1e9)
         judge.clock_was_set(agent)

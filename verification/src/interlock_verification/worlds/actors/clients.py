@@ -13,19 +13,28 @@ import msgspec
 
 from interlock.backoff import Backoff
 from interlock.errors import Contended, DuplicateJob, InterlockError, StoreUnavailable
-from interlock.lifecycles import job, run, simulation
-from interlock.lifecycles.job import JobState
+from interlock.lifecycles import run, simulation
 from interlock.systems.runtime import Runtime
 from interlock.wire.jobs import JobSpec, Unique
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
 from interlock.wire.simulations import SimulationSpec, SimulationView
-from interlock_verification.worlds.judge import BRANCH, BRIEF, POSTAL, Judge
+from interlock_verification.worlds.claims.episodes import CLIENT_REQUEST, UnexpectedError
+from interlock_verification.worlds.claims.jobs import (
+    AcknowledgedJob,
+    ExplainedJob,
+    RepeatedSubmission,
+    ReportedEnd,
+)
+from interlock_verification.worlds.judge import Judge
 from interlock_verification.worlds.judge_runs import RunJudge
 from interlock_verification.worlds.judge_simulations import SimulationJudge
 from interlock_verification.worlds.network import ActorProcess
 from interlock_verification.worlds.storage import SharedStore, StoreLink
 from interlock_verification.worlds.worlds import (
+    BRANCH,
+    BRIEF,
     HOUR_S,
+    POSTAL,
     PRODUCTION,
     JobKind,
     RunKind,
@@ -39,30 +48,30 @@ PATIENCE_S = 1_500.0
 """Time for which a request is retried; its answer is stored for longer than that."""
 
 
-class Errands:
+class ClientTasks:
     """The concurrent work of a client; none of it may crash."""
 
     def __init__(self, process: ActorProcess) -> None:
         self._process = process
         self._under_way: dict[asyncio.Task[None], None] = {}
 
-    def begin(self, errand: Coroutine[Any, Any, None]) -> None:
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Start another piece of work."""
-        task = asyncio.create_task(errand)
+        task = asyncio.create_task(work)
         self._under_way[task] = None
         task.add_done_callback(self._over)
 
     def _over(self, done: asyncio.Task[None]) -> None:
         del self._under_way[done]
         if not done.cancelled() and (error := done.exception()) is not None:
-            self._process.stage.watcher.broke("no request of a client crashes", repr(error))
+            self._process.network.watcher.check(UnexpectedError(CLIENT_REQUEST, repr(error)))
 
 
-async def surely(
+async def retry_until_answered(
     process: ActorProcess, attempt: Callable[[], Awaitable[T]], *, again: bool = True
 ) -> T | None:
     """Retry until there is an answer; None after the time limit, or if it may not be repeated."""
-    schedule = process.stage.schedule
+    schedule = process.network.schedule
     until = schedule.now + PATIENCE_S
     backoff = Backoff(1.0, 60.0)
     while True:
@@ -73,12 +82,6 @@ async def surely(
             if not again or schedule.now + pause_s > until:
                 return None
             await asyncio.sleep(pause_s)
-
-
-LOST = "an acknowledged submission is stored"
-EXPLAINED = "every unfinished job can be explained"
-SAME = "a repeated request gets the same answer"
-TOLD = "a client that waits for a job learns of its end"
 
 
 class DrawnSubmission(msgspec.Struct, frozen=True):
@@ -116,7 +119,7 @@ def submissions(world: World, seed: int, until_s: float) -> Iterator[DrawnSubmis
             yield DrawnSubmission(at, number, kind, drawn.uniform(*kind.seconds), ends, drawn.random() < 0.8)
 
 
-class PeopleCast:
+class JobClientActor:
     """The clients that submit jobs."""
 
     def __init__(self, store: SharedStore, judge: Judge, until_s: float) -> None:
@@ -142,28 +145,28 @@ class PeopleCast:
 
     async def live(self, process: ActorProcess) -> None:
         """Submit one job after the other, and handle each."""
-        stage = process.stage
-        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
-        errands = Errands(process)
-        for each in submissions(stage.world, stage.seed, self._until_s):
-            await asyncio.sleep(each.at_s - stage.schedule.now)
-            errands.begin(Errand(self, process, runtime, self._judge).run(each))
+        network = process.network
+        runtime = Runtime(StoreLink(process, self._store), network.world.settings, process.host)
+        tasks = ClientTasks(process)
+        for each in submissions(network.world, network.seed, self._until_s):
+            await asyncio.sleep(each.at_s - network.schedule.now)
+            tasks.begin(JobClient(self, process, runtime, self._judge).run(each))
         await asyncio.Event().wait()
 
 
-class Errand:
+class JobClient:
     """One submission and the later requests about it."""
 
-    def __init__(self, people: PeopleCast, process: ActorProcess, runtime: Runtime, judge: Judge) -> None:
+    def __init__(self, people: JobClientActor, process: ActorProcess, runtime: Runtime, judge: Judge) -> None:
         self._people = people
         self._process = process
         self._here = runtime
         self._judge = judge
-        self._watcher = process.stage.watcher
+        self._watcher = process.network.watcher
 
     async def run(self, submission: DrawnSubmission) -> None:
         """Submit the job, and make the later requests."""
-        drawn = random.Random(f"{self._process.stage.seed}/{submission.number}")
+        drawn = random.Random(f"{self._process.network.seed}/{submission.number}")
         job_id = await self._submit(submission, None, drawn)
         if job_id is None:
             return
@@ -189,11 +192,11 @@ class Errand:
     async def _submit(
         self, submission: DrawnSubmission, parent: str | None, drawn: random.Random
     ) -> str | None:
-        spec, number = spec_of(self._process.stage.world, submission, parent), submission.number
+        spec, number = spec_of(self._process.network.world, submission, parent), submission.number
         request_id = f"s{number}" if submission.named else None
         jobs = self._here.jobs
         try:
-            answer = await surely(
+            answer = await retry_until_answered(
                 self._process,
                 lambda: jobs.submit_jobs([spec], actor="people", request_id=request_id),
                 again=submission.named,
@@ -203,7 +206,7 @@ class Errand:
                 return None
             made = None if answer is None else answer[0].id
             if submission.named and drawn.random() < 0.1:  # the client sends it twice
-                same = await surely(
+                same = await retry_until_answered(
                     self._process, lambda: jobs.submit(spec, actor="people", request_id=request_id)
                 )
                 self._same(made, same, number)
@@ -216,14 +219,14 @@ class Errand:
             self._people.unknown.add(number)
             return None
         self._people.acknowledged[number] = made
-        if number not in self._judge.made and made not in self._judge.forgotten:
-            self._watcher.broke(LOST, f"submission {number} was acknowledged as {made}", made)
+        stored = number in self._judge.made or made in self._judge.forgotten
+        self._watcher.check(AcknowledgedJob(made, stored), made)
         return made
 
     async def _signal(self, job_id: str, value: int) -> None:
         waits, data, request_id = self._here.waits, msgspec.Raw(b"%d" % value), f"g{job_id}.{value}"
         try:
-            answer = await surely(
+            answer = await retry_until_answered(
                 self._process,
                 lambda: waits.signal(job_id, "go", data, actor="people", request_id=request_id),
             )
@@ -233,14 +236,14 @@ class Errand:
             self._judge.signals.sent(job_id, value, answer.number, answer.state)
 
     def _same(self, made: str | None, again: str | None, number: int) -> None:
-        if None not in (made, again) and made != again and made not in self._judge.forgotten:
-            self._watcher.broke(SAME, f"submission {number} is {made}, then {again}", made or "")
+        if made is not None and again is not None and made not in self._judge.forgotten:
+            self._watcher.check(RepeatedSubmission(number, made, again), made)
 
     async def _cancel(self, job_id: str, drawn: random.Random) -> None:
         self._judge.cancels.add(job_id)
         request_id = f"c{job_id}" if drawn.random() < 0.8 else None
         try:
-            await surely(
+            await retry_until_answered(
                 self._process, lambda: self._here.jobs.cancel(job_id, actor="people", request_id=request_id)
             )
         except InterlockError:
@@ -251,26 +254,26 @@ class Errand:
         """Wait for the end of the job, and check the answer."""
         self._people.waits(job_id, 1)
         try:
-            record = await surely(self._process, lambda: self._here.waiting.ended(job_id))
+            record = await retry_until_answered(self._process, lambda: self._here.waiting.ended(job_id))
         finally:
             self._people.waits(job_id, -1)
         if record is None:
             return
         self._watcher.saw("a client has waited for a job")
-        if JobState(record.state) not in job.ENDED:
-            self._watcher.broke(TOLD, f"{job_id} is {record.state}", job_id)
+        self._watcher.check(ReportedEnd(job_id, record.state), job_id)
 
     async def _why(self, job_id: str) -> None:
         try:
-            explanation = await surely(self._process, lambda: self._here.jobs.explain(job_id))
+            explanation = await retry_until_answered(self._process, lambda: self._here.jobs.explain(job_id))
         except InterlockError:
             return  # it was pruned
-        if explanation is not None and not explanation.sentence:
-            self._watcher.broke(EXPLAINED, f"{job_id} is {explanation.state}", job_id)
+        if explanation is not None:
+            explained = ExplainedJob(job_id, str(explanation.state), explanation.sentence)
+            self._watcher.check(explained, job_id)
 
     async def _again(self, job_id: str) -> None:
         try:
-            await surely(
+            await retry_until_answered(
                 self._process, lambda: self._here.jobs.retry(job_id, actor="people", request_id=f"r{job_id}")
             )
         except InterlockError:
@@ -324,7 +327,7 @@ FIRST_NUMBER = 10_000_000
 """First number for jobs of runs."""
 
 
-class Wish(msgspec.Struct, frozen=True):
+class DrawnRun(msgspec.Struct, frozen=True):
     """A future run, drawn in advance."""
 
     at_s: float
@@ -333,7 +336,7 @@ class Wish(msgspec.Struct, frozen=True):
     spec: RunSpec
 
 
-def wishes(world: World, seed: int, until_s: float) -> Iterator[Wish]:
+def drawn_runs(world: World, seed: int, until_s: float) -> Iterator[DrawnRun]:
     """Yield all runs in order of time."""
     drawn = random.Random(f"{seed}/submitters")
     weights = [kind.weight for kind in world.runs]
@@ -344,7 +347,7 @@ def wishes(world: World, seed: int, until_s: float) -> Iterator[Wish]:
             return
         number += 1
         (kind,) = drawn.choices(world.runs, weights)
-        yield Wish(at, number, kind, _spec(kind, number, drawn))
+        yield DrawnRun(at, number, kind, _spec(kind, number, drawn))
 
 
 def _spec(kind: RunKind, number: int, drawn: random.Random) -> RunSpec:
@@ -370,7 +373,7 @@ def _spec(kind: RunKind, number: int, drawn: random.Random) -> RunSpec:
     return RunSpec(workflow=kind.name, plan=plan, concurrency_group=group)
 
 
-class SubmitterCast:
+class RunClientActor:
     """The clients that submit runs."""
 
     def __init__(self, store: SharedStore, judge: RunJudge, until_s: float) -> None:
@@ -381,29 +384,31 @@ class SubmitterCast:
 
     async def live(self, process: ActorProcess) -> None:
         """Submit one run after the other, and handle each."""
-        stage = process.stage
-        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
+        network = process.network
+        runtime = Runtime(StoreLink(process, self._store), network.world.settings, process.host)
         runtime.runs.prompt = False  # the submitter leaves: servers and workers do the rest
-        errands = Errands(process)
-        for wish in wishes(stage.world, stage.seed, self._until_s):
-            await asyncio.sleep(wish.at_s - stage.schedule.now)
-            errands.begin(self._see_to(wish, process, runtime))
+        tasks = ClientTasks(process)
+        for submission in drawn_runs(network.world, network.seed, self._until_s):
+            await asyncio.sleep(submission.at_s - network.schedule.now)
+            tasks.begin(self._see_to(submission, process, runtime))
         await asyncio.Event().wait()
 
-    async def _see_to(self, wish: Wish, process: ActorProcess, here: Runtime) -> None:
-        drawn = random.Random(f"{process.stage.seed}/run/{wish.number}")
-        request_id = f"run{wish.number}"
-        made = await surely(process, lambda: here.runs.submit(wish.spec, request_id=request_id, actor="ci"))
+    async def _see_to(self, submission: DrawnRun, process: ActorProcess, here: Runtime) -> None:
+        drawn = random.Random(f"{process.network.seed}/run/{submission.number}")
+        request_id = f"run{submission.number}"
+        made = await retry_until_answered(
+            process, lambda: here.runs.submit(submission.spec, request_id=request_id, actor="ci")
+        )
         if made is None:
             return
         self.submitted += 1
-        self._judge.acknowledged(wish.number, made.id)
-        if wish.kind.deploys:
+        self._judge.acknowledged(submission.number, made.id)
+        if submission.kind.deploys:
             await self._decide(process, here, made.id, drawn)
-        if drawn.random() < wish.kind.cancels:
-            await asyncio.sleep(drawn.random() * 2.0 * wish.kind.seconds[1])
+        if drawn.random() < submission.kind.cancels:
+            await asyncio.sleep(drawn.random() * 2.0 * submission.kind.seconds[1])
             await self._cancel(process, here, made.id)
-        if drawn.random() < wish.kind.again:
+        if drawn.random() < submission.kind.again:
             await self._again(process, here, made.id)
 
     async def _decide(self, process: ActorProcess, here: Runtime, run_id: str, drawn: random.Random) -> None:
@@ -414,7 +419,7 @@ class SubmitterCast:
             return
         try:
             while True:
-                view = await surely(process, lambda: here.runs.outline(run_id))
+                view = await retry_until_answered(process, lambda: here.runs.outline(run_id))
                 if view is None or view.outcome is not None:
                     return
                 if view.state == run.AWAITING_APPROVAL:
@@ -422,41 +427,43 @@ class SubmitterCast:
                 await asyncio.sleep(LOOK_EVERY_S)
             if chance < 0.75:
                 approve = lambda: here.runs.approve(run_id, actor="operator", request_id=f"y{run_id}")  # noqa: E731
-                await surely(process, approve)
-                process.stage.watcher.saw("a user approves a run")
+                await retry_until_answered(process, approve)
+                process.network.watcher.saw("a user approves a run")
             else:
                 self._judge.cancels.add(run_id)
                 decline = lambda: here.runs.decline(run_id, actor="operator", request_id=f"n{run_id}")  # noqa: E731
-                await surely(process, decline)
-                process.stage.watcher.saw("a user declines a run")
+                await retry_until_answered(process, decline)
+                process.network.watcher.saw("a user declines a run")
         except InterlockError:
             return  # it is decided, or gone
 
     async def _cancel(self, process: ActorProcess, here: Runtime, run_id: str) -> None:
         self._judge.cancels.add(run_id)
         try:
-            await surely(process, lambda: here.runs.cancel(run_id, actor="ci", request_id=f"c{run_id}"))
+            await retry_until_answered(
+                process, lambda: here.runs.cancel(run_id, actor="ci", request_id=f"c{run_id}")
+            )
         except InterlockError:
             return  # it is decided
-        process.stage.watcher.saw("a user cancels a run")
+        process.network.watcher.saw("a user cancels a run")
 
     async def _again(self, process: ActorProcess, here: Runtime, run_id: str) -> None:
         """Rerun the failed jobs once there is an outcome."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             try:
-                view = await surely(process, lambda: here.runs.outline(run_id))
+                view = await retry_until_answered(process, lambda: here.runs.outline(run_id))
                 if view is not None and view.outcome is None:
                     continue
                 again = lambda: here.runs.rerun(run_id, "failed", actor="ci", request_id=f"a{run_id}")  # noqa: E731
-                if await surely(process, again) is not None:
-                    process.stage.watcher.saw("a run is rerun")
+                if await retry_until_answered(process, again) is not None:
+                    process.network.watcher.saw("a run is rerun")
             except InterlockError:
                 pass  # it is gone, or all of it has succeeded
             return
 
 
-class Game(msgspec.Struct, frozen=True):
+class DrawnSimulation(msgspec.Struct, frozen=True):
     """A future simulation, drawn in advance."""
 
     at_s: float
@@ -467,7 +474,7 @@ class Game(msgspec.Struct, frozen=True):
     """Its duration without faults."""
 
 
-def games(world: World, seed: int, until_s: float) -> Iterator[Game]:
+def drawn_simulations(world: World, seed: int, until_s: float) -> Iterator[DrawnSimulation]:
     """Yield all simulations in order of time."""
     drawn = random.Random(f"{seed}/players")
     weights = [kind.weight for kind in world.simulations]
@@ -487,10 +494,10 @@ def games(world: World, seed: int, until_s: float) -> Iterator[Game]:
             total_steps=steps,
             losses=kind.losses,
         )
-        yield Game(at, number, kind, spec, steps * seconds)
+        yield DrawnSimulation(at, number, kind, spec, steps * seconds)
 
 
-class PlayerCast:
+class SimulationClientActor:
     """The clients that start simulations."""
 
     def __init__(self, store: SharedStore, judge: SimulationJudge, until_s: float) -> None:
@@ -500,47 +507,47 @@ class PlayerCast:
 
     async def live(self, process: ActorProcess) -> None:
         """Start one simulation after the other, and handle each."""
-        stage = process.stage
-        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
-        errands = Errands(process)
-        for game in games(stage.world, stage.seed, self._until_s):
-            await asyncio.sleep(game.at_s - stage.schedule.now)
-            errands.begin(ClientSeat(process, runtime, self._judge).play(game))
+        network = process.network
+        runtime = Runtime(StoreLink(process, self._store), network.world.settings, process.host)
+        tasks = ClientTasks(process)
+        for submission in drawn_simulations(network.world, network.seed, self._until_s):
+            await asyncio.sleep(submission.at_s - network.schedule.now)
+            tasks.begin(SimulationClient(process, runtime, self._judge).play(submission))
         await asyncio.Event().wait()
 
 
-class ClientSeat:
+class SimulationClient:
     """A client with one simulation."""
 
     def __init__(self, process: ActorProcess, runtime: Runtime, judge: SimulationJudge) -> None:
         self._process = process
         self._simulations = runtime.simulations
         self._judge = judge
-        self._saw = process.stage.watcher.saw
+        self._saw = process.network.watcher.saw
         self._requests = 0
 
-    async def play(self, game: Game) -> None:
+    async def play(self, submission: DrawnSimulation) -> None:
         """Start it, perhaps pause or cancel it, and follow it to its end."""
-        drawn = random.Random(f"{self._process.stage.seed}/game/{game.number}")
-        request_id = f"game{game.number}"
-        made = await surely(
+        drawn = random.Random(f"{self._process.network.seed}/game/{submission.number}")
+        request_id = f"game{submission.number}"
+        made = await retry_until_answered(
             self._process,
-            lambda: self._simulations.create_run(game.spec, actor="players", request_id=request_id),
+            lambda: self._simulations.create_run(submission.spec, actor="players", request_id=request_id),
         )
         if made is None:
             return
-        self._judge.acknowledged(game.number, made.run_id)
-        if drawn.random() < game.kind.pauses:
-            await asyncio.sleep(drawn.random() * 1.5 * game.seconds)
+        self._judge.acknowledged(submission.number, made.run_id)
+        if drawn.random() < submission.kind.pauses:
+            await asyncio.sleep(drawn.random() * 1.5 * submission.seconds)
             await self._pause(made.run_id)
-        if drawn.random() < game.kind.cancels:
-            await asyncio.sleep(drawn.random() * 1.5 * game.seconds)
+        if drawn.random() < submission.kind.cancels:
+            await asyncio.sleep(drawn.random() * 1.5 * submission.seconds)
             await self._cancel(made.run_id)
         await self._see_it_through(made.run_id, drawn)
 
     async def _pause(self, run_id: str) -> None:
         try:
-            if await surely(
+            if await retry_until_answered(
                 self._process, lambda: self._simulations.pause(run_id, request_id=self._request(run_id))
             ):
                 self._saw("a user pauses a simulation")
@@ -551,24 +558,26 @@ class ClientSeat:
         self._judge.cancels.add(run_id)
         request_id = self._request(run_id)
         try:
-            if await surely(self._process, lambda: self._simulations.cancel(run_id, request_id=request_id)):
+            if await retry_until_answered(
+                self._process, lambda: self._simulations.cancel(run_id, request_id=request_id)
+            ):
                 self._saw("a user cancels a simulation")
         except InterlockError:
             return  # it has ended
 
     async def _see_it_through(self, run_id: str, drawn: random.Random) -> None:
         """Poll the simulation, and resume it whenever it is stopped, until it has ended."""
-        every_s = 2 * self._process.stage.world.durations.simulation_silence_s
+        every_s = 2 * self._process.network.world.durations.simulation_silence_s
         while True:
             await asyncio.sleep(every_s * (0.5 + drawn.random()))
             try:
-                view = await surely(self._process, lambda: self._simulations.get_state(run_id))
+                view = await retry_until_answered(self._process, lambda: self._simulations.get_state(run_id))
                 if view is not None and view.status in simulation.ENDED:
                     return
                 if view is None or not _stands(view):
                     continue
                 resume = partial(self._simulations.resume, run_id, request_id=self._request(run_id))
-                resumed = await surely(self._process, resume)
+                resumed = await retry_until_answered(self._process, resume)
                 if resumed is not None:
                     self._saw("a user resumes a simulation")
             except InterlockError:

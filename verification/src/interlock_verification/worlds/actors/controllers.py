@@ -26,18 +26,19 @@ from interlock.wire.workloads import Policy, Verdict, WorkloadResult, WorkloadSp
 from interlock.worker.context import Context
 from interlock.worker.tasks import Registry
 from interlock.workloads import Watcher, drive_workload, driven, prepared, worth
-from interlock_verification.worlds.actors.agents import AgentCast, DrawnLoad, set_clocks
-from interlock_verification.worlds.actors.clients import Errands, surely
+from interlock_verification.worlds.actors.agents import AgentActor, DrawnLoad, set_clocks
+from interlock_verification.worlds.actors.clients import ClientTasks, retry_until_answered
 from interlock_verification.worlds.actors.grpc_transport import WireChannel
+from interlock_verification.worlds.claims.fleet import AgentTally
 from interlock_verification.worlds.faults import Faults
 from interlock_verification.worlds.judge import Judge
-from interlock_verification.worlds.judge_fleet import AgentTally, FleetJudge, Tour
-from interlock_verification.worlds.network import ActorProcess, Cast, WorldStage
+from interlock_verification.worlds.judge_fleet import FleetJudge, JudgedDrive
+from interlock_verification.worlds.network import Actor, ActorProcess, WorldNetwork
 from interlock_verification.worlds.scheduler import WorldLoop
 from interlock_verification.worlds.storage import SharedStore, StoreLink
 from interlock_verification.worlds.worlds import HOUR_S, FleetWorkload, World
 
-SIGHTS = {
+EVENT_OF_VERDICT = {
     Verdict.COMPLETE: "a workload completes on every agent",
     Verdict.DEGRADED: "agents begin further apart than they should, and the result says so",
     Verdict.PARTIAL: "an agent is lost, and the others go on",
@@ -65,19 +66,19 @@ class ObservedDrive:
     def __init__(self, process: ActorProcess, judge: FleetJudge) -> None:
         self._process = process
         self._judge = judge
-        self._watcher = process.stage.watcher
+        self._watcher = process.network.watcher
 
     async def drive(self, workload: WorkloadSpec, ctx: Context) -> WorkloadResult:
         """Drive the workload as a job does, and have it judged."""
-        tour = Tour(
+        drive = JudgedDrive(
             self._process,
             ctx.job_id,
             _names(workload, ctx),
-            begun_s=self._process.stage.schedule.now,
+            begun_s=self._process.network.schedule.now,
             within_s=longest_s(workload),
         )
         driving = prepared(workload, ctx, Watcher(), self._line, self._reference())
-        self._judge.drive_begins(tour)
+        self._judge.drive_begins(drive)
         try:
             result = await driven(driving, ctx)
         except InterlockError as refusal:
@@ -85,15 +86,15 @@ class ObservedDrive:
             self._watcher.saw(
                 "clocks are not known well enough" if skewed else "too few agents are reachable"
             )
-            self._judge.drive_ends(tour)
-            self._judge.refused(tour, refusal.sentence)
+            self._judge.drive_ends(drive)
+            self._judge.refused(drive, refusal.sentence)
             raise
-        self._judge.drive_ends(tour)
-        self._count_result(tour, result)
+        self._judge.drive_ends(drive)
+        self._count_result(drive, result)
         return worth(result, ctx)
 
-    def _count_result(self, tour: Tour, result: WorkloadResult) -> None:
-        self._watcher.saw(SIGHTS[result.verdict])
+    def _count_result(self, drive: JudgedDrive, result: WorkloadResult) -> None:
+        self._watcher.saw(EVENT_OF_VERDICT[result.verdict])
         counts = [
             AgentTally(
                 one.workload_id,
@@ -104,12 +105,12 @@ class ObservedDrive:
             )
             for one in result.agents
         ]
-        self._judge.result(tour, counts, result.operations, result.latencies.count)
+        self._judge.result(drive, counts, result.operations, result.latencies.count)
         if result.start_bound_ms is not None:
-            self._judge.began_together(tour, result.start_bound_ms / 1e3)
+            self._judge.began_together(drive, result.start_bound_ms / 1e3)
 
     def _line(self, agent: str, reference: ReferenceClock) -> AgentConnection:
-        channel = WireChannel(self._process, place_of(agent), self._judge.troubles)
+        channel = WireChannel(self._process, node_of(agent), self._judge.connection_faults)
         return AgentConnection(agent, reference, channel=cast(aio.Channel, channel))
 
     def _reference(self) -> ReferenceClock:
@@ -128,14 +129,14 @@ def longest_s(spec: WorkloadSpec) -> float:
     return prepare_s + spec.ready_within_s + begin_s + follow_s + ANSWER_S + STOP_S + LAST_WORDS_S
 
 
-def place_of(agent: str) -> str:
-    """Return the place of an agent, from its address."""
+def node_of(agent: str) -> str:
+    """Return the node of an agent, from its address."""
     return agent.partition(":")[0]
 
 
 def _names(workload: WorkloadSpec, ctx: Context) -> Mapping[str, str]:
     name = partial(workload_id_of, ctx.job_id, ctx.fence)
-    return {place_of(agent): name(number) for number, agent in enumerate(workload.agents)}
+    return {node_of(agent): name(number) for number, agent in enumerate(workload.agents)}
 
 
 class LoadTest(msgspec.Struct, frozen=True):
@@ -162,12 +163,12 @@ def load_tests(world: World, seed: int, until_s: float) -> Iterator[LoadTest]:
 
 
 def _spec(world: World, kind: FleetWorkload, number: int, drawn: random.Random) -> WorkloadSpec:
-    places = drawn.sample(world.fleet, drawn.randint(*kind.agents))
+    nodes = drawn.sample(world.fleet, drawn.randint(*kind.agents))
     return WorkloadSpec(
         kind=DrawnLoad.kind,
         name=f"load {number}",
-        spec={"ends": {place: drawn.choice(kind.ends) for place in places}},
-        agents=tuple(f"{place}:{PORT}" for place in places),
+        spec={"ends": {node: drawn.choice(kind.ends) for node in nodes}},
+        agents=tuple(f"{node}:{PORT}" for node in nodes),
         duration_s=round(drawn.uniform(*kind.seconds), 1),
         lead_s=round(drawn.uniform(*kind.lead_s), 1),
         skew_limit_s=kind.skew_limit_s,
@@ -175,7 +176,7 @@ def _spec(world: World, kind: FleetWorkload, number: int, drawn: random.Random) 
     )
 
 
-class TesterCast:
+class LoadClientActor:
     """The clients that run load tests."""
 
     def __init__(self, store: SharedStore, judge: Judge, until_s: float) -> None:
@@ -185,25 +186,27 @@ class TesterCast:
 
     async def live(self, process: ActorProcess) -> None:
         """Submit one workload after the other, and stop some."""
-        stage = process.stage
-        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
-        errands = Errands(process)
-        for test in load_tests(stage.world, stage.seed, self._until_s):
-            await asyncio.sleep(test.at_s - stage.schedule.now)
-            errands.begin(self._drive(process, runtime, test))
+        network = process.network
+        runtime = Runtime(StoreLink(process, self._store), network.world.settings, process.host)
+        tasks = ClientTasks(process)
+        for test in load_tests(network.world, network.seed, self._until_s):
+            await asyncio.sleep(test.at_s - network.schedule.now)
+            tasks.begin(self._drive(process, runtime, test))
         await asyncio.Event().wait()
 
     async def _drive(self, process: ActorProcess, runtime: Runtime, test: LoadTest) -> None:
-        drawn, jobs = random.Random(f"{process.stage.seed}/load/{test.number}"), runtime.jobs
+        drawn, jobs = random.Random(f"{process.network.seed}/load/{test.number}"), runtime.jobs
         spec = drive_workload.options(queue="default").spec(test.spec)
         request_id = f"load{test.number}"
-        job_id = await surely(process, lambda: jobs.submit(spec, actor="testers", request_id=request_id))
+        job_id = await retry_until_answered(
+            process, lambda: jobs.submit(spec, actor="testers", request_id=request_id)
+        )
         if job_id is None or drawn.random() >= test.kind.cancels:
             return
         await asyncio.sleep(drawn.random() * 1.2 * (test.spec.lead_s + test.spec.duration_s))
         self._judge.cancels.add(job_id)
         try:
-            await surely(
+            await retry_until_answered(
                 process, lambda: jobs.cancel(job_id, actor="testers", request_id=f"{request_id}.stop")
             )
         except InterlockError:
@@ -214,14 +217,19 @@ TESTERS = "testers"
 
 
 def fleet_of(
-    stage: WorldStage, store: SharedStore, judge: Judge, registry: Registry, faults: Faults, until_s: float
-) -> Iterator[tuple[str, Cast]]:
-    """Yield the additional actors and their places; workers with this registry can drive."""
+    network: WorldNetwork,
+    store: SharedStore,
+    judge: Judge,
+    registry: Registry,
+    faults: Faults,
+    until_s: float,
+) -> Iterator[tuple[str, Actor]]:
+    """Yield the nodes of a fleet with their actors; teach the registry to drive."""
     fleet = judge.fleet
-    fleet.call_in, fleet.skew = stage.schedule.call_in, faults.skew
-    fleet.kill_s = stage.world.durations.abort_kill_s + KILLED_S
+    fleet.call_in, fleet.skew = network.schedule.call_in, faults.skew
+    fleet.kill_s = network.world.durations.abort_kill_s + KILLED_S
     teach(registry, fleet)
-    agents = {name: AgentCast(fleet, stage.seed) for name in stage.world.fleet}
-    set_clocks(stage, faults, agents, fleet, until_s - faults.quiet_at_end_s)
+    agents = {name: AgentActor(fleet, network.seed) for name in network.world.fleet}
+    set_clocks(network, faults, agents, fleet, until_s - faults.quiet_at_end_s)
     yield from agents.items()
-    yield TESTERS, TesterCast(store, judge, until_s)
+    yield TESTERS, LoadClientActor(store, judge, until_s)

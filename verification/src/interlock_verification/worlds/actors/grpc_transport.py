@@ -14,8 +14,9 @@ from grpc import aio
 
 from interlock.errors import StoreUnavailable
 from interlock_verification.worlds import faults
-from interlock_verification.worlds.faults import CallFate
-from interlock_verification.worlds.judge_fleet import Troubles
+from interlock_verification.worlds.claims.episodes import REQUEST, UnexpectedError
+from interlock_verification.worlds.faults import CallFault
+from interlock_verification.worlds.judge_fleet import ConnectionFaults
 from interlock_verification.worlds.network import ActorProcess, Done, NetworkCall
 
 REPEATED = ("StartWorkload", "AbortWorkload")
@@ -111,7 +112,7 @@ class WireServer:
         """Report a crash of a service as a broken claim, unless its process has ended."""
         if self.process.alive:
             reason = f"{self.process.loop.name} {name}: {crash!r}"
-            self.process.stage.watcher.broke("no request crashes", reason)
+            self.process.network.watcher.check(UnexpectedError(REQUEST, reason))
 
 
 def server_at(process: ActorProcess | None) -> WireServer | None:
@@ -125,10 +126,10 @@ def server_at(process: ActorProcess | None) -> WireServer | None:
 class UnaryCalls:
     """Calls with one answer, from a process to a server."""
 
-    def __init__(self, caller: ActorProcess, to: str, troubles: Troubles) -> None:
+    def __init__(self, caller: ActorProcess, to: str, connection_faults: ConnectionFaults) -> None:
         self._caller = caller
         self._to = to
-        self._troubles = troubles
+        self._connection_faults = connection_faults
 
     def method(
         self, path: str, write: Callable[[Any], bytes], read: Callable[[bytes], Any]
@@ -142,13 +143,13 @@ class UnaryCalls:
 
     async def _asked(self, path: str, payload: bytes, within_s: float) -> bytes:
         def arrive(done: Done) -> None:
-            server = server_at(self._caller.stage.places[self._to].process)
+            server = server_at(self._caller.network.nodes[self._to].process)
             if server is None:
                 done(None, rpc_error(grpc.StatusCode.UNAVAILABLE, "connection refused"))
             else:
                 server.answer(path, payload, done)
 
-        schedule, repeats = self._caller.stage.schedule, named(path) in REPEATED
+        schedule, repeats = self._caller.network.schedule, named(path) in REPEATED
         sent_at = schedule.now
         try:
             call = NetworkCall(self._caller, self._to, arrive, within_s, repeats=repeats, resends=True)
@@ -157,7 +158,7 @@ class UnaryCalls:
             raise rpc_error(grpc.StatusCode.UNAVAILABLE, silence.sentence) from None
         finally:
             if schedule.now > sent_at + PROMPT_S:
-                self._troubles.note(self._caller.name, self._to, schedule.now)
+                self._connection_faults.note(self._caller.name, self._to, schedule.now)
         return answer
 
 
@@ -210,11 +211,11 @@ class Side:
 class WireChannel:
     """The channel of a controller to one agent, for stubs."""
 
-    def __init__(self, process: ActorProcess, to: str, troubles: Troubles) -> None:
+    def __init__(self, process: ActorProcess, to: str, connection_faults: ConnectionFaults) -> None:
         self._process = process
         self._to = to
-        self._troubles = troubles
-        self._asking = UnaryCalls(process, to, troubles)
+        self._connection_faults = connection_faults
+        self._asking = UnaryCalls(process, to, connection_faults)
         self._streams: list[CallStream] = []
 
     def unary_unary(
@@ -237,7 +238,7 @@ class WireChannel:
         """Return a method with a stream of responses."""
 
         def begin(request: Any, *, metadata: object = ()) -> CallStream:  # noqa: ARG001
-            stream = CallStream(self._process, self._to, self._troubles, response_deserializer)
+            stream = CallStream(self._process, self._to, self._connection_faults, response_deserializer)
             stream.open(path, request_serializer(request))
             self._streams.append(stream)
             return stream
@@ -254,11 +255,11 @@ class CallStream:
     """One call with a stream of responses, from both sides."""
 
     def __init__(
-        self, client: ActorProcess, to: str, troubles: Troubles, read: Callable[[bytes], Any]
+        self, client: ActorProcess, to: str, connection_faults: ConnectionFaults, read: Callable[[bytes], Any]
     ) -> None:
-        self._stage = client.stage
+        self._network = client.network
         self._to = to
-        self._troubles = troubles
+        self._connection_faults = connection_faults
         self._read = read
         self._client = Side(client)
         self._server: Side | None = None
@@ -275,15 +276,18 @@ class CallStream:
 
     def open(self, path: str, payload: bytes) -> None:
         """Send the request."""
-        schedule, fate = self._stage.schedule, self._fate(self._client.process.name, self._to, repeats=True)
-        what = fate.what if fate is not None else ""
-        if fate is not None and what == faults.REQUEST_LOST:
-            schedule.call_in(fate.seconds, self._break_client, "The connection broke.")
+        schedule, fault = (
+            self._network.schedule,
+            self._fault(self._client.process.name, self._to, repeats=True),
+        )
+        what = fault.what if fault is not None else ""
+        if fault is not None and what == faults.REQUEST_LOST:
+            schedule.call_in(fault.seconds, self._break_client, "The connection broke.")
             return
-        late_s = fate.seconds if fate is not None and what == faults.LATE else self._stage.trip_s()
+        late_s = fault.seconds if fault is not None and what == faults.LATE else self._network.trip_s()
         schedule.call_in(late_s, self._arrive, path, payload)
-        if fate is not None and what == faults.TWICE:
-            schedule.call_in(fate.seconds, self._arrive_again, path, payload)
+        if fault is not None and what == faults.TWICE:
+            schedule.call_in(fault.seconds, self._arrive_again, path, payload)
 
     # Client side
 
@@ -307,13 +311,13 @@ class CallStream:
         if not self._client.gone:
             self._client_goes()
             if self._up:
-                self._stage.schedule.call_in(self._stage.trip_s(), self._break_server)
+                self._network.schedule.call_in(self._network.trip_s(), self._break_server)
 
     def _client_dies(self) -> None:
         if not self._client.gone:
             self._client_goes()
-            if self._up and self._stage.random.random() >= WITHOUT_A_WORD:
-                self._stage.schedule.call_in(self._stage.trip_s(), self._break_server)
+            if self._up and self._network.random.random() >= WITHOUT_A_WORD:
+                self._network.schedule.call_in(self._network.trip_s(), self._break_server)
 
     def _client_goes(self) -> None:
         self._client.gone = True
@@ -330,35 +334,37 @@ class CallStream:
 
     @property
     def _up(self) -> bool:
-        return self._stage.reachable(self._client.process.name, self._to)
+        return self._network.reachable(self._client.process.name, self._to)
 
-    def _fate(self, sender: str, to: str, *, repeats: bool = False) -> CallFate | None:
-        fate = faults.resent(self._stage.fates.of_call(sender, to, self._stage.schedule.now, repeats=repeats))
-        if fate is not None:
-            self._trouble()
-        return fate
+    def _fault(self, sender: str, to: str, *, repeats: bool = False) -> CallFault | None:
+        fault = faults.resent(
+            self._network.fault_plan.fault_of_call(sender, to, self._network.schedule.now, repeats=repeats)
+        )
+        if fault is not None:
+            self._note_fault()
+        return fault
 
-    def _trouble(self) -> None:
-        self._troubles.note(self._client.process.name, self._to, self._stage.schedule.now)
+    def _note_fault(self) -> None:
+        self._connection_faults.note(self._client.process.name, self._to, self._network.schedule.now)
 
     def _arrive(self, path: str, payload: bytes) -> None:
-        server = server_at(self._stage.places[self._to].process)
+        server = server_at(self._network.nodes[self._to].process)
         if not self._up or server is None:
-            self._stage.schedule.call_in(PING_S / 2, self._break_client, f"{self._to} cannot be reached.")
+            self._network.schedule.call_in(PING_S / 2, self._break_client, f"{self._to} cannot be reached.")
             return
         self._server = Side(server.process)
         server.process.at_end.append(self._server_dies)
         self._serving = ServedCall(server, path, payload, self._write)
         if self._client.gone:
             self._serving.alone()
-        self._stage.schedule.call_in(PING_S * self._stage.random.random(), self._look)
+        self._network.schedule.call_in(PING_S * self._network.random.random(), self._look)
 
     def _arrive_again(self, path: str, payload: bytes) -> None:
         """Repeat the request, as a proxy might."""
-        server = server_at(self._stage.places[self._to].process)
+        server = server_at(self._network.nodes[self._to].process)
         if self._up and server is not None:
             again = ServedCall(server, path, payload, _do_nothing)
-            self._stage.schedule.call_in(self._stage.trip_s(), again.cut)
+            self._network.schedule.call_in(self._network.trip_s(), again.cut)
 
     # Server side
 
@@ -367,28 +373,28 @@ class CallStream:
         while not self._up and not self._client.gone:
             await until(self._room)
         assert self._server is not None
-        fate = self._fate(self._to, self._client.process.name)
-        if fate is not None and fate.what in (faults.REQUEST_LOST, faults.REPLY_LOST):
+        fault = self._fault(self._to, self._client.process.name)
+        if fault is not None and fault.what in (faults.REQUEST_LOST, faults.REPLY_LOST):
             self._snap()
             return
-        late_s = fate.seconds if fate is not None else self._stage.trip_s()
-        self._due = max(self._due, self._stage.schedule.now + late_s)
+        late_s = fault.seconds if fault is not None else self._network.trip_s()
+        self._due = max(self._due, self._network.schedule.now + late_s)
         self._under_way.append(message)
         self._server.gone = self._server.gone or isinstance(message, StreamEnd)
-        self._stage.schedule.call_at(self._due, self._deliver)
+        self._network.schedule.call_at(self._due, self._deliver)
 
     def _snap(self) -> None:
         """Break the connection with all messages on it; each side notices later."""
         self._snapped = True
-        schedule, drawn = self._stage.schedule, self._stage.random
-        self._stage.watcher.saw("a stream breaks")
+        schedule, drawn = self._network.schedule, self._network.random
+        self._network.watcher.saw("a stream breaks")
         schedule.call_in(2 * PING_S * drawn.random(), self._break_client, "The stream broke.")
         schedule.call_in(2 * PING_S * drawn.random(), self._break_server)
 
     def _deliver(self) -> None:
         if not self._up:
             self._stuck += 1
-            self._trouble()
+            self._note_fault()
         elif self._under_way and not self._client.gone and not self._snapped:
             message = self._under_way.popleft()
             if isinstance(message, StreamEnd):
@@ -400,8 +406,10 @@ class CallStream:
         assert self._server is not None
         if not self._server.gone:
             self._server.gone = True
-            if self._up and self._stage.random.random() >= WITHOUT_A_WORD:
-                self._stage.schedule.call_in(self._stage.trip_s(), self._break_client, "Connection reset.")
+            if self._up and self._network.random.random() >= WITHOUT_A_WORD:
+                self._network.schedule.call_in(
+                    self._network.trip_s(), self._break_client, "Connection reset."
+                )
 
     def _break_server(self) -> None:
         if self._server is not None and self._serving is not None and not self._server.gone:
@@ -426,7 +434,7 @@ class CallStream:
             if side.missed > 1 or (ready and side.gone and not unread):
                 end()
         if not (server.gone and client.gone):
-            self._stage.schedule.call_in(PING_S, self._look)
+            self._network.schedule.call_in(PING_S, self._look)
 
     def _hang_up(self) -> None:
         self._break_client(f"{self._to} does not answer its pings.")

@@ -15,14 +15,13 @@ from interlock.worker.context import Context
 from interlock.worker.postponement import Snooze
 from interlock.worker.simulations import SimulationContext, simulation
 from interlock.worker.tasks import Registry
-from interlock_verification.worlds.judge import BRANCH, BRIEF, POSTAL, Judge
-from interlock_verification.worlds.judge_simulations import ChainState
+from interlock_verification.worlds.claims.jobs import BusyWorker, StartedHandler
+from interlock_verification.worlds.claims.simulations import ChainState
+from interlock_verification.worlds.judge import Judge
 from interlock_verification.worlds.network import ActorProcess, ClaimWatcher
 from interlock_verification.worlds.scheduler import WorldLoop
-from interlock_verification.worlds.worlds import SimulationKind
+from interlock_verification.worlds.worlds import BRANCH, BRIEF, POSTAL, SimulationKind
 
-AT_ONCE = "a worker runs no more handlers at once than it has slots for"
-ALONE = "a runner that lost its lease stops before another begins, unless it was frozen"
 DEAF_S = 120.0
 WAIT_S = 120.0
 """Time for which a handler waits for a signal."""
@@ -35,7 +34,7 @@ class FlakyError(Exception):
     """Raised by a handler that succeeds the next time."""
 
 
-class Bench:
+class TaskHandlers:
     """The handlers, and the attempts that execute them."""
 
     def __init__(
@@ -57,7 +56,7 @@ class Bench:
             simulation(name=kind.name, save_every_s=kind.save_every_s, registry=self.registry)(model)
 
     def _work_of(self) -> Callable[..., Coroutine[Any, Any, int]]:
-        bench = self
+        handlers = self
 
         async def work(number: int, seconds: float, ends: list[str], ctx: Context) -> int:
             loop = asyncio.get_running_loop()
@@ -66,54 +65,54 @@ class Bench:
             if end == "deaf":  # it may be abandoned, which frees its slot
                 await _deaf()
                 return number
-            bench.enter(loop.owner, ctx)
+            handlers.enter(loop.owner, ctx)
             try:
-                await bench.do(seconds, end, ctx)
+                await handlers.do(seconds, end, ctx)
             finally:
-                bench.leave(loop.owner, ctx)
+                handlers.leave(loop.owner, ctx)
             return number
 
         return work
 
     def _brief_of(self) -> Callable[..., Coroutine[Any, Any, int]]:
-        bench = self
+        handlers = self
 
         async def brief(number: int, seconds: float, ends: list[str], ctx: Context) -> int:  # noqa: ARG001
             """Return without waiting, so that a worker executes several of these as a cohort."""
             loop = asyncio.get_running_loop()
             assert isinstance(loop, WorldLoop)
-            bench.enter(loop.owner, ctx)
+            handlers.enter(loop.owner, ctx)
             try:
                 end = ends[(ctx.attempt - 1) % len(ends)]
                 _raise_if_bad(end)
                 if end == "said":
                     ctx.log("done")
             finally:
-                bench.leave(loop.owner, ctx)
+                handlers.leave(loop.owner, ctx)
             return number
 
         return brief
 
     def _postal_of(self) -> Callable[..., Coroutine[Any, Any, int]]:
-        bench = self
+        handlers = self
 
         async def postal(number: int, seconds: float, ends: list[str], signals: int, ctx: Context) -> int:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, WorldLoop)
-            bench.enter(loop.owner, ctx)
+            handlers.enter(loop.owner, ctx)
             try:
                 for wait in range(1, signals + 1):
                     await asyncio.sleep(seconds / 8)
-                    bench._judge.signals.received(ctx.job_id, wait, await _answer(ctx))
+                    handlers._judge.signals.received(ctx.job_id, wait, await _answer(ctx))
                 _raise_if_bad(ends[(ctx.attempt - 1) % len(ends)])
             finally:
-                bench.leave(loop.owner, ctx)
+                handlers.leave(loop.owner, ctx)
             return number
 
         return postal
 
     def _branch_of(self) -> Callable[..., Coroutine[Any, Any, int]]:
-        bench = self
+        handlers = self
 
         async def branch(
             number: int,
@@ -126,11 +125,11 @@ class Bench:
         ) -> int:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, WorldLoop)
-            bench.enter(loop.owner, ctx)
+            handlers.enter(loop.owner, ctx)
             try:
-                await bench.have_done(number, seconds, ends, (breadth, levels, if_fails), ctx)
+                await handlers.have_done(number, seconds, ends, (breadth, levels, if_fails), ctx)
             finally:
-                bench.leave(loop.owner, ctx)
+                handlers.leave(loop.owner, ctx)
             return number
 
         return branch
@@ -154,17 +153,17 @@ class Bench:
         self._judge.trees.found(ctx.job_id, submitted, {child.id: child.ended for child in children})
 
     def _model_of(self) -> Callable[..., AsyncIterator[ChainState]]:
-        bench = self
+        handlers = self
 
         async def model(
             sim: SimulationContext, number: int, steps: int, seconds: float, fails_at: int
         ) -> AsyncIterator[ChainState]:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, WorldLoop)
-            bench.enter(loop.owner, sim.context)
+            handlers.enter(loop.owner, sim.context)
             try:
                 restored = sim.restored(type=ChainState)
-                bench._judge.simulations.goes_on(sim.run_id, sim.step, restored, number)
+                handlers._judge.simulations.goes_on(sim.run_id, sim.step, restored, number)
                 state = restored or ChainState.first(number)
                 for step in sim.steps(steps):
                     await asyncio.sleep(seconds)
@@ -173,7 +172,7 @@ class Bench:
                     state = state.after()
                     yield state
             finally:
-                bench.leave(loop.owner, sim.context)
+                handlers.leave(loop.owner, sim.context)
 
         return model
 
@@ -181,17 +180,17 @@ class Bench:
         """Record the start of a handler."""
         name = process.loop.name
         self._busy[name] += 1
-        if self._busy[name] > self._slots:
-            self._watcher.broke(AT_ONCE, f"{name} runs {self._busy[name]} of {self._slots}", ctx.job_id)
+        self._watcher.check(BusyWorker(name, self._busy[name], self._slots), ctx.job_id)
         others = self._at.setdefault((ctx.job_id, ctx.shard), [])
-        for other, attempt, since in others:
-            honest = other.alive and not other.was_held_up_since(since)
-            if honest and self._judge.was_lost(ctx.job_id, attempt):
-                description = (
-                    f"{name} begins {ctx.shard}.{ctx.attempt} while {other.loop.name} is at {attempt}"
-                )
-                self._watcher.broke(ALONE, description, ctx.job_id)
-        others.append((process, f"{ctx.shard}.{ctx.attempt}", process.stage.schedule.now))
+        running = [
+            f"{attempt} at {other.loop.name}"
+            for other, attempt, since in others
+            if other.alive
+            and not other.was_held_up_since(since)
+            and self._judge.was_lost(ctx.job_id, attempt)
+        ]
+        self._watcher.check(StartedHandler(name, f"{ctx.shard}.{ctx.attempt}", running), ctx.job_id)
+        others.append((process, f"{ctx.shard}.{ctx.attempt}", process.network.schedule.now))
 
     def leave(self, process: ActorProcess, ctx: Context) -> None:
         """Record the end of a handler."""

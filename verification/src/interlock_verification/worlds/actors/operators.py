@@ -14,7 +14,7 @@ from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.records import Query
 from interlock.systems.runtime import Runtime
 from interlock.wire.workers import WorkerView
-from interlock_verification.worlds.actors.clients import Errands, surely
+from interlock_verification.worlds.actors.clients import ClientTasks, retry_until_answered
 from interlock_verification.worlds.network import ActorProcess
 from interlock_verification.worlds.storage import SharedStore, StoreLink
 from interlock_verification.worlds.worlds import HOUR_S
@@ -24,7 +24,7 @@ HOLDS_S = (5.0, 900.0)
 LOOK_EVERY_S = 120.0
 
 
-class OperatorCast:
+class OperatorActor:
     """An operator of workers."""
 
     def __init__(self, store: SharedStore, until_s: float) -> None:
@@ -33,17 +33,17 @@ class OperatorCast:
 
     async def live(self, process: ActorProcess) -> None:
         """Send orders; at the end resume all paused workers."""
-        stage = process.stage
-        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
+        network = process.network
+        runtime = Runtime(StoreLink(process, self._store), network.world.settings, process.host)
         orders = OperatorOrders(process, runtime)
-        drawn = random.Random(f"{stage.seed}/operators")
-        errands, number = Errands(process), 0
+        drawn = random.Random(f"{network.seed}/operators")
+        tasks, number = ClientTasks(process), 0
         while True:
-            await asyncio.sleep(drawn.expovariate(stage.world.arrivals.orders_per_h / HOUR_S))
-            if stage.schedule.now >= self._until_s:
+            await asyncio.sleep(drawn.expovariate(network.world.arrivals.orders_per_h / HOUR_S))
+            if network.schedule.now >= self._until_s:
                 break
             number += 1
-            errands.begin(orders.order(f"order{number}", random.Random(f"{stage.seed}/order/{number}")))
+            tasks.begin(orders.order(f"order{number}", random.Random(f"{network.seed}/order/{number}")))
         while True:
             await orders.resume_all()
             await asyncio.sleep(LOOK_EVERY_S)
@@ -55,7 +55,7 @@ class OperatorOrders:
     def __init__(self, process: ActorProcess, runtime: Runtime) -> None:
         self._process = process
         self._workers = runtime.workers
-        self._saw = process.stage.watcher.saw
+        self._saw = process.network.watcher.saw
         self._resumed = 0
 
     async def order(self, name: str, drawn: random.Random) -> None:
@@ -84,12 +84,12 @@ class OperatorOrders:
 
     async def _found(self, *states: WorkerState) -> list[WorkerView]:
         query = Query(kind=WORKER.name, states=states, limit=100)
-        answer = await surely(self._process, lambda: self._workers.find(query))
+        answer = await retry_until_answered(self._process, lambda: self._workers.find(query))
         return answer[0] if answer is not None else []
 
     async def _surely(self, what: str, attempt: Callable[[], Awaitable[Any]]) -> None:
         try:
-            if await surely(self._process, attempt) is not None:
+            if await retry_until_answered(self._process, attempt) is not None:
                 self._saw(f"the supervisor orders: {what}")
         except InterlockError:
             return  # it has ended, or is already in that state

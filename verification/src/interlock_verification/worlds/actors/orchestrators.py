@@ -67,7 +67,7 @@ class ServerInterface(ObservedOrchestrator):
             wake()
 
 
-class OrchestratorCast:
+class OrchestratorActor:
     """A server, until it is killed."""
 
     def __init__(self, store: SharedStore, judge: Judge) -> None:
@@ -76,7 +76,7 @@ class OrchestratorCast:
 
     async def live(self, process: ActorProcess) -> None:
         """Open the store, serve, and run the loops."""
-        world = process.stage.world
+        world = process.network.world
         store = StoreLink(process, self._store)
         runtime = Runtime(store, world.settings, process.host)
         process.role = served = ServerInterface(runtime, self._judge, self._store)

@@ -31,6 +31,7 @@ from interlock.worker.supervisor_client import BEGAN, SYSTEM
 from interlock.worker.tasks import Registry
 from interlock.worker.telemetry import make_log
 from interlock_verification.worlds.actors.orchestrators import ObservedOrchestrator, ServerInterface
+from interlock_verification.worlds.claims.episodes import REQUEST, WORKER_LOOP, UnexpectedError
 from interlock_verification.worlds.judge import Judge
 from interlock_verification.worlds.network import ActorProcess, ClaimWatcher, Done, NetworkCall
 from interlock_verification.worlds.scheduler import WorldLoop
@@ -47,7 +48,7 @@ class ServedPort:
 
     def __init__(self, process: ActorProcess, servers: Sequence[str], judge: Judge) -> None:
         self._process = process
-        self._stage = process.stage
+        self._network = process.network
         self._judge = judge
         self._server = process.random.choice(list(servers))
         self._store_time: tuple[datetime, float] | None = None
@@ -138,7 +139,7 @@ class ServedPort:
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Subscribe to the server, while it lives and is reachable."""
-        token, server = object(), self._stage.places[self._server].process
+        token, server = object(), self._network.nodes[self._server].process
         served: ServerInterface | None = server.role if server is not None else None
         if served is None:
             return lambda: None
@@ -148,12 +149,12 @@ class ServedPort:
             nonlocal pending
             if not pending:
                 pending = True
-                self._stage.schedule.call_in(self._stage.trip_s(), ring)
+                self._network.schedule.call_in(self._network.trip_s(), ring)
 
         def ring() -> None:
             nonlocal pending
             pending = False
-            if self._process.alive and self._stage.reachable(self._process.name, self._server):
+            if self._process.alive and self._network.reachable(self._process.name, self._server):
                 self._process.loop.call_soon(wake)
 
         def stop() -> None:
@@ -171,7 +172,7 @@ class ServedPort:
         within_s: float = TIMEOUT_S,
     ) -> T:
         def arrive(done: Done) -> None:
-            server = self._stage.places[self._server].process
+            server = self._network.nodes[self._server].process
             if server is not None and server.alive and server.role is not None:
                 serve(server, request(server.role), done)
 
@@ -189,7 +190,7 @@ def serve(server: ActorProcess, work: Coroutine[Any, Any, object], done: Done) -
         except InterlockError as error:
             done(None, error)
         except Exception as crash:  # noqa: BLE001 - any exception is a finding
-            server.stage.watcher.broke("no request crashes", f"{server.loop.name}: {crash!r}")
+            server.network.watcher.check(UnexpectedError(REQUEST, f"{server.loop.name}: {crash!r}"))
         else:
             done(answer, None)
 
@@ -202,7 +203,7 @@ class EmbeddedPort(EmbeddedOrchestrator):
     def __init__(self, process: ActorProcess, store: SharedStore, judge: Judge) -> None:
         super().__init__(
             "memory:",
-            settings=process.stage.world.settings,
+            settings=process.network.world.settings,
             store=lambda: StoreLink(process, store),
             host=process.host,
         )
@@ -283,7 +284,7 @@ class InLoop:
         return lambda _timeout_s: None
 
 
-class WorkerCast:
+class WorkerActor:
     """A worker, from its start to its end."""
 
     def __init__(
@@ -302,7 +303,7 @@ class WorkerCast:
 
     async def live(self, process: ActorProcess) -> None:
         """Work until told to shut down."""
-        world = process.stage.world
+        world = process.network.world
         settings = WorkerSettings(
             name=process.name,
             labels=("gpu",) if process.name.endswith("1") else (),
@@ -339,7 +340,7 @@ class Alarm:
         self._watcher = watcher
 
     def write(self, line: str) -> None:
-        self._watcher.broke("no loop of a worker crashes", line.strip())
+        self._watcher.check(UnexpectedError(WORKER_LOOP, line.strip()))
 
     def flush(self) -> None:
         """Do nothing."""

@@ -57,7 +57,7 @@ class KeptJob(msgspec.Struct):
         return self.look.state
 
 
-class Chronicle(msgspec.Struct):
+class JobHistory(msgspec.Struct):
     """The contents of the journal and the records."""
 
     audit: Audit
@@ -86,62 +86,62 @@ class Chronicle(msgspec.Struct):
         return min(found, default=None)
 
 
-async def read_chronicle(store: Store) -> Chronicle:
+async def read_history(store: Store) -> JobHistory:
     """Replay the journal, and index it."""
-    chronicle = Chronicle(audit=await audit(store, JOURNALLED, [JOB.name]))
+    history = JobHistory(audit=await audit(store, JOURNALLED, [JOB.name]))
     cursor = ""
     while True:
         feed = await store.feed(cursor, limit=PAGE)
         for entry in feed.entries:
             if entry.kind == JOB.name:
-                _note(chronicle, entry)
+                _note(history, entry)
         if len(feed.entries) < PAGE:
             break
         cursor = feed.cursor
-    for moments in chronicle.moments.values():
+    for moments in history.moments.values():
         moments.sort()
-    await _keep(chronicle, store)
-    return chronicle
+    await _keep(history, store)
+    return history
 
 
-def _note(chronicle: Chronicle, entry: Entry) -> None:
+def _note(history: JobHistory, entry: Entry) -> None:
     note = entry.note
-    for somebody in (note.actor.partition("#")[0], note.request_id.partition("-")[0]):
-        chronicle.moments[somebody].append(entry.at)
+    for name in (note.actor.partition("#")[0], note.request_id.partition("-")[0]):
+        history.moments[name].append(entry.at)
     if note.refusal:
-        chronicle.refusals[entry.id, note.actor].append(note.refusal)
+        history.refusals[entry.id, note.actor].append(note.refusal)
     if gives_back(note.steps):
-        chronicle.releases[entry.id] += 1
+        history.releases[entry.id] += 1
     for step in note.steps:
         if step.machine == ATTEMPT.name:
-            _note_attempt(chronicle, entry, step)
+            _note_attempt(history, entry, step)
         elif step.machine == JOB.name and step.target == job.COMPLETED:
-            chronicle.completed[entry.id] += 1
+            history.completed[entry.id] += 1
 
 
-def _note_attempt(chronicle: Chronicle, entry: Entry, step: StepLine) -> None:
+def _note_attempt(history: JobHistory, entry: Entry, step: StepLine) -> None:
     key = (entry.id, step.entity)
     if step.target == attempt.LEASED:
         one = Try(entry.id, step.entity, entry.note.actor, entry.at)
-        chronicle.tries[key] = one
-        chronicle.by_job[entry.id].append(one)
-    elif step.target in attempt.ENDED and key in chronicle.tries:
-        ended = chronicle.tries[key]
+        history.tries[key] = one
+        history.by_job[entry.id].append(one)
+    elif step.target in attempt.ENDED and key in history.tries:
+        ended = history.tries[key]
         ended.ended_at, ended.state, ended.closed_by = entry.at, step.target, entry.note.actor
 
 
-async def _keep(chronicle: Chronicle, store: Store) -> None:
+async def _keep(history: JobHistory, store: Store) -> None:
     async for record in every_record(store, JOB.name):
-        look = look_at_record(record, chronicle.releases[record.id], default_losses=LOSSES)
-        chronicle.queues[record.id] = record.queue
+        look = look_at_record(record, history.releases[record.id], default_losses=LOSSES)
+        history.queues[record.id] = record.queue
         intent: str = msgspec.json.decode(given_of(record).input)["intent"]
         done = [one for one in look.body.attempts if one.state is attempt.SUCCEEDED]
         result = record.result or b"null"
-        chronicle.jobs.append(KeptJob(record.id, intent, result, look))
+        history.jobs.append(KeptJob(record.id, intent, result, look))
         for one in done:
             clock = _clock_in(result)
             if clock is not None and one.ended_at and abs(clock - one.ended_at.timestamp()) > FAR_OFF_S:
-                chronicle.skewed += 1
+                history.skewed += 1
 
 
 def _clock_in(result: bytes) -> float | None:

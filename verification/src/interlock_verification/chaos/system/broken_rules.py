@@ -12,17 +12,17 @@ from dataclasses import replace
 from typing import Any
 
 UNFENCED, UNSWEPT, NAIVE = "unfenced", "unswept", "naive"
-WAYS = (UNFENCED, UNSWEPT, NAIVE)
+BROKEN_RULES = (UNFENCED, UNSWEPT, NAIVE)
 
 _kept: list[Any] = []
 """References that keep patches from being undone by the garbage collector."""
 
 
-def break_rule(way: str) -> None:
+def break_rule(broken_rule: str) -> None:
     """Disable a rule in this process."""
-    if way == UNFENCED:
+    if broken_rule == UNFENCED:
         _unfenced()
-    elif way == UNSWEPT:
+    elif broken_rule == UNSWEPT:
         _unswept()
 
 

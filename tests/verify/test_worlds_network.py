@@ -1,4 +1,4 @@
-"""The stage of a world: time that jumps, processes that freeze and die, calls that break."""
+"""The network of a world: time that jumps, processes that freeze and die, calls that break."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from interlock.errors import StoreUnavailable
 from interlock.store.records import Key
 from interlock.systems.catalogue import CATALOGUE
-from interlock_verification.worlds.faults import Fates, Faults, faults_named
+from interlock_verification.worlds.faults import FaultPlan, Faults, faults_named
 from interlock_verification.worlds.judge import Judge
-from interlock_verification.worlds.network import STORE, ActorProcess, ClaimWatcher, WorldStage
-from interlock_verification.worlds.scheduler import RunsInCircles, WorldLoop, WorldSchedule
+from interlock_verification.worlds.network import STORE, ActorProcess, ClaimWatcher, WorldNetwork
+from interlock_verification.worlds.scheduler import Livelock, WorldLoop, WorldSchedule
 from interlock_verification.worlds.storage import SharedStore, StoreLink, driven
 from interlock_verification.worlds.worlds import world_named
 
@@ -23,11 +23,11 @@ def a_loop(schedule: WorldSchedule, rate: float = 1.0) -> WorldLoop:
     return WorldLoop(schedule, "somebody", rate)  # type: ignore[abstract]
 
 
-def a_process(faults: Faults) -> tuple[WorldStage, ActorProcess, SharedStore]:
+def a_process(faults: Faults) -> tuple[WorldNetwork, ActorProcess, SharedStore]:
     watcher = ClaimWatcher()
-    stage = WorldStage(world_named("laptop"), 1, Fates(1, faults), watcher)
-    store = SharedStore(CATALOGUE, stage.clock, Judge(watcher))
-    return stage, ActorProcess(stage, "somebody", 1, 1.0, stage.clock() - stage.clock()), store
+    network = WorldNetwork(world_named("laptop"), 1, FaultPlan(1, faults), watcher)
+    store = SharedStore(CATALOGUE, network.clock, Judge(watcher))
+    return network, ActorProcess(network, "somebody", 1, 1.0, network.clock() - network.clock()), store
 
 
 def test_waiting_takes_no_time_and_is_reported_in_order() -> None:
@@ -93,13 +93,13 @@ def test_an_event_loop_that_never_lets_time_advance_raises_an_error_with_its_nam
             await asyncio.sleep(0)
 
     a_loop(schedule).create_task(busy())
-    with pytest.raises(RunsInCircles, match="somebody"):
+    with pytest.raises(Livelock, match="somebody"):
         schedule.run(1.0)
 
 
 def test_a_call_whose_reply_is_lost_raises_store_unavailable() -> None:
     always = Faults(name="lost", doc="", reply_lost=1.0, calm=1.0)
-    stage, process, store = a_process(always)
+    network, process, store = a_process(always)
     outcomes: list[object] = []
 
     async def ask() -> None:
@@ -109,13 +109,13 @@ def test_a_call_whose_reply_is_lost_raises_store_unavailable() -> None:
             outcomes.append(error)
 
     process.loop.create_task(ask())
-    stage.schedule.run(60.0)
+    network.schedule.run(60.0)
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable]
-    assert stage.fates.counts["reply lost"] == 1
+    assert network.fault_plan.counts["reply lost"] == 1
 
 
 def test_store_calls_fail_during_an_outage_and_succeed_after_it() -> None:
-    stage, process, store = a_process(faults_named("none"))
+    network, process, store = a_process(faults_named("none"))
     outcomes: list[str] = []
 
     async def ask() -> None:
@@ -128,11 +128,11 @@ def test_store_calls_fail_during_an_outage_and_succeed_after_it() -> None:
                 outcomes.append("away")
             await asyncio.sleep(60.0)
 
-    stage.away_until = 30.0
+    network.away_until = 30.0
     process.loop.create_task(ask())
-    stage.schedule.run(HOUR_S)
+    network.schedule.run(HOUR_S)
     assert outcomes == ["away", "answered"]
-    assert stage.reachable("somebody", STORE)
+    assert network.reachable("somebody", STORE)
 
 
 def test_a_fail_over_starts_another_epoch() -> None:

@@ -24,7 +24,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.store.contract import Store
-from interlock_verification.chaos.counters import patiently
+from interlock_verification.chaos.counters import retry_until_available
 from interlock_verification.chaos.system.fleet import DURATIONS, Fleet
 from interlock_verification.chaos.system.lag import Lag
 from interlock_verification.chaos.system.members import ChaosMember, ProcessLife
@@ -58,7 +58,7 @@ class KillWindow(msgspec.Struct, frozen=True, kw_only=True):
     after: datetime
 
 
-class Ledger(msgspec.Struct):
+class FaultLog(msgspec.Struct):
     """The injected faults."""
 
     deaths: list[KillWindow] = []
@@ -80,18 +80,18 @@ class Ledger(msgspec.Struct):
         self.disturbances.append((begin, end))
 
 
-class Troublemaker:
+class SystemFaultInjector:
     """Injects one fault after the other, chosen by a seed."""
 
     def __init__(self, fleet: Fleet, store: Store, seed: int) -> None:
-        self.ledger = Ledger()
+        self.fault_log = FaultLog()
         self._fleet = fleet
         self._store = store
         self._dice = random.Random(seed)
         self._line: list[ChaosMember] = []
         """All members, the one killed longest ago first."""
         self._deaths: Counter[str] = Counter()
-        self.others: dict[str, Callable[[], Awaitable[None]]] = {
+        self.other_faults: dict[str, Callable[[], Awaitable[None]]] = {
             "freezes": self._freeze,
             "deploys": self._deploy,
             "black_holes": self._black_hole,
@@ -102,7 +102,7 @@ class Troublemaker:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The counted faults, in the order of the report."""
-        return ("kills", "of_workers", "of_servers", *self.others, STALLS, GAVE_UP)
+        return ("kills", "of_workers", "of_servers", *self.other_faults, STALLS, GAVE_UP)
 
     async def kill(self) -> None:
         """Kill the next member of the fleet, each in turn."""
@@ -115,24 +115,24 @@ class Troublemaker:
         member.start_again()
         serves = member in self._fleet.servers
         runner_id = "" if serves else life.runner_id
-        self.ledger.deaths.append(
+        self.fault_log.deaths.append(
             KillWindow(name=member.name, runner_id=runner_id, serves=serves, before=before, after=after)
         )
-        self.ledger.counts["kills"] += 1
-        self.ledger.counts["of_servers" if serves else "of_workers"] += 1
+        self.fault_log.counts["kills"] += 1
+        self.fault_log.counts["of_servers" if serves else "of_workers"] += 1
 
-    async def trouble(self, name: str) -> None:
+    async def inject(self, name: str) -> None:
         """Inject another fault, by its name."""
         before = await self._now()
-        await self.others[name]()
-        self.ledger.disturb(before, await self._now())
-        self.ledger.counts[name] += 1
+        await self.other_faults[name]()
+        self.fault_log.disturb(before, await self._now())
+        self.fault_log.counts[name] += 1
 
     async def is_over(self) -> None:
         """Mark the end of the faults."""
         for member in self._fleet.members.values():
             self._look_after(member)
-        self.ledger.over_at = await self._now()
+        self.fault_log.over_at = await self._now()
 
     async def pause(self, longest_s: float) -> None:
         """Let the fleet work for a moment."""
@@ -144,9 +144,11 @@ class Troublemaker:
             return
         output = member.life.output()[-LAST_WORDS:]
         if TOLD in output and CRASHED not in output:
-            self.ledger.counts[GAVE_UP] += 1
+            self.fault_log.counts[GAVE_UP] += 1
         else:
-            self.ledger.fallen.append(f"{member.name} had ended by itself, and its last output was: {output}")
+            self.fault_log.fallen.append(
+                f"{member.name} had ended by itself, and its last output was: {output}"
+            )
 
     async def _next(self) -> ChaosMember:
         """Return one of the first in line. Most have come far enough that their death matters, even on a busy
@@ -169,7 +171,7 @@ class Troublemaker:
         return chosen
 
     async def _now(self) -> datetime:
-        return await patiently(self._store.now)
+        return await retry_until_available(self._store.now)
 
     async def _freeze(self) -> None:
         life = self._dice.choice(list(self._fleet.members.values())).life

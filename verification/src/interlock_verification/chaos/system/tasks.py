@@ -18,21 +18,21 @@ def outcome(intent: str) -> dict[str, object]:
 
 
 @task
-async def errand(intent: str, for_s: float) -> dict[str, object]:
+async def short_task(intent: str, for_s: float) -> dict[str, object]:
     """Wait a moment."""
     await asyncio.sleep(for_s)
     return outcome(intent)
 
 
 @task
-def heavy_errand(intent: str, for_s: float) -> dict[str, object]:
+def blocking_task(intent: str, for_s: float) -> dict[str, object]:
     """Wait a moment, in a thread."""
     time.sleep(for_s)
     return outcome(intent)
 
 
 @task(retries=3)
-async def flaky_errand(ctx: Context, intent: str, for_s: float) -> dict[str, object]:
+async def flaky_task(ctx: Context, intent: str, for_s: float) -> dict[str, object]:
     """Fail the first attempt that reaches its end."""
     await asyncio.sleep(for_s)
     if ctx.attempt == 1:
@@ -40,4 +40,4 @@ async def flaky_errand(ctx: Context, intent: str, for_s: float) -> dict[str, obj
     return outcome(intent)
 
 
-KINDS = (errand, heavy_errand, flaky_errand)
+KINDS = (short_task, blocking_task, flaky_task)
