@@ -462,6 +462,7 @@ class ExplorationResult(msgspec.Struct, frozen=True, kw_only=True):
     environment: str
     report: ExplorationReport
     seconds: float
+    """Wall-clock seconds."""
     expected: int | None = None
     """The known number of states; None if unknown, or if not all were explored."""
 

@@ -103,7 +103,7 @@ def _print_campaign(campaign: Campaign) -> None:
     ]
     print_sheets([Sheet("campaign", "", ("what", "how much"), rows)])
     if on_terminal():
-        seen = ", ".join(f"{sight} ({number:,})" for sight, number in campaign.seen.most_common(8))
+        seen = ", ".join(f"{event} ({number:,})" for event, number in campaign.seen.most_common(8))
         print_text(f"Seen most: {seen}.")
 
 

@@ -34,7 +34,7 @@ from interlock_verification.chaos.counters import (
     examine,
     keep_counting,
     one_more,
-    patiently,
+    retry_until_available,
 )
 from interlock_verification.chaos.databases import ALL_STORES, SQLITE, opened, server_for
 from interlock_verification.chaos.verdict import ChaosVerdict, Setup, judging
@@ -112,7 +112,7 @@ async def _run(url: str, hole: Hole, verdict: ChaosVerdict, *, reading: bool) ->
             if verdict.broken_promises:
                 return
             await keep_counting(clients_of(store, "h"), f"b{number}", acknowledged.add, steps=1)
-            await patiently(partial(store.commit, [_doubtful(number)]))
+            await retry_until_available(partial(store.commit, [_doubtful(number)]))
             acknowledged.add(f"doubt{number}")
     async with opened(url) as store:
         found = await examine(store, acknowledged)

@@ -110,7 +110,7 @@ class Loner:
 
     async def step(self, intent: str) -> None:
         """Load, add, commit; a conflict could only be with itself."""
-        [record] = await patiently(lambda: self._store.load([self._key]))
+        [record] = await retry_until_available(lambda: self._store.load([self._key]))
         commit = one_more(self._key, record, self._era, intent)
         outcome = await commit_with_recovery(self._store, self._committer, commit, tries=PATIENCE)
         if not isinstance(outcome, Committed):
@@ -131,7 +131,7 @@ class Sharer:
         def decide(records: Sequence[Record | None], _now: datetime) -> Decision[None]:
             return Decision(None, one_more(self._key, records[0], self._era, intent, named=True))
 
-        applied = await patiently(lambda: self._engine.apply([self._key], decide))
+        applied = await retry_until_available(lambda: self._engine.apply([self._key], decide))
         if not isinstance(applied, Applied | Repeated):
             raise Surprise(f"{intent}: {applied}")
 
@@ -169,7 +169,7 @@ def number_in(record: Record) -> int:
     return number
 
 
-async def patiently(work: Callable[[], Awaitable[T]]) -> T:
+async def retry_until_available(work: Callable[[], Awaitable[T]]) -> T:
     """Retry idempotent work until the store is available."""
     for _ in range(PATIENCE):
         try:

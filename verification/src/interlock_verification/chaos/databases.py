@@ -13,7 +13,7 @@ from interlock.store.contract import Store
 from interlock.store.urls import store_for
 from interlock.testing.binaries import environment, postgres_programs
 from interlock.testing.servers import PostgresServer, RedisServer, postgres_server, redis_server
-from interlock_verification.chaos.counters import CATALOGUE, patiently
+from interlock_verification.chaos.counters import CATALOGUE, retry_until_available
 
 SQLITE, POSTGRES, REDIS = "sqlite", "postgres", "redis"
 ALL_STORES = (SQLITE, POSTGRES, REDIS)
@@ -62,7 +62,7 @@ def _quick() -> dict[str, str]:
 @asynccontextmanager
 async def opened(url: str, *, timeout_s: float = 60.0) -> AsyncIterator[Store]:
     """Yield a store on a database, closed at the end. `timeout_s` may be too short for a busy machine."""
-    store = await patiently(lambda: _open(url, timeout_s))
+    store = await retry_until_available(lambda: _open(url, timeout_s))
     try:
         yield store
     finally:

@@ -26,7 +26,7 @@ from interlock_verification.chaos.counters import (
     clients_of,
     examine,
     keep_counting,
-    patiently,
+    retry_until_available,
 )
 from interlock_verification.chaos.databases import POSTGRES, REDIS, opened, server_for
 from interlock_verification.chaos.verdict import ChaosVerdict, Setup, judging
@@ -64,7 +64,7 @@ async def _run(server: PostgresServer | RedisServer, verdict: ChaosVerdict) -> N
             verdict.add(kills=1)
             if verdict.broken_promises:
                 break
-        found = await patiently(lambda: examine(store, seen.intents))
+        found = await retry_until_available(lambda: examine(store, seen.intents))
         verdict.broken_promises += found.sentences() + await audited(store)
     verdict.add(
         acknowledged=found.acknowledged,

@@ -19,7 +19,13 @@ from contextlib import contextmanager
 from urllib.parse import quote
 
 from interlock.testing.servers import PostgresServer, ServerFailed, running
-from interlock_verification.chaos.counters import audited, clients_of, examine, keep_counting, patiently
+from interlock_verification.chaos.counters import (
+    audited,
+    clients_of,
+    examine,
+    keep_counting,
+    retry_until_available,
+)
 from interlock_verification.chaos.databases import POSTGRES, opened
 from interlock_verification.chaos.kill_server import SeenIntents
 from interlock_verification.chaos.verdict import ChaosVerdict, Setup, judging
@@ -70,10 +76,10 @@ async def _round(
             verdict.blame(f"the clients have not found the new primary within {GIVE_UP_S:g} s")
         except BaseExceptionGroup as failures:
             verdict.blame(f"a client gave up: {failures.exceptions[0]!r}")
-        after = await patiently(store.epoch)
+        after = await retry_until_available(store.epoch)
         if after <= before:
             verdict.blame(f"the epoch was {before}, and is {after} after a promotion")
-        found = await patiently(lambda: examine(store, seen.intents))
+        found = await retry_until_available(lambda: examine(store, seen.intents))
         verdict.broken_promises += found.sentences() + await audited(store)
     verdict.add(
         promotions=1,

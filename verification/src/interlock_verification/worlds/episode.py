@@ -269,9 +269,9 @@ class WorldPlay:
             # Coroutines of a killed process are never awaited.
             warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
             try:
-                self._act()
+                self._work()
                 self._settle()
-                self._look_back()
+                self._check_end()
             except Livelock as circle:
                 self.watcher.check(WorldTime(str(circle)))
             finally:
@@ -299,7 +299,7 @@ class WorldPlay:
             if node.process is not None:
                 node.process.end()
 
-    def _act(self) -> None:
+    def _work(self) -> None:
         """Run the work with faults."""
         for node in self.network.nodes.values():
             node.start()
@@ -329,7 +329,7 @@ class WorldPlay:
     def _is_settled(self) -> bool:
         return not self._unsettled() and not self._undelivered() and not self.people.waiting
 
-    def _look_back(self) -> None:
+    def _check_end(self) -> None:
         """Check the claims about the end."""
         if self.watcher.broken is not None or not self.episode.settles:
             return
@@ -347,18 +347,18 @@ class WorldPlay:
         for fault in audited.faults:
             name = f"{fault.kind} {fault.id} v{fault.version}"
             self.watcher.check(AuditedRecord(name, fault.sentence), fault.id)
-        self._look_at_memory()
-        self._look_at_records()
-        self._look_at_the_fleet()
+        self._check_memory()
+        self._check_records()
+        self._check_fleet()
 
-    def _look_at_memory(self) -> None:
+    def _check_memory(self) -> None:
         for name in self.workers:
             process = self.network.nodes[name].process
             worker = process.role if process is not None else None
             if isinstance(worker, WorkerProcess):
                 self.watcher.check(WorkerMemory(name, worker.leftovers()))
 
-    def _look_at_records(self) -> None:
+    def _check_records(self) -> None:
         """Check that dead workers were declared lost, and no finished tree is open."""
         nodes = self.network.nodes.values()
         alive = {node.process.loop.name for node in nodes if node.process is not None}
@@ -371,7 +371,7 @@ class WorldPlay:
             if record.parent not in self.judge.forgotten:
                 self.watcher.check(WaitAtEnd(record.id, record.state), record.parent or "")
 
-    def _look_at_the_fleet(self) -> None:
+    def _check_fleet(self) -> None:
         """Check that every agent is free."""
         for name in self.world.fleet:
             process = self.network.nodes[name].process

@@ -201,7 +201,7 @@ class FleetJudge:
         """Record the end of a drive; reachable agents have stopped by now."""
         drive.ended_s = self._watcher.time()
         self._note(f"the drive of {drive.job_id} ends", drive.job_id)
-        self.call_in(1.0, self._look_who_goes_on, drive)
+        self.call_in(1.0, self._check_agents_have_stopped, drive)
 
     def refused(self, drive: JudgedDrive, sentence: str) -> None:
         """Check that a refused drive started no workload."""
@@ -237,7 +237,7 @@ class FleetJudge:
         late = DriveAtDeadline(drive.controller.loop.name, drive.job_id, drive.begun_s, running)
         self._check(late, drive.job_id)
 
-    def _look_who_goes_on(self, drive: JudgedDrive) -> None:
+    def _check_agents_have_stopped(self, drive: JudgedDrive) -> None:
         assert drive.ended_s is not None
         since_s = drive.ended_s - UNDISTURBED_S
         if drive.controller.was_held_up_since(since_s):
@@ -350,9 +350,9 @@ class FleetJudge:
         held_up = life.process.was_held_up_since(order.at_s)
         excused_s = max(0, order.at_ns + life.up_ns - order.instant_ns, life.up_ns - life.prepare_ns) / 1e9
         self._check(BegunWorkload(name, late_s, excused_s, held_up), life.workload_id)
-        life.prompt = late_s < INSTANT_S and not held_up and not self._meddled(life, order)
+        life.prompt = late_s < INSTANT_S and not held_up and not self._clock_was_set_between(life, order)
 
-    def _meddled(self, life: WorkloadLife, order: AcceptedStart) -> bool:
+    def _clock_was_set_between(self, life: WorkloadLife, order: AcceptedStart) -> bool:
         """Return whether its clock was set between measurement and start message."""
         was_set = self._set_at[life.process.name]
         if any(at_s > order.at_s for at_s in was_set):

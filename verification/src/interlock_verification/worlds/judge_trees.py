@@ -46,7 +46,7 @@ class TreeJudge:
         if before is None and parent is not None:
             self._born(record, parent)
         if look.body.tree is not None:
-            self._seated(record.id, look)
+            self._count_at_work(record.id, look)
         if look.state is job.COMPLETED and (before is None or before.state not in job.ENDED):
             self._completed(record.id, look)
 
@@ -90,18 +90,18 @@ class TreeJudge:
         if parent not in self._forgotten:
             self._watcher.check(CreatedChild(job_id, parent, "" if above is None else above.state), job_id)
 
-    def _seated(self, job_id: str, look: DecodedJob) -> None:
+    def _count_at_work(self, job_id: str, look: DecodedJob) -> None:
         assert look.body.tree is not None
         root, depth = look.body.tree.root_id, look.body.data.depth
-        seats = self._at_work.setdefault((root, depth), {})
+        at_work = self._at_work.setdefault((root, depth), {})
         working = sum(one.state in _AT_WORK for one in look.body.attempts)
         if look.state in job.ENDED or not working:
-            seats.pop(job_id, None)
-            if not seats:
+            at_work.pop(job_id, None)
+            if not at_work:
                 del self._at_work[root, depth]
             return
-        seats[job_id] = working
-        at_depth = TreeDepth(root, depth, sum(seats.values()), self.quotas[depth])
+        at_work[job_id] = working
+        at_depth = TreeDepth(root, depth, sum(at_work.values()), self.quotas[depth])
         if at_depth.working == at_depth.quota:
             self._watcher.saw("a depth of a tree is full")
         if root not in self.shaken:

@@ -24,7 +24,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.store.contract import Store
-from interlock_verification.chaos.counters import patiently
+from interlock_verification.chaos.counters import retry_until_available
 from interlock_verification.chaos.system.fleet import DURATIONS, Fleet
 from interlock_verification.chaos.system.lag import Lag
 from interlock_verification.chaos.system.members import ChaosMember, ProcessLife
@@ -171,7 +171,7 @@ class SystemFaultInjector:
         return chosen
 
     async def _now(self) -> datetime:
-        return await patiently(self._store.now)
+        return await retry_until_available(self._store.now)
 
     async def _freeze(self) -> None:
         life = self._dice.choice(list(self._fleet.members.values())).life

@@ -88,7 +88,7 @@ async def _trial(setup: Setup, verdict: ChaosVerdict, broken_rule: str = "") -> 
             late_runner = LateRunner(fleet.address("right", wired=False), store)
             injector = SystemFaultInjector(fleet, store, setup.seed)
             async with _at_work(store, submitters, late_runner, injector.fault_log, fleet):
-                found = await _everybody_begins(fleet, submitters, late_runner)
+                found = await _all_begin(fleet, submitters, late_runner)
                 await _inject_faults(injector, setup.rounds, timed=setup.timed)
                 await fleet.mend()
             found += await _settled(store, SETTLE_BROKEN_S if broken_rule else SETTLE_S)
@@ -117,7 +117,7 @@ async def _trial(setup: Setup, verdict: ChaosVerdict, broken_rule: str = "") -> 
     return found
 
 
-async def _everybody_begins(fleet: Fleet, submitters: list[Submitter], late_runner: LateRunner) -> list[str]:
+async def _all_begin(fleet: Fleet, submitters: list[Submitter], late_runner: LateRunner) -> list[str]:
     """Wait until all members have started; return sentences about those that have not."""
     until = time.monotonic() + BEGIN_S
     missing: list[str] = ["everybody"]

@@ -106,8 +106,8 @@ async def read_history(store: Store) -> JobHistory:
 
 def _note(history: JobHistory, entry: Entry) -> None:
     note = entry.note
-    for somebody in (note.actor.partition("#")[0], note.request_id.partition("-")[0]):
-        history.moments[somebody].append(entry.at)
+    for name in (note.actor.partition("#")[0], note.request_id.partition("-")[0]):
+        history.moments[name].append(entry.at)
     if note.refusal:
         history.refusals[entry.id, note.actor].append(note.refusal)
     if gives_back(note.steps):

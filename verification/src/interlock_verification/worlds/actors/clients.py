@@ -327,7 +327,7 @@ FIRST_NUMBER = 10_000_000
 """First number for jobs of runs."""
 
 
-class Wish(msgspec.Struct, frozen=True):
+class DrawnRun(msgspec.Struct, frozen=True):
     """A future run, drawn in advance."""
 
     at_s: float
@@ -336,7 +336,7 @@ class Wish(msgspec.Struct, frozen=True):
     spec: RunSpec
 
 
-def wishes(world: World, seed: int, until_s: float) -> Iterator[Wish]:
+def drawn_runs(world: World, seed: int, until_s: float) -> Iterator[DrawnRun]:
     """Yield all runs in order of time."""
     drawn = random.Random(f"{seed}/submitters")
     weights = [kind.weight for kind in world.runs]
@@ -347,7 +347,7 @@ def wishes(world: World, seed: int, until_s: float) -> Iterator[Wish]:
             return
         number += 1
         (kind,) = drawn.choices(world.runs, weights)
-        yield Wish(at, number, kind, _spec(kind, number, drawn))
+        yield DrawnRun(at, number, kind, _spec(kind, number, drawn))
 
 
 def _spec(kind: RunKind, number: int, drawn: random.Random) -> RunSpec:
@@ -388,27 +388,27 @@ class RunClientActor:
         runtime = Runtime(StoreLink(process, self._store), network.world.settings, process.host)
         runtime.runs.prompt = False  # the submitter leaves: servers and workers do the rest
         tasks = ClientTasks(process)
-        for wish in wishes(network.world, network.seed, self._until_s):
-            await asyncio.sleep(wish.at_s - network.schedule.now)
-            tasks.begin(self._see_to(wish, process, runtime))
+        for submission in drawn_runs(network.world, network.seed, self._until_s):
+            await asyncio.sleep(submission.at_s - network.schedule.now)
+            tasks.begin(self._see_to(submission, process, runtime))
         await asyncio.Event().wait()
 
-    async def _see_to(self, wish: Wish, process: ActorProcess, here: Runtime) -> None:
-        drawn = random.Random(f"{process.network.seed}/run/{wish.number}")
-        request_id = f"run{wish.number}"
+    async def _see_to(self, submission: DrawnRun, process: ActorProcess, here: Runtime) -> None:
+        drawn = random.Random(f"{process.network.seed}/run/{submission.number}")
+        request_id = f"run{submission.number}"
         made = await retry_until_answered(
-            process, lambda: here.runs.submit(wish.spec, request_id=request_id, actor="ci")
+            process, lambda: here.runs.submit(submission.spec, request_id=request_id, actor="ci")
         )
         if made is None:
             return
         self.submitted += 1
-        self._judge.acknowledged(wish.number, made.id)
-        if wish.kind.deploys:
+        self._judge.acknowledged(submission.number, made.id)
+        if submission.kind.deploys:
             await self._decide(process, here, made.id, drawn)
-        if drawn.random() < wish.kind.cancels:
-            await asyncio.sleep(drawn.random() * 2.0 * wish.kind.seconds[1])
+        if drawn.random() < submission.kind.cancels:
+            await asyncio.sleep(drawn.random() * 2.0 * submission.kind.seconds[1])
             await self._cancel(process, here, made.id)
-        if drawn.random() < wish.kind.again:
+        if drawn.random() < submission.kind.again:
             await self._again(process, here, made.id)
 
     async def _decide(self, process: ActorProcess, here: Runtime, run_id: str, drawn: random.Random) -> None:
@@ -463,7 +463,7 @@ class RunClientActor:
             return
 
 
-class Game(msgspec.Struct, frozen=True):
+class DrawnSimulation(msgspec.Struct, frozen=True):
     """A future simulation, drawn in advance."""
 
     at_s: float
@@ -474,7 +474,7 @@ class Game(msgspec.Struct, frozen=True):
     """Its duration without faults."""
 
 
-def games(world: World, seed: int, until_s: float) -> Iterator[Game]:
+def drawn_simulations(world: World, seed: int, until_s: float) -> Iterator[DrawnSimulation]:
     """Yield all simulations in order of time."""
     drawn = random.Random(f"{seed}/players")
     weights = [kind.weight for kind in world.simulations]
@@ -494,7 +494,7 @@ def games(world: World, seed: int, until_s: float) -> Iterator[Game]:
             total_steps=steps,
             losses=kind.losses,
         )
-        yield Game(at, number, kind, spec, steps * seconds)
+        yield DrawnSimulation(at, number, kind, spec, steps * seconds)
 
 
 class SimulationClientActor:
@@ -510,9 +510,9 @@ class SimulationClientActor:
         network = process.network
         runtime = Runtime(StoreLink(process, self._store), network.world.settings, process.host)
         tasks = ClientTasks(process)
-        for game in games(network.world, network.seed, self._until_s):
-            await asyncio.sleep(game.at_s - network.schedule.now)
-            tasks.begin(SimulationClient(process, runtime, self._judge).play(game))
+        for submission in drawn_simulations(network.world, network.seed, self._until_s):
+            await asyncio.sleep(submission.at_s - network.schedule.now)
+            tasks.begin(SimulationClient(process, runtime, self._judge).play(submission))
         await asyncio.Event().wait()
 
 
@@ -526,22 +526,22 @@ class SimulationClient:
         self._saw = process.network.watcher.saw
         self._requests = 0
 
-    async def play(self, game: Game) -> None:
+    async def play(self, submission: DrawnSimulation) -> None:
         """Start it, perhaps pause or cancel it, and follow it to its end."""
-        drawn = random.Random(f"{self._process.network.seed}/game/{game.number}")
-        request_id = f"game{game.number}"
+        drawn = random.Random(f"{self._process.network.seed}/game/{submission.number}")
+        request_id = f"game{submission.number}"
         made = await retry_until_answered(
             self._process,
-            lambda: self._simulations.create_run(game.spec, actor="players", request_id=request_id),
+            lambda: self._simulations.create_run(submission.spec, actor="players", request_id=request_id),
         )
         if made is None:
             return
-        self._judge.acknowledged(game.number, made.run_id)
-        if drawn.random() < game.kind.pauses:
-            await asyncio.sleep(drawn.random() * 1.5 * game.seconds)
+        self._judge.acknowledged(submission.number, made.run_id)
+        if drawn.random() < submission.kind.pauses:
+            await asyncio.sleep(drawn.random() * 1.5 * submission.seconds)
             await self._pause(made.run_id)
-        if drawn.random() < game.kind.cancels:
-            await asyncio.sleep(drawn.random() * 1.5 * game.seconds)
+        if drawn.random() < submission.kind.cancels:
+            await asyncio.sleep(drawn.random() * 1.5 * submission.seconds)
             await self._cancel(made.run_id)
         await self._see_it_through(made.run_id, drawn)
 
