@@ -27,9 +27,9 @@ from interlock.lifecycles.workload import WORKLOAD, Status, WorkloadData, Worklo
 from interlock.machine import Event
 from interlock.machine.cascade import RootOf, Wiring
 from interlock.store.records import Commit, Committed, Entry, Key, Query, Record
+from interlock.systems.fleet.settings import DEFAULT_SETTINGS, FleetSettings
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.orchestrator.body import decode_body as decode_job
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.tokens import raise_for_answer, read_token
 from interlock.wire.runner import Heartbeat, SendMessages
 from interlock.wire.workloads import (
@@ -64,7 +64,7 @@ _DECODER = msgspec.json.Decoder(WorkloadBody)
 class WorkloadAggregate(Aggregate):
     """The working copy of one workload."""
 
-    __slots__ = ("body", "durations", "job_id")
+    __slots__ = ("body", "job_id", "settings")
     kind: ClassVar[str] = WORKLOAD.name
     wiring: ClassVar[Wiring] = Wiring(
         (WORKLOAD,),
@@ -75,7 +75,7 @@ class WorkloadAggregate(Aggregate):
     )
 
     def __init__(
-        self, workload_id: str, job_id: str, now: datetime, durations: Durations, record: Record | None
+        self, workload_id: str, job_id: str, now: datetime, settings: FleetSettings, record: Record | None
     ) -> None:
         state = WorkloadState(record.state) if record else WORKLOAD.initial
         self.body: WorkloadBody = (
@@ -83,7 +83,7 @@ class WorkloadAggregate(Aggregate):
         )
         super().__init__(workload_id, RootOf(state, self.body), now, record)
         self.job_id: str = job_id
-        self.durations: Durations = durations
+        self.settings: FleetSettings = settings
 
     @property
     def over(self) -> bool:
@@ -102,12 +102,12 @@ class WorkloadAggregate(Aggregate):
         if self.over:
             return None
         lost = self.body.lost and self.state is workload.ABORTING
-        wait_s = self.durations.abort_kill_s if lost else self.durations.workload_silence_s
+        wait_s = self.settings.abort_kill_s if lost else self.settings.workload_silence_s
         return self.now + timedelta(seconds=wait_s)
 
     def seconds(self, setting: str) -> float:
-        """Return how long a timer runs."""
-        return float(getattr(self.durations, setting))
+        """Raise: the agent runs the timers of the table."""
+        raise KeyError(setting)
 
     def columns(self) -> Columns:
         """Return the columns by which the workload is found."""
@@ -221,7 +221,7 @@ class Workloads:
         engine: Engine,
         send_messages: SendMessages,
         *,
-        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        settings: FleetSettings = DEFAULT_SETTINGS,
     ) -> None:
         self.engine = engine
         self._send = send_messages
@@ -287,7 +287,7 @@ class Workloads:
             changes = []
             for fact, record in zip(facts, found[len(jobs) :], strict=True):
                 _check(fact, known[fact.job_id], record)
-                draft = WorkloadAggregate(fact.workload_id, fact.job_id, now, self.settings.durations, record)
+                draft = WorkloadAggregate(fact.workload_id, fact.job_id, now, self.settings, record)
                 if draft.over:
                     continue
                 apply_fact(draft, fact)
@@ -297,7 +297,7 @@ class Workloads:
         await self.engine.apply(keys, decide)
 
     def _written_off(self, record: Record, now: datetime, mark: str) -> Commit:
-        draft = WorkloadAggregate(record.id, record.parent or "", now, self.settings.durations, record)
+        draft = WorkloadAggregate(record.id, record.parent or "", now, self.settings, record)
         expire_silent(draft)
         why = draft.body.why_lost
         return Commit(changes=(draft.change(mark=mark, actor="clock", reason=why),))

@@ -20,7 +20,6 @@ from interlock.lifecycles.schedule import ENDED, SCHEDULE
 from interlock.machine import Event, Refusal
 from interlock.store.records import Commit, Entry, Key, Query, Record, Repeated, record_after
 from interlock.store.validation import MAX_PAGE
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.schedules.fires import (
     MAX_LIVE,
     MAX_RECENT,
@@ -43,6 +42,7 @@ from interlock.systems.schedules.fires import (
     submitted,
     written,
 )
+from interlock.systems.schedules.settings import ScheduleSettings
 from interlock.text import counted
 from interlock.wire.calendar import Calendar
 from interlock.wire.schedules import (
@@ -67,7 +67,7 @@ class ScheduleService:
     """The schedules in a store."""
 
     def __init__(
-        self, engine: Engine, *, settings: OrchestratorSettings, draw: Callable[[datetime], str]
+        self, engine: Engine, *, settings: ScheduleSettings, draw: Callable[[datetime], str]
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -217,7 +217,7 @@ class ScheduleService:
             entity.must(schedule.RunNow(at=now, live=live))
             fire = Fire(scheduled_for=now, job_id=job_id, how="run")
             entity.body = msgspec.structs.replace(entity.body, recent=(fire, *body.recent)[:MAX_RECENT])
-            new = new_scheduled_job(name, body.spec.job, now, job_id, now, self._settings)
+            new = new_scheduled_job(name, body.spec.job, now, job_id, now, self._settings.jobs)
             note = f"{reason}; as {job_id}" if reason else f"as {job_id}"
             view = FireView(scheduled_for=now, job_id=job_id, how="run", state=str(new[0].state))
             commit = Commit(changes=(written(entity, actor=actor, reason=note), *new))
@@ -253,7 +253,7 @@ class ScheduleService:
             entity = SCHEDULES.of(_present(name, record), now)
             body = entity.body
             fires = _past_fires(calendar_of(name, body.spec), first, last, now)
-            made, new = submitted(name, body.spec.job, fires, "backfill", jobs, now, self._settings)
+            made, new = submitted(name, body.spec.job, fires, "backfill", jobs, now, self._settings.jobs)
             if jobs.missing:
                 return None
             created = {change.id for change in new}

@@ -27,7 +27,6 @@ from interlock.lifecycles.simulation import SIMULATION
 from interlock.machine import Event, Refused
 from interlock.store.records import Count, Entry, Key, Pruned, Query, Record, Repeated
 from interlock.systems.orchestrator.ids import JobIds
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.simulations.aggregate import SimulationAggregate
 from interlock.systems.simulations.body import (
     BEATING,
@@ -39,6 +38,7 @@ from interlock.systems.simulations.body import (
     query_of,
 )
 from interlock.systems.simulations.reconciler import CancelJob, SimulationReconciler, Written
+from interlock.systems.simulations.settings import DEFAULT_SETTINGS, SimulationSettings
 from interlock.systems.simulations.state_files import ImportResult, import_directory
 from interlock.systems.simulations.validation import check, job_change, unknown
 from interlock.wire.filter_language import LOOKED_AT
@@ -58,7 +58,7 @@ class SimulationManager(SimulationReconciler):
         self,
         engine: Engine,
         *,
-        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        settings: SimulationSettings = DEFAULT_SETTINGS,
         cancel_job: CancelJob | None = None,
         below: Callable[[int], int] = secrets.randbelow,
     ) -> None:
@@ -229,7 +229,7 @@ class SimulationManager(SimulationReconciler):
 
     async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
         """Return running simulations without a heartbeat for this long; by default as the sweep."""
-        allowed = timedelta(seconds=timeout_s or self.settings.durations.simulation_silence_s)
+        allowed = timedelta(seconds=timeout_s or self.settings.simulation_silence_s)
         query, silent = Query(kind=PULSE.name, states=(BEATING,), limit=PAGE), list[str]()
         now = await self.engine.clock.now()
         while True:

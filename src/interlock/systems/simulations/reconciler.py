@@ -19,10 +19,10 @@ from interlock.store import records
 from interlock.store.records import Commit, JournalledRefusal, Key, Note, Record, record_after
 from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.notifications import ExecutionLost
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.systems.simulations.aggregate import SimulationAggregate, is_of_attempt
 from interlock.systems.simulations.body import PULSE, decode_body, view_of
+from interlock.systems.simulations.settings import SimulationSettings
 from interlock.systems.simulations.validation import check_value, unknown
 from interlock.wire.simulations import (
     MOST_METRICS,
@@ -200,7 +200,7 @@ class SimulationReconciler:
     """Handles messages and events about simulations."""
 
     def __init__(
-        self, engine: Engine, settings: OrchestratorSettings, cancel_job: CancelJob | None = None
+        self, engine: Engine, settings: SimulationSettings, cancel_job: CancelJob | None = None
     ) -> None:
         self.engine = engine
         self.settings = settings
@@ -214,7 +214,7 @@ class SimulationReconciler:
         sender = await self._speaker(token, runner_id)
         if isinstance(sender, str):
             return SimulationOrders(run_id="", status="", go_on=False, reason=sender)
-        beat_every_s = self.settings.durations.simulation_stale_s / BEATS_BEFORE_STALE
+        beat_every_s = self.settings.simulation_stale_s / BEATS_BEFORE_STALE
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[SimulationOrders]:
             draft = self._draft(sender.run_id, present, now)
@@ -313,7 +313,7 @@ class SimulationReconciler:
         return len(due)
 
     def _silent(self, run_id: str) -> Decider[None]:
-        silence_s = self.settings.durations.simulation_silence_s
+        silence_s = self.settings.simulation_silence_s
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[None]:
             if present[0] is None:
@@ -344,7 +344,7 @@ class SimulationReconciler:
         return [Key(SIMULATION.name, run_id), Key(PULSE.name, run_id)]
 
     async def _view(self, record: Record, beside: Record | None) -> SimulationView:
-        stale_s = self.settings.durations.simulation_stale_s
+        stale_s = self.settings.simulation_stale_s
         return view_of(record, beside, await self.engine.clock.now(), stale_s)
 
     async def _speaker(self, token: str, runner_id: str) -> MessageSender | str:
@@ -372,9 +372,9 @@ class SimulationReconciler:
         return MessageSender(part.run_id, part.execution, read.index, runner_id)
 
     def _check_values(self, message: AnySimulationMessage) -> None:
-        sizes = {"checkpoint": (message.checkpoint, self.settings.max_checkpoints_bytes)}
+        sizes = {"checkpoint": (message.checkpoint, self.settings.jobs.max_checkpoints_bytes)}
         if isinstance(message, Completed):
-            sizes["result"] = (message.result, self.settings.max_result_bytes)
+            sizes["result"] = (message.result, self.settings.jobs.max_result_bytes)
         for noun, (raw, most) in sizes.items():
             check_value(noun, raw, most)
         many = f"{len(message.samples)} samples at once" if len(message.samples) > MOST_SAMPLES else ""

@@ -23,8 +23,8 @@ from interlock.lifecycles import simulation
 from interlock.lifecycles.durations import Timed
 from interlock.lifecycles.simulation import SIMULATION
 from interlock.store.records import Key, Record, Repeated
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.simulations.aggregate import SimulationAggregate
+from interlock.systems.simulations.settings import SimulationSettings
 from interlock.systems.simulations.validation import check, check_value
 from interlock.wire.simulations import SimulationSpec
 
@@ -83,7 +83,7 @@ class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def import_directory(
-    engine: Engine, settings: OrchestratorSettings, folder: Path, *, actor: str = "", task: str = ""
+    engine: Engine, settings: SimulationSettings, folder: Path, *, actor: str = "", task: str = ""
 ) -> ImportResult:
     """Import every run below a folder, the oldest first.
 
@@ -159,7 +159,7 @@ def life_of(snapshot: Snapshot, now: datetime) -> Iterator[Timed]:
 
 
 async def _bring_in(
-    engine: Engine, settings: OrchestratorSettings, snapshot: Snapshot, actor: str, task: str
+    engine: Engine, settings: SimulationSettings, snapshot: Snapshot, actor: str, task: str
 ) -> bool:
     spec = SimulationSpec(
         task=task,
@@ -170,7 +170,7 @@ async def _bring_in(
         priority=snapshot.priority,
     )
     check(spec, settings)
-    check_value("state", snapshot.saved, settings.max_checkpoints_bytes)
+    check_value("state", snapshot.saved, settings.jobs.max_checkpoints_bytes)
 
     def decide(present: Sequence[Record | None], now: datetime) -> Decision[bool]:
         if present[0] is not None:

@@ -20,7 +20,6 @@ from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.records import Commit, Committed, Count, Entry, Key, Query, Record, Repeated
 from interlock.store.validation import MAX_HANDLER, MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.systems.orchestrator.ids import JobIds
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.waiters import waker
 from interlock.systems.supervisor.aggregate import (
     TROUBLES,
@@ -37,6 +36,7 @@ from interlock.systems.supervisor.aggregate import (
     view_of,
 )
 from interlock.systems.supervisor.leases import release_leases, tasks_of
+from interlock.systems.supervisor.settings import DEFAULT_SETTINGS, SupervisorSettings
 from interlock.wire.filters import WorkerFilter
 from interlock.wire.runner import MAX_TASKS
 from interlock.wire.workers import (
@@ -214,7 +214,7 @@ class Workers:
         self,
         engine: Engine,
         *,
-        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        settings: SupervisorSettings = DEFAULT_SETTINGS,
         ids: JobIds | None = None,
     ) -> None:
         self.engine = engine
@@ -232,9 +232,8 @@ class Workers:
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
             worker_id = self._ids.draw(now)
-            durations = self.settings.durations
             draft = WorkerAggregate.new(
-                worker_id, spec, now, durations, registered_by=actor, runner_id=runner_id
+                worker_id, spec, now, self.settings, registered_by=actor, runner_id=runner_id
             )
             commit = draft.commit(mark=self.engine.mark(), actor=actor)
             request = idempotency_key.answered(msgspec.json.encode(worker_id)) if idempotency_key else None
@@ -261,7 +260,7 @@ class Workers:
             )
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[WorkerOrders]:
-            draft = WorkerAggregate.of(_own(worker_id, found[0], actor), now, self.settings.durations)
+            draft = WorkerAggregate.of(_own(worker_id, found[0], actor), now, self.settings)
             over = decide_heartbeat(draft, beat) is not None
             orders = self._orders(draft.state, draft.body)
             if over:
@@ -323,7 +322,7 @@ class Workers:
             record = _own(worker_id, found[0], actor)
             if WorkerState(record.state) in worker.ENDED:
                 return Decision(None)
-            draft = WorkerAggregate.of(record, now, self.settings.durations)
+            draft = WorkerAggregate.of(record, now, self.settings)
             decide_leave(draft, reason)
             return Decision(None, draft.commit(mark=self.engine.mark(), actor=worker_id, reason=reason))
 
@@ -350,7 +349,7 @@ class Workers:
         worker_id = record.id
 
         def decide(records: Sequence[Record | None], now: datetime) -> Decision[list[ReleaseLeases]]:
-            draft = WorkerAggregate.of(_present(worker_id, records[0]), now, self.settings.durations)
+            draft = WorkerAggregate.of(_present(worker_id, records[0]), now, self.settings)
             if draft.state in worker.ENDED:
                 lost = lease.holder_lost.name
                 return Decision([ReleaseLeases(draft.body.runner_id, lost, worker_id, reason=reason)])
@@ -436,7 +435,7 @@ class Workers:
         idempotency_key = self.engine.key_for(request_id, f"{verb} {worker_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[ReleaseLeases]]:
-            draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings.durations)
+            draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings)
             act(draft)
             mark, why = self.engine.mark(), reason or draft.body.reason
             commit = draft.commit(mark=mark, actor=actor, reason=why, ordered=True)
@@ -456,7 +455,7 @@ class Workers:
         """Release leases now, instead of waiting for the committed message."""
         for order in orders:
             with suppress(StoreUnavailable):
-                await release_leases(self.engine, self.settings, order)
+                await release_leases(self.engine, self.settings.jobs, order)
 
     # Views
 
@@ -482,7 +481,7 @@ class Workers:
 
     async def _marked(self, records: Sequence[Record]) -> list[WorkerView]:
         now = await self.engine.clock.now()
-        every_s = self.settings.durations.worker_beat_every_s
+        every_s = self.settings.worker_beat_every_s
         return [marked(view_of(record), now, every_s) for record in records]
 
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
@@ -508,7 +507,7 @@ class Workers:
 
     async def _notify(self, worker_id: str) -> None:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings.durations)
+            draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings)
             if draft.state in worker.ENDED:
                 return Decision(None)
             draft.look()
@@ -535,7 +534,7 @@ class Workers:
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             mark = self.engine.mark()
-            drafts = [decide_silence(record, now, self.settings.durations) for record in records]
+            drafts = [decide_silence(record, now, self.settings) for record in records]
             return [draft.commit(mark=mark, actor="clock", reason=draft.body.reason) for draft in drafts]
 
         outcomes = await self.engine.due([WORKER.name], limit, decide)
@@ -543,14 +542,16 @@ class Workers:
 
     async def let_go(self, payload: bytes) -> None:
         """End the leases of a worker, as the handler of a message."""
-        await release_leases(self.engine, self.settings, msgspec.json.decode(payload, type=ReleaseLeases))
+        await release_leases(
+            self.engine, self.settings.jobs, msgspec.json.decode(payload, type=ReleaseLeases)
+        )
 
     async def _current(self, worker_id: str, actor: str) -> WorkerOrders:
         record = _own(worker_id, await self._load(worker_id), actor)
         return self._orders(WorkerState(record.state), decode_body(record))
 
     def _orders(self, state: WorkerState, body: WorkerBody) -> WorkerOrders:
-        return orders_of(state, body, self.settings.durations.worker_beat_every_s)
+        return orders_of(state, body, self.settings.worker_beat_every_s)
 
     async def _load(self, worker_id: str) -> Record:
         (record,) = await self.engine.store.load([_key(worker_id)])
