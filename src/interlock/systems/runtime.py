@@ -252,7 +252,7 @@ class Runtime:
     def _handlers(self) -> Mapping[str, TopicHandler]:
         """The handler of each topic."""
         return {
-            LET_GO: self.workers.let_go,
+            LET_GO: self.workers.end_leases,
             TO_SIMULATION: self.simulations.lost,
             DEAD_LETTERS: self.dead_letters.alert,
             CLOSE_WAITS: self.waits.close,

@@ -347,14 +347,14 @@ LAST_WORDS_S = 11.0
 class WorkloadRecorder:
     """Stores events as soon as possible."""
 
-    def __init__(self, store_facts: StoreFacts, complain: Callable[[str], None]) -> None:
+    def __init__(self, store_facts: StoreFacts, warn: Callable[[str], None]) -> None:
         self._store = store_facts
-        self._complain = complain
+        self._warn = warn
         self._unsent: dict[str, WorkloadFact] = {}
         self._known: dict[str, WorkloadFact] = {}
         self._news = asyncio.Event()
         self._closing = False
-        self._task = asyncio.create_task(self._run(), name="telling the store")
+        self._task = asyncio.create_task(self._run(), name="record workloads")
 
     def record(self, fact: WorkloadFact) -> None:
         """Store an event as soon as possible, unless it was stored before."""
@@ -382,7 +382,7 @@ class WorkloadRecorder:
             await self._flush()
 
     async def _flush(self) -> None:
-        facts = self._unsent or self._alive()
+        facts = self._unsent or self._signs_of_life()
         self._unsent = {}
         if not facts:
             return
@@ -393,13 +393,13 @@ class WorkloadRecorder:
             self._news.set()
             await asyncio.sleep(PAUSE_S)
         except InterlockError as error:
-            self._complain(f"The store refused the reports of the agents: {error.sentence}")
+            self._warn(f"The store refused the reports of the agents: {error.sentence}")
 
     @property
     def _every_s(self) -> float:
         return min(WORKLOAD_BEAT_S, max(NUMBERS_EVERY_S, len(self._known) / WRITES_A_SECOND))
 
-    def _alive(self) -> dict[str, WorkloadFact]:
+    def _signs_of_life(self) -> dict[str, WorkloadFact]:
         living = (fact for fact in self._known.values() if fact.happened in _LIVING)
         return {
             fact.workload_id: msgspec.structs.replace(fact, happened=Happened.ALIVE, error="")

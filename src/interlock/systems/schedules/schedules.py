@@ -116,7 +116,7 @@ class ScheduleService:
             if record.state != ENDED and not replace:
                 raise _exists(name)
             body = SCHEDULES.body_of(record)
-            if replace and _same(body.spec, spec):
+            if replace and _is_same_spec(body.spec, spec):
                 return None
             look = look_at(now, self._settings)
             change = _edited(record, body, spec, calendar, now, look, source=source, actor=actor)
@@ -191,7 +191,7 @@ class ScheduleService:
             if commit is None:
                 return Decision(found[0])
             after = record_after(commit.changes[0], found[0], now)
-            return Decision(after, _under(idempotency_key, commit, b"null"))
+            return Decision(after, _with_request(idempotency_key, commit, b"null"))
 
         async def do() -> ScheduleView:
             applied = await self._engine.apply_once(idempotency_key, [_key(name)], decision)
@@ -221,7 +221,7 @@ class ScheduleService:
             note = f"{reason}; as {job_id}" if reason else f"as {job_id}"
             view = FireView(scheduled_for=now, job_id=job_id, how="run", state=str(new[0].state))
             commit = Commit(changes=(written(entity, actor=actor, reason=note), *new))
-            return Decision(view, _under(idempotency_key, commit, msgspec.json.encode(view)))
+            return Decision(view, _with_request(idempotency_key, commit, msgspec.json.encode(view)))
 
         applied = await self._engine.apply_once(idempotency_key, [_key(name)], decide)
         return _answer(applied, FireView)
@@ -270,14 +270,14 @@ class ScheduleService:
                 due_at = min(due_at, look_at(now, self._settings) if body.live else now)
             entity.must(schedule.Backfill(at=now, submitted=jobs_in(new), waiting=waiting, due_at=due_at))
             if dry_run:
-                return Decision(_foreseen(fresh, answer.present))
+                return Decision(_preview_of(fresh, answer.present))
             if not queued:
                 recent = (*reversed(fresh), *body.recent)[:MAX_RECENT]
                 entity.body = msgspec.structs.replace(entity.body, recent=recent)
             note = f"{counted(len(fresh), 'fire')} from {first} until {last}"
             change = written(entity, actor=actor, reason=f"{reason}; {note}" if reason else note)
             commit = Commit(changes=(change, *new))
-            return Decision(answer, _under(idempotency_key, commit, msgspec.json.encode(answer)))
+            return Decision(answer, _with_request(idempotency_key, commit, msgspec.json.encode(answer)))
 
         if idempotency_key is not None and isinstance(
             before := await self._engine.recall(idempotency_key), Repeated
@@ -435,7 +435,7 @@ def _words(name: str, spec: ScheduleSpec) -> str:
         return error.sentence
 
 
-def _foreseen(fresh: Sequence[Fire], present: int) -> Backfilled:
+def _preview_of(fresh: Sequence[Fire], present: int) -> Backfilled:
     return Backfilled(fires=tuple(fire.scheduled_for for fire in fresh), present=present)
 
 
@@ -488,7 +488,7 @@ def _past_fires(calendar: Calendar, since: str, until: str, now: datetime) -> li
     return fires
 
 
-def _same(one: ScheduleSpec, other: ScheduleSpec) -> bool:
+def _is_same_spec(one: ScheduleSpec, other: ScheduleSpec) -> bool:
     return _plain(one) == _plain(other)
 
 
@@ -498,7 +498,7 @@ def _plain(spec: ScheduleSpec) -> dict[str, Any]:
     return {**msgspec.structs.asdict(spec), "job": {**job, "input": msgspec.json.decode(job["input"])}}
 
 
-def _under(idempotency_key: IdempotencyKey | None, commit: Commit, answer: bytes) -> Commit:
+def _with_request(idempotency_key: IdempotencyKey | None, commit: Commit, answer: bytes) -> Commit:
     return (
         commit
         if idempotency_key is None

@@ -95,7 +95,7 @@ class PulseAggregate(Aggregate):
 class SimulationAggregate(Aggregate):
     """The working copy of one simulation and its pulse."""
 
-    __slots__ = ("_danger_lines", "beating", "body", "pulse", "pulse_record", "settings")
+    __slots__ = ("_danger_lines", "body", "pulse", "pulse_record", "pulse_root", "settings")
     kind: ClassVar[str] = SIMULATION.name
 
     def __init__(
@@ -113,7 +113,7 @@ class SimulationAggregate(Aggregate):
         self.settings: SimulationSettings = settings
         self.pulse_record: Record | None = pulse_record
         self.pulse: PulseBody = decode_pulse(pulse_record)
-        self.beating: Root = (
+        self.pulse_root: Root = (
             Root(PULSE.initial)
             if pulse_record is None
             else Root(PulseState(pulse_record.state), None, pulse_record.deadline_at)
@@ -141,7 +141,7 @@ class SimulationAggregate(Aggregate):
 
     def parts(self) -> Iterable[tuple[AnyMachine, Any, None]]:
         """Return the simulation, and its pulse with the timer of both."""
-        return ((SIMULATION, self.root, None), (PULSE, self.beating, None))
+        return ((SIMULATION, self.root, None), (PULSE, self.pulse_root, None))
 
     def facts(self, _: None) -> Circumstances:
         """Return the facts for couplings."""
@@ -236,7 +236,7 @@ class SimulationAggregate(Aggregate):
         return Commit(changes=(self._pulse_change(mark, actor),))
 
     def _save_pulse(self, event: Event) -> None:
-        self.send_to(PULSE, self.beating, event)
+        self.send_to(PULSE, self.pulse_root, event)
 
     def _note(self, message: SimulationMessage) -> None:
         self.pulse.at = self.now
@@ -263,7 +263,7 @@ class SimulationAggregate(Aggregate):
         A heartbeat is not journalled; a warning is.
         """
         self.pulse.step = max(self.pulse.step, self.body.data.current_step)
-        pulse = PulseAggregate(self.id, self.beating, self.pulse, self.now, self.pulse_record)
+        pulse = PulseAggregate(self.id, self.pulse_root, self.pulse, self.now, self.pulse_record)
         pulse.taken = [
             (owner, effects) for owner, effects in self.taken if effects.machine is PULSE and effects.is_news
         ]
@@ -276,7 +276,7 @@ def _simulation(record: SimulationAggregate, _: None) -> Any:
 
 
 def _pulse(record: SimulationAggregate, _: None) -> Root:
-    return record.beating
+    return record.pulse_root
 
 
 SimulationAggregate.wiring = PulseAggregate.wiring = Wiring(

@@ -211,7 +211,7 @@ class SimulationReconciler:
     async def receive(self, token: str, runner_id: str, message: AnySimulationMessage) -> SimulationOrders:
         """Process a message of a worker under the lease of the job that executes a simulation."""
         self._check_values(message)
-        sender = await self._speaker(token, runner_id)
+        sender = await self._sender(token, runner_id)
         if isinstance(sender, str):
             return SimulationOrders(run_id="", status="", go_on=False, reason=sender)
         beat_every_s = self.settings.simulation_stale_s / BEATS_BEFORE_STALE
@@ -249,7 +249,7 @@ class SimulationReconciler:
 
     # Losses and silence
 
-    async def let_go(self, run_id: str, execution: int, reason: str) -> None:
+    async def end_execution(self, run_id: str, execution: int, reason: str) -> None:
         """End an execution whose worker is certainly gone.
 
         The simulation can be resumed at once.
@@ -347,7 +347,7 @@ class SimulationReconciler:
         stale_s = self.settings.simulation_stale_s
         return view_of(record, beside, await self.engine.clock.now(), stale_s)
 
-    async def _speaker(self, token: str, runner_id: str) -> MessageSender | str:
+    async def _sender(self, token: str, runner_id: str) -> MessageSender | str:
         """Return the sender of a message, from its live lease; or why it is not accepted."""
         read = read_token(token)
         if read is None:

@@ -233,7 +233,7 @@ class WorkerAggregate(Aggregate):
         self.body.data = self.root.data
         return encode_body(self.body)
 
-    def wish(self, reason: str, *, drain: bool = False, give_back: bool = False) -> None:
+    def order(self, reason: str, *, drain: bool = False, give_back: bool = False) -> None:
         """Order the worker something; it confirms the number of the order."""
         number = self.body.wishes.number + 1
         look = self.body.wishes.look
@@ -250,7 +250,7 @@ class WorkerAggregate(Aggregate):
         change = self.change(mark=mark, actor=actor, reason=reason, note=ordered)
         return Commit(changes=(change, *self._messages(reason)))
 
-    def let_go(self, reason: str) -> list[ReleaseLeases]:
+    def releases(self, reason: str) -> list[ReleaseLeases]:
         """Return the messages to the leases of the worker."""
         until = self.now if self.body.silent or self.state not in WORKER.terminal else None
         events = [c.event.name for c, _ in self.outward if c.event is not None]
@@ -262,7 +262,7 @@ class WorkerAggregate(Aggregate):
     def _messages(self, reason: str) -> tuple[Change, ...]:
         return tuple(
             outgoing(f"{self.id}.{order.event}.{self.version}", LET_GO, msgspec.json.encode(order), self.now)
-            for order in self.let_go(reason)
+            for order in self.releases(reason)
         )
 
 
@@ -279,7 +279,7 @@ def decide_heartbeat(draft: WorkerAggregate, beat: WorkerBeat) -> Refusal:
     if beat.trouble and draft.send(TROUBLES[beat.trouble](at=draft.now)) is None:
         body.reason = beat.reason or beat.trouble
         if draft.state is worker.PAUSED:
-            draft.wish(body.reason, give_back=True)
+            draft.order(body.reason, give_back=True)
     return None
 
 

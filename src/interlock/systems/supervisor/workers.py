@@ -355,12 +355,12 @@ class Workers:
                 return Decision([ReleaseLeases(draft.body.runner_id, lost, worker_id, reason=reason)])
             decide_death(draft, reason)
             commit = draft.commit(mark=self.engine.mark(), actor=actor or "supervisor", reason=reason)
-            return Decision(draft.let_go(reason), commit)
+            return Decision(draft.releases(reason), commit)
 
         applied = await self.engine.apply([_key(worker_id)], decide)
         assert not isinstance(applied, Repeated), "there is no request id"
         self.engine.bus.publish(OrdersChanged(worker_id))
-        await self._let_go_now(applied.answer)
+        await self._release_now(applied.answer)
         return await self.get(worker_id)
 
     # Operations of people
@@ -387,7 +387,7 @@ class Workers:
 
         def act(draft: WorkerAggregate) -> None:
             draft.must(worker.Pause(at=draft.now))
-            draft.wish(reason or "paused", give_back=give_back)
+            draft.order(reason or "paused", give_back=give_back)
 
         return await self._act(f"pause {give_back}", worker_id, act, reason, actor, request_id)
 
@@ -398,7 +398,7 @@ class Workers:
 
         def act(draft: WorkerAggregate) -> None:
             draft.must(worker.Resume(at=draft.now))
-            draft.wish(reason)
+            draft.order(reason)
 
         return await self._act("resume", worker_id, act, reason, actor, request_id)
 
@@ -409,7 +409,7 @@ class Workers:
 
         def act(draft: WorkerAggregate) -> None:
             draft.must(worker.Terminate(at=draft.now))
-            draft.wish(reason or "terminated")
+            draft.order(reason or "terminated")
 
         return await self._act("terminate", worker_id, act, reason, actor, request_id)
 
@@ -425,7 +425,7 @@ class Workers:
                     todo="Nothing; it is gone.",
                     facts={"worker_id": worker_id, "machine": WORKER.name, "state": str(draft.state)},
                 )
-            draft.wish(reason or "drained", drain=True)
+            draft.order(reason or "drained", drain=True)
 
         return await self._act("drain", worker_id, act, reason, actor, request_id)
 
@@ -440,18 +440,18 @@ class Workers:
             mark, why = self.engine.mark(), reason or draft.body.reason
             commit = draft.commit(mark=mark, actor=actor, reason=why, ordered=True)
             request = idempotency_key.answered(b"null") if idempotency_key else None
-            return Decision(draft.let_go(why), msgspec.structs.replace(commit, request=request))
+            return Decision(draft.releases(why), msgspec.structs.replace(commit, request=request))
 
         async def do() -> WorkerView:
             applied = await self.engine.apply_once(idempotency_key, [_key(worker_id)], decide)
             if not isinstance(applied, Repeated):
                 self.engine.bus.publish(OrdersChanged(worker_id))
-                await self._let_go_now(applied.answer)
+                await self._release_now(applied.answer)
             return await self.get(worker_id)
 
         return await self.engine.answer_once(idempotency_key, WorkerView, do)
 
-    async def _let_go_now(self, orders: Sequence[ReleaseLeases]) -> None:
+    async def _release_now(self, orders: Sequence[ReleaseLeases]) -> None:
         """Release leases now, instead of waiting for the committed message."""
         for order in orders:
             with suppress(StoreUnavailable):
@@ -540,7 +540,7 @@ class Workers:
         outcomes = await self.engine.due([WORKER.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
-    async def let_go(self, payload: bytes) -> None:
+    async def end_leases(self, payload: bytes) -> None:
         """End the leases of a worker, as the handler of a message."""
         await release_leases(
             self.engine, self.settings.jobs, msgspec.json.decode(payload, type=ReleaseLeases)
