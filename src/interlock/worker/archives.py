@@ -118,7 +118,7 @@ def found_in(base: Path, patterns: Sequence[str]) -> Found:
     """Return the existing files; raise if a path leads out of the folder."""
     base = base.resolve()
     with Beneath(base) as folder:
-        named = {inside(base, path) for each in patterns for path in _matches(folder, base, each)}
+        named = {resolve_inside(base, path) for each in patterns for path in _matches(folder, base, each)}
     paths = sorted(path for path in named if path.exists())
     one = len(patterns) == 1 and not _MAGIC & set(patterns[0])
     return Found(tuple(paths), one and len(paths) == 1 and paths[0].is_file())
@@ -127,7 +127,7 @@ def found_in(base: Path, patterns: Sequence[str]) -> Found:
 def _matches(folder: Beneath, base: Path, pattern: str) -> Iterable[Path]:
     path = PurePosixPath(pattern)
     if not pattern or path.is_absolute() or ".." in path.parts:
-        raise outside(pattern)
+        raise outside_error(pattern)
     if not _MAGIC & set(pattern):
         return (base / path,)
     return _Pattern(folder, base, path.parts).matches((), 0)
@@ -171,7 +171,7 @@ class _Pattern:
         elif path.is_symlink() and (real := _real(self._base, path)) is not None:
             yield from self.matches(real.relative_to(self._base).parts, index)
         elif path.is_symlink() and self._pattern[index - 1] == at[-1]:
-            raise outside("/".join(at))
+            raise outside_error("/".join(at))
 
 
 def _listed(folder: Beneath, at: Parts) -> list[tuple[str, bool]]:
@@ -188,11 +188,11 @@ def _listed(folder: Beneath, at: Parts) -> list[tuple[str, bool]]:
         return []
 
 
-def inside(base: Path, path: Path) -> Path:
+def resolve_inside(base: Path, path: Path) -> Path:
     """Return the path without links; raise when it is not in the folder."""
     real = _real(base, path)
     if real is None:
-        raise outside(str(path.relative_to(base)))
+        raise outside_error(str(path.relative_to(base)))
     return real
 
 
@@ -330,7 +330,7 @@ def climbs(target: str, depth: int) -> bool:
     return target.startswith("/") or up > depth or ".." in parts[up:]
 
 
-def outside(path: str) -> InvalidArtifact:
+def outside_error(path: str) -> InvalidArtifact:
     """Return the error for a path that leads out of the folder of the job."""
     return InvalidArtifact(
         f"{path[:200]!r} is not in the folder of the job.",

@@ -89,18 +89,18 @@ class _Records(logging.Handler):
 class _Printed:
     """A stream that also copies the output of a handler to its context."""
 
-    def __init__(self, below: TextIO, name: str) -> None:
-        self._below = below
+    def __init__(self, wrapped: TextIO, name: str) -> None:
+        self._wrapped = wrapped
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._below, name)
+        return getattr(self._wrapped, name)
 
     def write(self, text: str) -> int:
         context = running()
         if context is not None:
             context.printed(text, self._name)
-        return self._below.write(text)
+        return self._wrapped.write(text)
 
     def writelines(self, lines: Any) -> None:
         for line in lines:

@@ -350,7 +350,7 @@ class Cohorts:
 
     def __init__(
         self,
-        around: WorkerEnv,
+        env: WorkerEnv,
         machines: Machines,
         lane: ExecutorLane,
         *,
@@ -360,18 +360,18 @@ class Cohorts:
         ended: Ended,
     ) -> None:
         self.machines: Machines = machines
-        self.runner_id: str = around.runner_id
+        self.runner_id: str = env.runner_id
         assert isinstance(lane.executor, AsyncExecutor)
         self._lane, self._executor = lane, lane.executor
         self._reporter, self._renewer = reporter, renewer
         self._context_for, self._ended = context_for, ended
-        self._now, self._monotonic = around.now, around.monotonic
-        self._max_bytes = around.settings.max_result_bytes
-        self._watch = around.watch if around.watch.listens else None
-        self._mask = around.mask
+        self._now, self._monotonic = env.now, env.monotonic
+        self._max_bytes = env.settings.max_result_bytes
+        self._watch = env.watch if env.watch.listens else None
+        self._mask = env.mask
         self._nothing = self._mask.outcome(NOTHING)
-        self._traced = around.tracing is not None
-        self._registry = around.registry
+        self._traced = env.tracing is not None
+        self._registry = env.registry
 
     # Forming
 
@@ -512,12 +512,12 @@ class Cohorts:
             if grant is not cohort.current:
                 return self._context_for(grant, _do_nothing)
             if cohort.context is None:
-                cohort.context = self._context_for(grant, partial(self._spoke, cohort, grant))
+                cohort.context = self._context_for(grant, partial(self._message_added, cohort, grant))
                 if reason := cohort.stops.get(grant.job_id):
                     cohort.context.stop(reason)
             return cohort.context
 
-    def _spoke(self, cohort: Cohort, grant: Grant) -> None:
+    def _message_added(self, cohort: Cohort, grant: Grant) -> None:
         """Give the job a separate task after its handler has logged or reported; from any thread."""
         with cohort.lock:
             if grant is cohort.current and cohort.done is not None:

@@ -20,7 +20,7 @@ from interlock.processes.groups import Orphans, descendants
 from interlock.worker.captured_output import capturing
 from interlock.worker.environment import Meters, WorkerHost
 from interlock.worker.host import HURRY_S, Shutdown, done_within, handling_signals
-from interlock.worker.pool import pool_of_this_process, say_ready
+from interlock.worker.pool import pool_of_this_process, report_ready
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
@@ -50,7 +50,7 @@ def run_worker(
     credentials.make_private()
     sandbox.check(settings.sandbox)
     incarnation = secrets.token_hex(4)
-    say_ready(incarnation)
+    report_ready(incarnation)
     log = make_log(settings.log_level, settings.log_format)
     if os.geteuid() == 0 and not sandbox.Sandbox(settings.sandbox).isolates:
         log.warning("steps_run_as_root", todo="Start the worker as another user, or with --isolate user.")

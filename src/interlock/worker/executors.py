@@ -360,7 +360,7 @@ class Lanes(dict[str, ExecutorLane]):
         soon = AHEAD_WORK_S / max(longest_s, _INSTANT_S)
         return max(self._concurrency, min(int(soon), self._most_ahead))
 
-    def elsewhere(self) -> int:
+    def outside_the_loop(self) -> int:
         """Return the number of handlers in threads or processes."""
         return sum(len(lane.running) for lane in self.values() if lane.name != "async")
 

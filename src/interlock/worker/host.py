@@ -201,7 +201,7 @@ async def set_within(event: asyncio.Event, seconds: float) -> bool:
     return False
 
 
-def soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+def call_in_loop(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
     """Call a function in the event loop; from any thread, and from a signal handler."""
     with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(act)

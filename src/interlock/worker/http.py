@@ -258,12 +258,12 @@ class HttpOrchestrator:
     async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Send messages, in batches of the size that the server accepts."""
         answers: list[Answer] = []
-        messages = [self._understood(message) for message in messages]
+        messages = [self._translated(message) for message in messages]
         for batch in self._batches([msgspec.json.encode(message) for message in messages]):
             answers += await self._send_batch(batch)
         return answers
 
-    def _understood(self, message: Message) -> Message:
+    def _translated(self, message: Message) -> Message:
         """Return what the server understands: one of an earlier version would run a snoozed job at once."""
         if not isinstance(message, Release) or self._greeting is None or self._greeting.snoozes:
             return message
@@ -334,15 +334,15 @@ class HttpOrchestrator:
     ) -> AsyncIterator[tuple[CacheView, AsyncIterator[bytes]] | None]:
         """Download a cache of an earlier job."""
         if self._client is None:
-            raise self._away("it is not connected")
+            raise self._unavailable("it is not connected")
         try:
             async with downloaded_cache(self._client, _held(token, runner_id), key, prefixes) as found:
                 yield found
         except httpx2.RequestError as error:
-            raise self._away(f"{type(error).__name__} {error}".strip()) from error
+            raise self._unavailable(f"{type(error).__name__} {error}".strip()) from error
         except CannotDownload as refused:
             if refused.response.status_code in _BUSY:
-                raise self._away(f"it answered {refused.response.status_code}") from None
+                raise self._unavailable(f"it answered {refused.response.status_code}") from None
             raise refusal_of(refused.response) from None
 
     async def submit_children(
@@ -472,17 +472,17 @@ class HttpOrchestrator:
                 timeout=self._timeout_s + more_s,
             )
         except httpx2.RequestError as error:
-            raise self._away(f"{type(error).__name__} {error}".strip()) from error
+            raise self._unavailable(f"{type(error).__name__} {error}".strip()) from error
         if response.status_code in _BUSY:
-            raise self._away(f"it answered {response.status_code}")
+            raise self._unavailable(f"it answered {response.status_code}")
         if response.status_code not in (200, 201):
             raise refusal_of(response)
         try:
             return decode_as(response.content, cast("type[Out]", operation.output))
         except msgspec.DecodeError as error:
-            raise self._away(f"its answer cannot be read: {error}") from error
+            raise self._unavailable(f"its answer cannot be read: {error}") from error
 
-    def _away(self, why: str) -> StoreUnavailable:
+    def _unavailable(self, why: str) -> StoreUnavailable:
         return StoreUnavailable(
             f"The server at {self.server} did not respond as expected: {why}.",
             todo="It may have been accepted; every message of a runner is safe to repeat.",

@@ -96,7 +96,7 @@ class Renewer:
         self,
         settings: WorkerSettings,
         connect: Callable[[], OrchestratorPort],
-        parcels: PayloadHandoff,
+        payloads: PayloadHandoff,
         renewed: Renewed,
         *,
         log: Log,
@@ -106,7 +106,7 @@ class Renewer:
     ) -> None:
         self._settings = settings
         self._connect = connect
-        self._parcels = parcels
+        self._payloads = payloads
         self._renewed = renewed
         self._log = log
         self._beat = beat
@@ -116,7 +116,7 @@ class Renewer:
         self._port: OrchestratorPort | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._nudged: asyncio.Event | None = None
-        self._news = self._hurried = False
+        self._flush_wanted = self._renew_all = False
         self._flushed_at = float("-inf")
         self._stopping = False
         self._wakes_at = float("-inf")
@@ -151,13 +151,13 @@ class Renewer:
 
     def renew_now(self) -> None:
         """Renew every lease as soon as possible, to learn about cancellations; from any thread."""
-        self._hurried = True
+        self._renew_all = True
         self._wake()
 
     def nudge(self) -> None:
         """Schedule sending messages of handlers; from any thread, cheap to repeat."""
-        if not self._news:
-            self._news = True
+        if not self._flush_wanted:
+            self._flush_wanted = True
             self._wake()
 
     def awaits(self) -> bool:
@@ -208,10 +208,10 @@ class Renewer:
         messages.
         """
         now = self._monotonic()
-        flush = self._news and now >= self._flushed_at + self._settings.flush_every_s
+        flush = self._flush_wanted and now >= self._flushed_at + self._settings.flush_every_s
         if flush:
-            self._news, self._flushed_at = False, now
-        hurried, self._hurried = self._hurried, False
+            self._flush_wanted, self._flushed_at = False, now
+        hurried, self._renew_all = self._renew_all, False
         leases = list(self._leases.items())
         anyone = any(due <= now for _, due in leases)
         chosen = []
@@ -219,7 +219,7 @@ class Renewer:
             soon = hurried or (anyone and due <= now + running.grant.heartbeat_every_s / 2)
             unsent = None
             if isinstance(running, RunningTask) and (soon or flush):
-                unsent = self._parcels.take_for_heartbeat(running)
+                unsent = self._payloads.take_for_heartbeat(running)
             if soon or unsent is not None:
                 chosen.append(_Beat(running, unsent))
         return chosen
@@ -235,16 +235,16 @@ class Renewer:
             async with asyncio.timeout(self._patience_s(due, asked_at)):
                 answers = iter(await self._send(port, due))
         except (StoreUnavailable, TimeoutError) as error:
-            self._bring_home(due, delivered=False)
-            self._renewed([(running, None) for running in _speakers(due)])
+            self._settle_payloads(due, delivered=False)
+            self._renewed([(running, None) for running in _tasks_with_payload(due)])
             leases = sum(len(beat.grants) for beat in due)
             self._log.warning("renewal_failed", leases=leases, error=str(error) or "no answer in time")
             await self._let_go()
             return False
         except BaseException:
-            self._bring_home(due, delivered=False)
+            self._settle_payloads(due, delivered=False)
             raise
-        self._bring_home(due, delivered=True)
+        self._settle_payloads(due, delivered=True)
         results: list[RenewalResult] = []
         for beat in due:
             results += self._note(beat, [next(answers) for _ in beat.grants], asked_at)
@@ -265,8 +265,8 @@ class Renewer:
             place for place, answer in enumerate(answers) if isinstance(answer, NotHeard) and carrying[place]
         ]
         if refused:  # its payload was refused; the lease has to be renewed nevertheless
-            speakers = iter(_speakers(due))
-            by_place = {place: next(speakers) for place, carries in enumerate(carrying) if carries}
+            carriers = iter(_tasks_with_payload(due))
+            by_place = {place: next(carriers) for place, carries in enumerate(carrying) if carries}
             for place in refused:
                 job_id = by_place[place].grant.job_id
                 self._log.warning("heartbeat_refused", task_id=job_id, answer=str(answers[place]))
@@ -294,11 +294,11 @@ class Renewer:
                 leased.stop("cancel")
         return [(leased, answer)]
 
-    def _bring_home(self, due: list[_Beat], *, delivered: bool) -> None:
+    def _settle_payloads(self, due: list[_Beat], *, delivered: bool) -> None:
         for beat in due:
             if beat.unsent is not None and isinstance(beat.leased, RunningTask):
-                self._parcels.bring_home(beat.leased, beat.unsent, delivered=delivered)
-                self._news = self._news or not delivered
+                self._payloads.heartbeat_sent(beat.leased, beat.unsent, delivered=delivered)
+                self._flush_wanted = self._flush_wanted or not delivered
 
     def _is_late(self, running: Leased, now: float) -> bool:
         return now >= self._lost_at(running) and not running.sent
@@ -330,9 +330,9 @@ class Renewer:
     def _next_at(self) -> float:
         moments = list(self._leases.values())
         moments += [self._lost_at(running) for running in list(self._leases) if not running.sent]
-        if self._hurried:
+        if self._renew_all:
             return self._monotonic()
-        if self._news:
+        if self._flush_wanted:
             moments.append(self._flushed_at + self._settings.flush_every_s)
         return min(moments, default=float("inf"))
 
@@ -358,7 +358,7 @@ class Renewer:
                 loop.call_soon_threadsafe(nudged.set)
 
 
-def _speakers(due: list[_Beat]) -> list[RunningTask]:
+def _tasks_with_payload(due: list[_Beat]) -> list[RunningTask]:
     """Return the tasks whose heartbeats have a payload; cohorts have none."""
     return [beat.leased for beat in due if beat.unsent is not None and isinstance(beat.leased, RunningTask)]
 
@@ -445,17 +445,17 @@ class ReportQueue:
         self._sleep = sleep
         self._waiting: deque[_Report] = deque()
         self._under_way: list[_Report] = []
-        self._something = asyncio.Event()
-        self._nothing = asyncio.Event()
-        self._nothing.set()
+        self._filled = asyncio.Event()
+        self._emptied = asyncio.Event()
+        self._emptied.set()
         beat.awaited = self.busy
 
     def put(self, owner: Reporting, messages: Sequence[Message]) -> None:
         """Queue messages; messages queued together are answered together."""
         self._waiting.append(_Report(owner, messages))
-        if not self._something.is_set():
-            self._something.set()
-            self._nothing.clear()
+        if not self._filled.is_set():
+            self._filled.set()
+            self._emptied.clear()
 
     def busy(self) -> bool:
         """Return whether a report is queued or under way."""
@@ -463,15 +463,15 @@ class ReportQueue:
 
     async def flushed(self) -> None:
         """Wait until all reports were delivered or dropped."""
-        await self._nothing.wait()
+        await self._emptied.wait()
 
     async def run(self) -> None:
         """Send queued reports, again and again."""
         while True:
             if not self._waiting and not self._under_way:
-                self._something.clear()
-                self._nothing.set()
-                await self._something.wait()
+                self._filled.clear()
+                self._emptied.set()
+                await self._filled.wait()
             await self._flush(self._take())
 
     async def _flush(self, batch: list[_Report]) -> None:
@@ -490,7 +490,7 @@ class ReportQueue:
                 self._failing(now - failing_since)
                 failures += 1
                 await self._sleep(nth_pause_s(failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
-                batch = self._under_way = self._still_believed(batch)
+                batch = self._under_way = self._still_leased(batch)
             else:
                 reported, batch = batch, []
                 self._under_way = []
@@ -512,7 +512,7 @@ class ReportQueue:
             size += sum(map(_size, batch[-1].messages))
         return batch
 
-    def _still_believed(self, batch: list[_Report]) -> list[_Report]:
+    def _still_leased(self, batch: list[_Report]) -> list[_Report]:
         now = self._monotonic()
         kept = []
         for report in batch:

@@ -312,7 +312,7 @@ class PayloadHandoff:
         self._lock = threading.Lock()
 
     def take_for_heartbeat(self, running: RunningTask) -> UnsentMessages | None:
-        """Return the payload for a heartbeat; None if there is none. The caller has to call `bring_home`."""
+        """Return the payload for a heartbeat; None if there is none. Call `heartbeat_sent` then."""
         context = running.context
         if context is None:
             return None
@@ -325,7 +325,7 @@ class PayloadHandoff:
             running.in_flight = True
             return unsent
 
-    def bring_home(self, running: RunningTask, unsent: UnsentMessages | None, *, delivered: bool) -> None:
+    def heartbeat_sent(self, running: RunningTask, unsent: UnsentMessages | None, *, delivered: bool) -> None:
         """Record whether the heartbeat was delivered; restore its payload if not."""
         if unsent is None:
             return

@@ -281,7 +281,7 @@ class SimulationResult(msgspec.Struct, frozen=True):
 
 def drive(context: Context, steps_of: StepsOf, **options: Any) -> SimulationResult:
     """Execute a simulation with sync steps."""
-    channel = context.speech()
+    channel = context.simulation_channel()
     sim = _begun(context, channel.send(Begin()).result(), options)
     with channel.living(sim.latest, sim.receive):
         try:
@@ -310,7 +310,7 @@ def drive(context: Context, steps_of: StepsOf, **options: Any) -> SimulationResu
 
 async def drive_async(context: Context, steps_of: StepsOf, **options: Any) -> SimulationResult:
     """Execute a simulation with async steps; its result is the last yielded value."""
-    channel = context.speech()
+    channel = context.simulation_channel()
     orders = await asyncio.wrap_future(channel.send(Begin()))
     sim = _begun(context, orders, {**options, "monotonic": asyncio.get_running_loop().time})
     with channel.living(sim.latest, sim.receive):

@@ -114,7 +114,7 @@ class SupervisorClient:
 
     def start(self) -> None:
         """Start the thread."""
-        self._join = self._threads.serve("interlock-standing", self._serve)
+        self._join = self._threads.serve("interlock-supervision", self._serve)
 
     def stop(self, reason: str) -> None:
         """Sign off, if the supervisor is reachable, and stop the thread; a hanging one is abandoned."""

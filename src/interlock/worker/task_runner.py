@@ -82,38 +82,38 @@ class TaskRunner:
 
     def __init__(
         self,
-        around: WorkerEnv,
+        env: WorkerEnv,
         services: HandlerServices,
         *,
         reporter: ReportQueue,
         renewer: Renewer,
-        parcels: PayloadHandoff,
+        payloads: PayloadHandoff,
         ended: Callable[[], None],
         freed: Callable[[], None],
         left_behind: Callable[[], None],
     ) -> None:
-        self._settings, self._registry = around.settings, around.registry
-        self._runner_id = around.runner_id
+        self._settings, self._registry = env.settings, env.registry
+        self._runner_id = env.runner_id
         self._reporter, self._renewer = reporter, renewer
-        self._parcels = parcels
-        self._log, self._now = around.log, around.now
+        self._payloads = payloads
+        self._log, self._now = env.log, env.now
         self._on_end, self._freed = ended, freed
         self._stopper = Stopper(
-            around.settings,
-            around.log,
-            awake=around.awake,
+            env.settings,
+            env.log,
+            awake=env.awake,
             left_behind=left_behind,
             freed=self._fill_soon_if_needed,
         )
         self._services = services
-        self._tracing, self._monotonic = around.tracing, around.monotonic
+        self._tracing, self._monotonic = env.tracing, env.monotonic
         self.machines: Machines = Machines(
-            around.settings.slots, around.settings.durations, watch=around.watch, clock=around.now, hands=self
+            env.settings.slots, env.settings.durations, watch=env.watch, clock=env.now, actions=self
         )
         self.active: dict[TaskPart, None] = self.machines.tasks
         """Unfinished tasks and cohorts."""
-        self._lanes = Lanes(around.settings, around.monotonic)
-        self.elsewhere: Callable[[], int] = self._lanes.elsewhere
+        self._lanes = Lanes(env.settings, env.monotonic)
+        self.outside_the_loop: Callable[[], int] = self._lanes.outside_the_loop
         self.on_the_loop: Callable[[], str] = self._lanes["async"].on_the_loop
         self._prefetched: deque[tuple[float, RunningTask]] = deque()
         self._acknowledging: set[RunningTask] = set()
@@ -126,10 +126,10 @@ class TaskRunner:
         """The changes of the registry when it was read."""
         self._names: tuple[str, ...] | None = None
         self._task_places: dict[str, _TaskPlace] = {}
-        self._slots_beside = around.settings.slots_for(0)
+        self._slots_beside = env.settings.slots_for(0)
         self._nudge, self._ended = renewer.nudge, self._handler_ended  # bound once, not once per task
         self._cohorts = Cohorts(
-            around,
+            env,
             self.machines,
             self._lanes["async"],
             reporter=reporter,
@@ -186,19 +186,19 @@ class TaskRunner:
         self._task_places.clear()
 
     def take(
-        self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True, soon: bool = False
+        self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True, next_turn: bool = False
     ) -> int:
         """Accept grants; start those that can, and release those that would wait too long.
 
-        With `soon` they start after a turn of the event loop, in which the next claim is sent. Release grants
-        of unknown tasks; return their number.
+        With `next_turn` they start after a turn of the event loop, in which the next claim is sent. Release
+        grants of unknown tasks; return their number.
         """
         unknown, free = self._unknown, max(0, self._lanes.free())
         grants = list(grants)
         for some, ahead in ((grants[:free], False), (grants[free:], True)):
             for terms, alike in groupby(some, terms_of):
                 self._take_alike(list(alike), claimed_at, plain=terms[0] is True, ahead=ahead)
-        if begin and soon:
+        if begin and next_turn:
             asyncio.get_running_loop().call_soon(self._fill_soon_if_needed)
         elif begin:
             self.fill()
@@ -354,7 +354,7 @@ class TaskRunner:
         self._report(running)
 
     def _report(self, running: RunningTask) -> None:
-        ready, unsent = self._parcels.take_for_report(running)
+        ready, unsent = self._payloads.take_for_report(running)
         if ready and running.outcome is not None:
             self._reporter.put(running, report_of(running, running.outcome, unsent))
 
