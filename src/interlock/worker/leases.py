@@ -25,7 +25,6 @@ Why: decisions 0014 and 0160.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -48,11 +47,12 @@ from interlock.wire.runner import (
 )
 from interlock.worker.cohorts import Cohort, CohortMember, FinishedCohort
 from interlock.worker.context import UnsentMessages
-from interlock.worker.host import MACHINE, Join, LoopTick, Threads
+from interlock.worker.host import MACHINE, LoopTick, Threads
 from interlock.worker.outcomes import MAX_DETAILS_BYTES, NOTHING
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.running_task import MAX_REPORT_BYTES, PayloadHandoff, RunningTask
 from interlock.worker.settings import WorkerSettings
+from interlock.worker.side_loop import SideLoop
 from interlock.worker.telemetry import Log
 
 Leased: TypeAlias = RunningTask | Cohort | FinishedCohort
@@ -105,7 +105,6 @@ class Renewer:
         threads: Threads = MACHINE,
     ) -> None:
         self._settings = settings
-        self._connect = connect
         self._payloads = payloads
         self._renewed = renewed
         self._log = log
@@ -113,16 +112,18 @@ class Renewer:
         self._monotonic = monotonic
         self._leases: dict[Leased, float] = {}
         """Times at which the leases are due for renewal. Both threads add and remove, each in one step."""
-        self._port: OrchestratorPort | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._nudged: asyncio.Event | None = None
         self._flush_wanted = self._renew_all = False
         self._flushed_at = float("-inf")
-        self._stopping = False
         self._wakes_at = float("-inf")
         """Time at which the loop wakes by itself; anything due earlier has to wake it."""
-        self._threads = threads
-        self._join: Join | None = None
+        self._side = SideLoop(
+            "interlock-renewer",
+            connect,
+            self._rounds,
+            failed=self._crashed,
+            backoff=Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S),
+            threads=threads,
+        )
 
     def __len__(self) -> int:
         """Number of renewed leases."""
@@ -130,20 +131,17 @@ class Renewer:
 
     def start(self) -> None:
         """Start the thread; it connects when there is a lease to renew."""
-        self._join = self._threads.serve("interlock-renewer", self._serve)
+        self._side.start()
 
     def stop(self, timeout_s: float = 1.0) -> None:
         """Stop the thread, if it was started; a hanging one is abandoned."""
-        self._stopping = True
-        self._wake()
-        if self._join is not None:
-            self._join(timeout_s)
+        self._side.stop(timeout_s)
 
     def add(self, running: Leased) -> None:
         """Renew this lease from now on; from any thread."""
         self._leases[running] = due = _next_heartbeat(running, running.renewed_at)
         if due < self._wakes_at:
-            self._wake()
+            self._side.wake()
 
     def remove(self, running: Leased) -> None:
         """Stop renewing this lease."""
@@ -152,13 +150,13 @@ class Renewer:
     def renew_now(self) -> None:
         """Renew every lease as soon as possible, to learn about cancellations; from any thread."""
         self._renew_all = True
-        self._wake()
+        self._side.wake()
 
     def nudge(self) -> None:
         """Schedule sending messages of handlers; from any thread, cheap to repeat."""
         if not self._flush_wanted:
             self._flush_wanted = True
-            self._wake()
+            self._side.wake()
 
     def awaits(self) -> bool:
         """Return whether a lease is due for renewal."""
@@ -178,28 +176,19 @@ class Renewer:
 
     # In the thread
 
-    async def _serve(self) -> None:
-        self._loop, self._nudged = asyncio.get_running_loop(), asyncio.Event()
-        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        while not self._stopping:
-            try:
-                await self._rounds()
-            except Exception as error:  # noqa: BLE001 - a loop survives any error of its body
-                self._log.error("loop_crashed", loop="renew", error=f"{type(error).__name__}: {error}")
-                await self._let_go()
-                await asyncio.sleep(backoff.next_s())
-        await self._let_go()
+    def _crashed(self, error: Exception) -> None:
+        self._log.error("loop_crashed", loop="renew", error=f"{type(error).__name__}: {error}")
 
     async def _rounds(self) -> None:
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        while not self._stopping:
+        while True:
             self._beat.at = self._monotonic()
             self.find_late()
             if due := self._due():
                 if await self._round(due):
                     backoff.reset()
                 else:
-                    await self._wait(min(backoff.next_s(), self._trusted_for_s()))
+                    await self._side.wait(min(backoff.next_s(), self._trusted_for_s()))
                 continue
             await self._sleep()
 
@@ -230,7 +219,7 @@ class Renewer:
         try:
             # Each has its own timeout: connecting takes another round trip.
             async with asyncio.timeout(self._patience_s(due, asked_at)):
-                port = await self._connected()
+                port = await self._side.connected()
             asked_at = self._monotonic()
             async with asyncio.timeout(self._patience_s(due, asked_at)):
                 answers = iter(await self._send(port, due))
@@ -239,7 +228,7 @@ class Renewer:
             self._renewed([(running, None) for running in _tasks_with_payload(due)])
             leases = sum(len(beat.grants) for beat in due)
             self._log.warning("renewal_failed", leases=leases, error=str(error) or "no answer in time")
-            await self._let_go()
+            await self._side.abandon()
             return False
         except BaseException:
             self._settle_payloads(due, delivered=False)
@@ -250,13 +239,6 @@ class Renewer:
             results += self._note(beat, [next(answers) for _ in beat.grants], asked_at)
         self._renewed(results)
         return True
-
-    async def _connected(self) -> OrchestratorPort:
-        if self._port is None:
-            port = self._connect()
-            await port.connect()
-            self._port = port
-        return self._port
 
     async def _send(self, port: OrchestratorPort, due: list[_Beat]) -> list[Answer]:
         answers = await port.report([message for beat in due for message in beat.messages()])
@@ -324,7 +306,7 @@ class Renewer:
         """Wait until the next lease is due: an idle worker does not wake up."""
         self._wakes_at = float("inf")  # first of all: adding a lease from now on wakes this loop
         self._wakes_at = at = self._next_at()
-        await self._wait(None if at == float("inf") else max(0.0, at - self._monotonic()))
+        await self._side.wait(None if at == float("inf") else max(0.0, at - self._monotonic()))
         self._wakes_at = float("-inf")
 
     def _next_at(self) -> float:
@@ -335,27 +317,6 @@ class Renewer:
         if self._flush_wanted:
             moments.append(self._flushed_at + self._settings.flush_every_s)
         return min(moments, default=float("inf"))
-
-    async def _wait(self, seconds: float | None) -> None:
-        assert self._nudged is not None
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._nudged.wait()
-        self._nudged.clear()
-
-    async def _let_go(self) -> None:
-        """Abandon a failed connection; closing it must not delay the next one."""
-        port, self._port = self._port, None
-        if port is not None:
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(0.5):
-                    await port.disconnect()
-
-    def _wake(self) -> None:
-        loop, nudged = self._loop, self._nudged
-        if loop is not None and nudged is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
-                loop.call_soon_threadsafe(nudged.set)
 
 
 def _tasks_with_payload(due: list[_Beat]) -> list[RunningTask]:
