@@ -21,5 +21,5 @@
     errors             errors for people and for programs
 
 The modules of commands import the rest when a command runs, so that `--help` is quick. Only `tables`,
-`live`, `nouns/workload_watch` and `demo_screen` import rich.
+`live` and `demo_screen` import rich.
 """
