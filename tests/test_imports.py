@@ -71,7 +71,7 @@ def loaded_by(*words: str) -> set[str]:
         (["job", "--help"], {"interlock.cli.nouns.jobs"}),
         (["job", "list", "--help"], {"interlock.cli.nouns.jobs"}),
         (["submit", "--help"], {"interlock.cli.nouns.jobs"}),
-        (["demo", "--help"], {"interlock.cli.demo"}),
+        (["demo", "--help"], {"interlock.cli.programs"}),
         (["worker", "start", "--help"], {"interlock.cli.nouns.workers"}),
     ],
     ids=" ".join,
