@@ -3,7 +3,7 @@
     nouns/             jobs, runs, simulations, schedules, workers, queues, records, workloads, tokens, …: the
                        commands of a noun with their columns, filters and actions. What exceeds 600 lines is
                        `<noun>_views` (a `Noun`: search, columns, actions) and `<noun>_<verb>`
-    programs           the declarations of agent, demo, dev, doctor and top, each run by the module of its name
+    programs           the declarations of agent, demo, dev, doctor and top, each in a module of its name
     server, runner_check   programs that declare themselves (`supervisor` is in `nouns/workers`)
     verify             a command of another distribution, interlock-verification
 

@@ -49,7 +49,10 @@ class Beneath:
         os.close(self._root)
 
     def folder(self, parts: Sequence[str], *, make: bool = False) -> int:
-        """Return the descriptor of a folder, valid until the next call; raise OSError if a part is a link."""
+        """Return the descriptor of a folder, valid until the next call.
+
+        Raise OSError if a part of the path is a link.
+        """
         wanted = tuple(parts)
         if wanted != self._last[0]:
             self._forget()
@@ -57,7 +60,10 @@ class Beneath:
         return self._last[1]
 
     def open(self, parts: Sequence[str]) -> BinaryIO:
-        """Open a regular file for reading; raise OSError if it is anything else, or behind a link."""
+        """Open a regular file for reading, without following links.
+
+        Raise OSError for anything else.
+        """
         *above, name = parts
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(name, flags, dir_fd=self.folder(above))
@@ -146,7 +152,7 @@ class _Pattern:
         self._seen: set[tuple[Parts, int]] = set()
 
     def matches(self, at: Parts, index: int) -> Iterator[Path]:
-        """Match the pattern from one of its parts on, below a folder that is no link."""
+        """Match the pattern from one of its parts on, below a real folder."""
         if (at, index) in self._seen:
             return
         self._seen.add((at, index))
@@ -197,7 +203,7 @@ def resolve_inside(base: Path, path: Path) -> Path:
 
 
 def _real(base: Path, path: Path) -> Path | None:
-    """Return the path without links; None if it is outside of the folder, or circular."""
+    """Return the path without links; None if it leads outside or in circles."""
     try:
         real = path.resolve()
     except (OSError, RuntimeError):  # RuntimeError is a circle before Python 3.13
@@ -216,7 +222,7 @@ def _is_circular(path: Path) -> bool:
 
 
 def copy(base: Path, path: Path, target: Path) -> None:
-    """Copy one regular file of the folder; raise OSError if a link has come on the way to it."""
+    """Copy one regular file; raise OSError if a link is on the way to it."""
     with (
         Beneath(base) as folder,
         folder.open(path.relative_to(base).parts) as file,
@@ -246,7 +252,10 @@ def pack(base: Path, paths: Sequence[Path], target: Path, *, cache: bool = False
 
 
 def _walk(folder: Beneath, parts: Parts) -> Iterator[Parts]:
-    """Yield all paths below that are not folders, or the path itself, without following links."""
+    """Yield all paths below that are not folders, without following links.
+
+    A path that is no folder is yielded itself.
+    """
     try:
         folder.folder(parts)
     except OSError:
@@ -272,7 +281,10 @@ class _ArchiveWriter:
         self._bytes = self._members = 0
 
     def add(self, parts: Parts) -> bool:
-        """Return whether it was added: a readable file, or a kept link, that can be unpacked again."""
+        """Add a path if it can be unpacked again; return whether it was added.
+
+        That is a readable file, or a link that is kept.
+        """
         return fits(parts) and ((self._cache and self._add_link(parts)) or self._add_file(parts))
 
     def _add_file(self, parts: Parts) -> bool:

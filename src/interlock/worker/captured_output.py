@@ -27,7 +27,10 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 @contextlib.contextmanager
 def capturing(level: str) -> Iterator[None]:
-    """Put prints and records of at least `level` into the logs of jobs, for the duration of the context."""
+    """Put prints and log records into the logs of jobs while entered.
+
+    Records below `level` are left out.
+    """
     if level == OFF:
         yield
         return
@@ -49,7 +52,10 @@ def capturing(level: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def records_captured(level: str) -> Iterator[None]:
-    """Put records of `logging` of at least `level` into the logs of jobs, for the duration of the context."""
+    """Put records of `logging` into the logs of jobs while entered.
+
+    Records below `level` are left out.
+    """
     root, handler = logging.getLogger(), _Records(LEVELS[level])
     before = root.level
     # Other handlers of the program get no more than before: the level of the root logger.

@@ -261,7 +261,10 @@ class Parent(SignalWaiter):
         return await asyncio.wrap_future(self._wait(request))
 
     async def relay_submit(self, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
-        """Submit children for a handler in another process, which has split and named them."""
+        """Submit children for a handler in another process.
+
+        That process has split and named them.
+        """
         return await asyncio.wrap_future(self._child_jobs.submit(self._grant.token, name, specs))
 
     async def relay_children(self) -> tuple[ChildView, ...]:
@@ -271,7 +274,10 @@ class Parent(SignalWaiter):
     def _portions(
         self, specs: Sequence[JobSpec], child_name: str | None
     ) -> Iterator[tuple[str, list[JobSpec]]]:
-        """Yield portions of a submission, under names that are stable across runs of the handler."""
+        """Yield portions of a submission under stable names.
+
+        Each run of the handler makes the same portions.
+        """
         parts = list(_cut(specs))
         if len(parts) > 1 and belong_together(specs):
             raise InvalidArguments(
@@ -380,7 +386,7 @@ class ChildJobs:
 
 
 async def _tried(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Ask again while the store does not answer: every request here is idempotent."""
+    """Repeat an idempotent request while the store does not answer."""
     for _ in range(TRIES - 1):
         try:
             return await attempt()

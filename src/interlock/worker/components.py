@@ -67,7 +67,10 @@ class OrderHandler:
 
     @property
     def heeded(self) -> int:
-        """The number of the newest orders that are carried out; not while a drain is in progress."""
+        """The number of the newest orders that are carried out.
+
+        It is 0 while a drain is in progress.
+        """
         orders = self.orders
         busy = (orders.give_back or orders.stop) and self._task_runner.active
         return 0 if busy else orders.number
@@ -240,7 +243,10 @@ class Components:
                 self._loop.call_soon_threadsafe(self.task_runner.renewed, results)
 
     def _task_ended(self) -> None:
-        """Notify the main loop, the order handler, and the supervisor after the first task."""
+        """Notify the main loop and the order handler that a task has ended.
+
+        After the first task the supervisor is notified as well.
+        """
         self._room_made()
         if self.order_handler.orders.stop:
             self.order_handler.shut_down_if_drained()
@@ -269,7 +275,10 @@ class Components:
         )
 
     def _ordered(self, orders: WorkerOrders) -> None:
-        """Handle orders in the supervisor client's thread; termination must not wait for the event loop."""
+        """Handle orders in the thread of the supervisor client.
+
+        Termination must not wait for the event loop.
+        """
         if orders.stop == "terminate":
             Terminated(self._shutdown, self._env.now()).follow()
         if self._loop is not None:

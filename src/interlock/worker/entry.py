@@ -84,7 +84,10 @@ def calm_collector() -> None:
 
 
 def _run(process: WorkerProcess) -> int:
-    """Run the process in a new event loop, which does not wait for handlers that cannot be stopped."""
+    """Run the process in a new event loop; return the exit code.
+
+    The loop does not wait for handlers that cannot be stopped.
+    """
     calm_collector()
     loop = asyncio.new_event_loop()
     try:
@@ -129,7 +132,7 @@ def _duties(settings: WorkerSettings, shutdown: Shutdown, log: Log) -> list[Call
     )
 
     def leave_if_overdue() -> None:
-        """Exit when the deadline has passed, even if a handler blocks the event loop."""
+        """Exit after the deadline, even if a handler blocks the event loop."""
         asked_at = shutdown.requested_at
         limit_s = min(hard_s, HURRY_S) if shutdown.hurried else hard_s
         if asked_at is not None and shutdown.awake() >= asked_at + limit_s:

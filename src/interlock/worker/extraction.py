@@ -192,7 +192,7 @@ def _name(header: bytes) -> str:
 
 
 def _records(content: bytes) -> dict[str, str]:
-    """Return the records of a pax header, each of the form `LENGTH KEY=VALUE` and a newline."""
+    """Return the records of a pax header: lines `LENGTH KEY=VALUE`."""
     found: dict[str, str] = {}
     at = 0
     while at < len(content):
@@ -239,7 +239,7 @@ _ROOM = 0.9
 
 
 def unpack(packed: Path, paths: Sequence[str], staging: Path, base: Path) -> list[str]:
-    """Unpack the members below these paths to their places; return the paths that were placed."""
+    """Unpack the members below these paths; return the placed paths."""
     wanted = [_parts_of(path) for path in paths]
     staging.mkdir(mode=0o700, exist_ok=True)
     base = base.resolve()
@@ -328,7 +328,10 @@ class _ArchiveExtractor:
 
 
 def _put(source: Beneath, target: Beneath, wanted: dict[str, Parts]) -> list[str]:
-    """Move unpacked paths to their places, unless occupied: files of the change take precedence."""
+    """Move unpacked paths to their places, unless occupied.
+
+    Files of the change take precedence.
+    """
     there = [path for path, parts in wanted.items() if _exists(source, parts)]
     free = [path for path in there if not _exists(target, wanted[path])]
     for path in free:
@@ -398,7 +401,10 @@ def _as_archive_errors() -> Iterator[None]:
 
 
 def _room(staging: Path) -> int:
-    """Return how many bytes may be read: the largest archive with its headers, if the disk has space."""
+    """Return how many bytes of an archive may be read.
+
+    That is the largest archive with its headers, if the disk has space.
+    """
     disk = os.statvfs(staging)
     return min(MOST_BYTES + MOST_MEMBERS * 4_096, int(disk.f_bavail * disk.f_frsize * _ROOM))
 

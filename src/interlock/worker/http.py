@@ -154,7 +154,7 @@ class HttpOrchestrator:
         return f"<orchestrator at {self.server}>"
 
     async def connect(self) -> None:
-        """Check that the server answers, accepts the token, and speaks the same protocol."""
+        """Check the server, the token and the version of the protocol."""
         if self._client is None:
             self._client = self._new_client()
         sent_at = self._monotonic()
@@ -187,7 +187,10 @@ class HttpOrchestrator:
     # Claims
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Claim jobs for this runner; the server waits for some, except the first time."""
+        """Claim jobs for this runner by a long poll.
+
+        The first claim does not wait.
+        """
         named = msgspec.structs.replace(request, claim_id=self._names(), tell_under_way=self._tell_under_way)
         wait_s = self._wait_s if self._polled else 0.0
         self._polled = True
@@ -264,7 +267,10 @@ class HttpOrchestrator:
         return answers
 
     def _translated(self, message: Message) -> Message:
-        """Return what the server understands: one of an earlier version would run a snoozed job at once."""
+        """Return the message in a form that the server supports.
+
+        A server of an earlier version would run a snoozed job at once.
+        """
         if not isinstance(message, Release) or self._greeting is None or self._greeting.snoozes:
             return message
         if message.snooze_s is msgspec.UNSET and message.snooze_until is msgspec.UNSET:
@@ -407,7 +413,7 @@ class HttpOrchestrator:
         return 0
 
     async def now(self) -> datetime:
-        """Return the store's time, extrapolated from the last answer of the server."""
+        """Return the store's time, extrapolated from the server's last answer."""
         if self._store_time is None:
             raise StoreUnavailable(
                 f"The server at {self.server} has not reported its time yet.", todo="Connect first."
@@ -427,7 +433,7 @@ class HttpOrchestrator:
     # Requests
 
     def _note_time(self, now: datetime, sent_at: float | None) -> None:
-        """Record the server's time; `sent_at` bounds it if the answer came at once."""
+        """Record the server's time, bounded by `sent_at` after a quick answer."""
         self._store_time = (now, self._monotonic())
         if sent_at is not None:
             self._time_after = (now, sent_at)

@@ -148,7 +148,10 @@ class Renewer:
         self._leases.pop(running, None)
 
     def renew_now(self) -> None:
-        """Renew every lease as soon as possible, to learn about cancellations; from any thread."""
+        """Renew every lease as soon as possible, to receive cancellations.
+
+        Any thread may call this.
+        """
         self._renew_all = True
         self._side.wake()
 
@@ -164,7 +167,10 @@ class Renewer:
         return any(due <= now for due in list(self._leases.values()))
 
     def find_late(self) -> None:
-        """Give up every lease that could not be renewed in time; from any thread that can still act."""
+        """Give up every lease that could not be renewed in time.
+
+        Any thread may call this: the renewer itself may hang.
+        """
         now = self._monotonic()
         late = [running for running in list(self._leases) if self._is_late(running, now)]
         if late:
@@ -258,7 +264,10 @@ class Renewer:
         return answers
 
     def _note(self, beat: _Beat, answers: list[Answer], asked_at: float) -> Sequence[RenewalResult]:
-        """Record the renewal. Handlers are told to stop here, since the event loop may be blocked."""
+        """Record the renewal, and stop handlers if requested.
+
+        They are stopped here, since the event loop may be blocked.
+        """
         leased = beat.leased
         if leased in self._leases:
             self._leases[leased] = _next_heartbeat(leased, asked_at)
@@ -298,7 +307,10 @@ class Renewer:
         return running.lease_ends_at() - self._settings.lease_margin_s(running.ttl_s)
 
     def _patience_s(self, due: list[_Beat], now: float) -> float:
-        """Return the timeout of a renewal: a heartbeat interval, or the rest of the shortest trust window."""
+        """Return the timeout of a renewal.
+
+        It is a heartbeat interval, or the rest of the shortest trust window.
+        """
         every_s = min(beat.leased.grant.heartbeat_every_s for beat in due)
         return max(0.05, min(every_s, min(self._lost_at(beat.leased) for beat in due) - now))
 
@@ -363,7 +375,10 @@ def _note_group(
 
 
 def _next_heartbeat(running: Leased, after: float) -> float:
-    """Return the time of the next heartbeat; shortly after the attempt's timeout, to stop at once."""
+    """Return the time of the next heartbeat.
+
+    It is at most shortly after the attempt's timeout, to stop at once.
+    """
     times_out_at = running.claimed_at + running.grant.timeout_s + _AFTER_TIMEOUT_S
     regular = after + running.grant.heartbeat_every_s
     return times_out_at if after < times_out_at < regular else regular
@@ -461,7 +476,10 @@ class ReportQueue:
                     start += len(sent)
 
     def _take(self) -> list[_Report]:
-        """Return the next batch, limited in number and size; one interrupted by a crash comes first."""
+        """Return the next batch, limited in number and size.
+
+        A batch that a crash has interrupted comes first.
+        """
         batch, waiting = self._under_way, self._waiting
         number = sum(len(report.messages) for report in batch)
         size = 0

@@ -139,7 +139,7 @@ class Machines(Cascade):
     # of leases by the renewer, those of the process by its loop, each by its own clock.
 
     def take(self, machine: AnyMachine, part: Part, event: Event, owner: Owner) -> Refusal:
-        """Let the table decide about one part, and carry out the consequences at once."""
+        """Send an event to one part, and carry out the consequences at once."""
         decision = machine.decide(part.state, part.data, event)
         if not isinstance(decision, Moved):
             self._watch.refused(decision, owner.grant if machine is TASK else None)
@@ -214,7 +214,7 @@ class Terminated(Cascade):
 
 
 def _step(machine: AnyMachine, source: Any, event: EventRef) -> Step[Any]:
-    """Return the step of an event in a state, for machines that are only observed."""
+    """Return the step of an event in a state of an observed machine."""
     name = type_of(event).name
     return next(step for step in machine.steps_from(source) if step.event == name)
 
@@ -257,7 +257,10 @@ def _owe_release(_: Machines, running: TaskPart) -> None:
 
 
 def _hurry(terminated: Terminated, _: Owner) -> None:
-    """Request immediate shutdown, like a signal: the loop sends it to the machine."""
+    """Request immediate shutdown, like a signal.
+
+    The loop sends it to the machine.
+    """
     terminated.shutdown.hurry()
 
 

@@ -152,7 +152,7 @@ class Chain:
     # Before a submission
 
     async def submission(self, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:
-        """Return the specs as they are submitted; plain inputs are encoded as JSON."""
+        """Return the specs as they are submitted, with inputs as JSON."""
         specs = [with_json(spec) for spec in specs]
         if not self._submit:
             return specs
@@ -323,7 +323,10 @@ def _refused(address: str, why: str) -> CannotLoad:
 
 
 def load_middleware(names: Iterable[str]) -> list[Layer]:
-    """Return the middleware of `package.module:name` or `path/to/file.py:name`, in this order."""
+    """Return the middleware of `package.module:name` or `file.py:name`.
+
+    Their order is kept.
+    """
     return [_loaded(name) for name in names]
 
 

@@ -162,7 +162,10 @@ class PoolWorker:
                 self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it with all its child processes, if it is still there: its id may name another process."""
+        """Kill it with all its child processes, unless it has ended.
+
+        The id of an ended process may name another one.
+        """
         if self.exit_code is not None:
             return
         for pid in (*descendants(self.pid), self.pid):
@@ -236,14 +239,17 @@ def report_ready(incarnation: str) -> None:
 
 
 def about_pool() -> dict[str, str]:
-    """Return the description of the pool for the registration; empty outside of a pool."""
+    """Return the description of the pool; empty outside of a pool.
+
+    It is part of the worker's registration.
+    """
     with contextlib.suppress(msgspec.MsgspecError):
         return msgspec.json.decode(os.environ.get(ABOUT, "{}"), type=dict[str, str])
     return {}
 
 
 def pool_of_this_process() -> str:
-    """Return the process id of the pool that started this worker; empty if there is none."""
+    """Return the process id of this worker's pool; empty without one."""
     return os.environ.get(POOL, "")
 
 
@@ -344,7 +350,10 @@ class Pool:
     # One round
 
     async def _look(self) -> int:
-        """Handle deaths, start missing workers, stop surplus ones; return the exit code to give up with."""
+        """Handle deaths, start missing workers and stop surplus ones.
+
+        Return the exit code to give up with, else 0.
+        """
         self._orphans.fetch()
         self._report_deaths()
         now = self._monotonic()
@@ -399,7 +408,10 @@ class Pool:
         self._log.info("worker_spawned", worker=place.name, worker_pid=place.child.pid)
 
     async def _replace_one(self, now: float) -> None:
-        """Replace one worker: the next when the last has started and its predecessor has ended."""
+        """Replace one worker for new code.
+
+        The next one follows when this one has started and its predecessor has ended.
+        """
         if not self._renew or any(place.leaving for place in self._places):
             return
         place = self._renew.pop(0)

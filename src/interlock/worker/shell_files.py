@@ -119,7 +119,7 @@ def _empty(root: int) -> None:
 
 
 def _without_files(within: int, root: int) -> list[str]:
-    """Remove the files of a folder and move its folders up; return their new names."""
+    """Remove the files of a folder; move its folders up and return them."""
     with os.scandir(within) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     folders = []
@@ -356,6 +356,9 @@ def _key(one: Cache, base: Path) -> str:
 
 @contextlib.contextmanager
 def _scratch(workspace: Path) -> Iterator[Path]:
-    """Yield a folder beside the checkout: on the same disk, so that unpacked files can be moved."""
+    """Yield a folder beside the checkout.
+
+    It is on the same disk, so that unpacked files can be moved.
+    """
     with tempfile.TemporaryDirectory(prefix="cache-", dir=workspace) as folder:
         yield Path(folder)

@@ -39,7 +39,10 @@ class SimulationChannel(Protocol):
     def send(
         self, token: str, message: AnySimulationMessage, patience_s: float, /
     ) -> Future[SimulationOrders]:
-        """Send a message; raise `StoreUnavailable` if it could not be delivered in that time."""
+        """Send a message for at most this long.
+
+        Raise `StoreUnavailable` if it could not be delivered.
+        """
         ...
 
     def living(
@@ -57,7 +60,7 @@ class LeaseChannel(NamedTuple):
     ttl_s: float
 
     def send(self, message: AnySimulationMessage) -> Future[SimulationOrders]:
-        """Send a message: a heartbeat may be missed; others are retried for the time of the lease."""
+        """Send a message; retry all but heartbeats for the time of the lease."""
         patience_s = BEAT_S if isinstance(message, Beat) else self.ttl_s
         return self.channel.send(self.token, message, patience_s)
 
@@ -108,7 +111,10 @@ class Simulators:
         self._side.stop(timeout_s)
 
     def _scheduled(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine in the thread, which starts with the first simulation: most workers have none."""
+        """Run a coroutine in the thread.
+
+        It starts with the first simulation, since most workers have none.
+        """
         with self._lock:
             if self._closed:
                 coroutine.close()

@@ -50,11 +50,14 @@ class SupervisorPort(Protocol):
         ...
 
     async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
-        """Send a heartbeat; return the orders. Raise `UnknownWorker` if the worker is not known."""
+        """Send a heartbeat; return the orders.
+
+        Raise `UnknownWorker` if the worker is not known.
+        """
         ...
 
     async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
-        """Return the orders, as soon as they are newer than this number, or after the wait time."""
+        """Return the orders once they are newer, or after the wait time."""
         ...
 
     async def leave(self, worker_id: str, reason: str) -> None:
@@ -118,7 +121,10 @@ class SupervisorClient:
         self._side.start()
 
     def stop(self, reason: str) -> None:
-        """Sign off, if the supervisor is reachable, and stop the thread; a hanging one is abandoned."""
+        """Sign off if the supervisor is reachable, and stop the thread.
+
+        A thread that hangs is abandoned.
+        """
         self._reason = reason
         self._side.stop(_JOIN_S)
 
@@ -134,7 +140,7 @@ class SupervisorClient:
     # In the thread
 
     def _failed(self, error: Exception) -> None:
-        """Log an error; forget the id of a worker that is unknown to the supervisor."""
+        """Log an error; forget the id of an unknown worker."""
         if isinstance(error, StoreUnavailable):
             return  # the main loop logs it as well
         facts = error.facts if isinstance(error, InterlockError) else {}
@@ -182,7 +188,10 @@ class SupervisorClient:
                 await asyncio.wait((newer, woken))
 
     async def _report_dead_namesakes(self, port: object) -> None:
-        """Report earlier processes of this name that have died here, so that their leases end at once."""
+        """Report earlier processes of this name that have died here.
+
+        So their leases end at once.
+        """
         if not isinstance(port, DeadWorkerPort):
             return
         try:

@@ -296,7 +296,7 @@ def find_task(order: RunOrder) -> tasks.Task[..., Any]:
 
 
 def find_middleware(order: RunOrder) -> Chain:
-    """Return the middleware that the order names, from the modules that have defined it."""
+    """Return the middleware that the order names."""
     found = []
     for address in order.middleware:
         module, _, path = address.partition(":")
@@ -356,7 +356,10 @@ class Channel:
         return future
 
     def request(self, request: JobRequest) -> Future[JobAnswer]:
-        """Request the worker to submit or list children, to list the jobs before this one, or to wait."""
+        """Send a request to the worker.
+
+        It submits or lists children, lists the jobs before this one, or waits.
+        """
         future: Future[JobAnswer] = Future()
         with self._lock:
             number = len(self._requests)

@@ -150,7 +150,7 @@ class TaskRunner:
         self._cohorts.dissolve_all()
 
     def _tasks_alone(self) -> list[RunningTask]:
-        """Return every task after dissolving cohorts, except those whose report is under way."""
+        """Dissolve all cohorts; return every task that is not reported yet."""
         self.dissolve_cohorts()
         return [one for one in self.active if isinstance(one, RunningTask)]
 
@@ -175,7 +175,7 @@ class TaskRunner:
     # From a grant to a handler
 
     def tasks(self) -> tuple[str, ...] | None:
-        """Return the tasks that can be executed here; None if there are too many to name."""
+        """Return the names of the tasks here; None if there are too many."""
         if self._read_changes != self._registry.changes:
             self._read_registry()
         return self._names
@@ -305,14 +305,17 @@ class TaskRunner:
         self._reporter.put(running, (running.ack(),))
 
     def release_old(self) -> None:
-        """Release prefetched grants that have waited for half of the acknowledgement window."""
+        """Release grants that were prefetched half an ack window ago."""
         oldest = self._monotonic() - self._settings.durations.ack_window_s / 2
         while self._prefetched and self._prefetched[0][0] <= oldest:
             _, running = self._prefetched.popleft()
             self._release_unused(running)
 
     def _release_ahead(self, asked_by: float) -> None:
-        """Release waiting jobs that were claimed ahead by then, so that other workers can start them."""
+        """Release waiting jobs that were claimed ahead by then.
+
+        Other workers can start them.
+        """
         for lane in self._lanes.values():
             ahead = [one for one in lane.waiting if one.ahead and one.claimed_at <= asked_by]
             for cohort in [one for one in ahead if isinstance(one, Cohort)]:
@@ -361,7 +364,7 @@ class TaskRunner:
     def answered(
         self, owner: Reporting, messages: Sequence[Message], answers: Sequence[Answer | None]
     ) -> None:
-        """Handle the answers of the reporter; None if not delivered before the lease ended."""
+        """Handle the answers to reports; None if the lease ended before."""
         if isinstance(owner, FinishedCohort):
             for running, message, answer in self._cohorts.answered(owner, messages, answers):
                 self._reported(running, message, answer)
@@ -411,7 +414,7 @@ class TaskRunner:
     # Stopping
 
     def renewed(self, results: Sequence[RenewalResult]) -> None:
-        """Handle the answers of the renewer; None if a heartbeat was not delivered."""
+        """Handle the answers to heartbeats; None if one was not delivered."""
         for renewed, answer in results:
             running = self._cohorts.take_out(renewed) if isinstance(renewed, CohortMember) else renewed
             if running is None or running.ended:
@@ -468,7 +471,7 @@ class TaskRunner:
             self._lose(running, REVOKED)
 
     def disconnected(self) -> None:
-        """Drop the tasks that the table keeps after a lost connection: those claiming or saving."""
+        """Drop tasks that were claiming or saving at a lost connection."""
         for running in self._tasks_alone():
             if running.state is not PROCESSING:
                 self._lose(running, EXPIRED)
@@ -479,7 +482,7 @@ class TaskRunner:
             running.send(ShutdownRequested(at=self._now()))
 
     def interrupted(self, running: RunningTask) -> None:
-        """Tell its handler to save its work; release at once a task that never started."""
+        """Request a handler to save its work; release a task without one."""
         running.stop("shutdown")
         if not running.begun:
             self._remove_waiting(running)
@@ -492,7 +495,7 @@ class TaskRunner:
             self._stopper.stop_gracefully(running)
 
     def ended(self, running: RunningTask, step: Step[Any]) -> None:
-        """Remove an ended task; stop its handler, or release it if it has not started."""
+        """Remove an ended task; stop its handler or release its lease."""
         self.active.pop(running, None)
         self._renewer.remove(running)
         if step.source is PROCESSING:
@@ -503,7 +506,7 @@ class TaskRunner:
         self._on_end()
 
     def _abandon(self, running: RunningTask) -> None:
-        """Stop a handler without a lease. A lease that may be live is released afterwards."""
+        """Stop a handler; release its lease afterwards if it may be live."""
         running.give_back = not running.lost
         running.stop("lost")
         if not running.begun:

@@ -176,7 +176,7 @@ class OwnCaches:
         self._token = token
 
     async def fetch(self, key: str, prefixes: Sequence[str], to: Path) -> CacheView | None:
-        """Write a cache of an earlier job into a file; return None if there is none."""
+        """Write a cache of an earlier job into a file, or return None."""
         return await self._caching.fetch(self._token, key, prefixes, to)
 
     async def keep(self, key: str, path: Path) -> CacheView:

@@ -211,7 +211,10 @@ class Drive:
         self._stop_if_too_few()
 
     async def _follow(self) -> None:
-        """Follow the agents until all have ended, it is stopped, too many are lost, or it takes too long."""
+        """Follow the agents until the workload is over.
+
+        It ends with its agents, with a stop, with too many losses, or with its time.
+        """
         duration_s = self.spec.duration_s or 3_600.0
         overs = [asyncio.create_task(self._noticed(member)) for member in self._members]
         try:

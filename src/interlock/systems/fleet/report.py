@@ -288,7 +288,10 @@ def _latency(seconds: Sequence[SecondView]) -> Plot:
 
 
 def _percentiles(result: WorkloadResult) -> Plot:
-    """Return the plot of percentiles, with equal width for each nine, so that the slowest are visible."""
+    """Return the plot of percentiles, with equal width for each nine.
+
+    So the slowest operations are visible.
+    """
     curve = histograms.by_nines(histograms.unwritten(result.histogram))
     widest = curve[-1][0]
     words = ((0.0, "0"), (1.0, "90 %"), (2.0, "99 %"), (3.0, "99.9 %"), (4.0, "99.99 %"), (5.0, "99.999 %"))
@@ -367,7 +370,7 @@ def _head(result: WorkloadResult, title: str) -> Iterator[str]:
 
 
 def _coverage(result: WorkloadResult) -> Iterator[str]:
-    """Yield one segment for each agent, so that missing ones are visible at once."""
+    """Yield one segment for each agent, also for missing ones."""
     found = result.coverage
     text = f"{found.completed} of {counted(found.agents, 'agent')} completed ({found.share:.0%})"
     yield f'<div class="coverage" role="img" aria-label="{text}">'
@@ -489,7 +492,10 @@ def as_csv(result: WorkloadResult) -> bytes:
 
 
 def as_log(result: WorkloadResult, by_second: Iterable[tuple[int, Histogram]]) -> bytes:
-    """Return a histogram of nanoseconds for every second, in the log format of HdrHistogram."""
+    """Return a histogram for every second, in the log format of HdrHistogram.
+
+    Its unit is a nanosecond.
+    """
     text = io.StringIO()
     log = HistogramLogWriter(text)
     at = result.started_at.timestamp() if result.started_at else 0.0

@@ -137,7 +137,7 @@ def apply_fact(draft: WorkloadAggregate, fact: WorkloadFact) -> None:
 
 
 def expire_silent(draft: WorkloadAggregate) -> None:
-    """Mark a workload as lost with its controller, which was silent for too long."""
+    """Mark a workload as lost with its silent controller."""
     if not draft.body.lost:
         draft.body.lost, draft.body.why_lost = True, CONTROLLER_LOST
     draft.send(
@@ -319,7 +319,10 @@ def unknown_workload(workload_id: str) -> UnknownWorkload:
 
 
 def _check(fact: WorkloadFact, driver: Record | None, record: Record | None) -> None:
-    """Raise unless the workload belongs to the job, or the job is an unfinished driver."""
+    """Raise unless the workload belongs to the job.
+
+    A new workload needs the job of an unfinished driver.
+    """
     if record is not None:
         if record.parent == fact.job_id:
             return

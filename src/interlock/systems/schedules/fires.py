@@ -277,7 +277,10 @@ def choose(
 
 
 def look_at(now: datetime, settings: ScheduleSettings) -> datetime:
-    """Return when a schedule with a waiting fire checks again whether the previous job has ended."""
+    """Return when a schedule with a waiting fire is checked again.
+
+    Its previous job may have ended by then.
+    """
     return now + timedelta(seconds=settings.schedule_look_s)
 
 
@@ -340,7 +343,10 @@ def submitted(
 
 
 def jobs_in(changes: Iterable[Change]) -> int:
-    """Return how many jobs are among these changes; one under a limit comes with its ticket."""
+    """Return how many jobs are among these changes.
+
+    A job under a limit comes with its ticket.
+    """
     return sum(change.kind == JOB.name for change in changes)
 
 
@@ -362,7 +368,10 @@ def job_id_of(name: str, at: datetime, salt: int = 0) -> str:
 
 
 def is_job_of(record: Record, name: str, at: datetime) -> bool:
-    """Return whether a job belongs to this fire, and not to another one with the same id."""
+    """Return whether a job belongs to this fire.
+
+    Another fire may have the same id.
+    """
     trace = given_of(record).trace
     return schedule_in(trace) == name and scheduled_for_in(trace) == at
 

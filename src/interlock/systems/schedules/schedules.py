@@ -206,7 +206,10 @@ class ScheduleService:
     async def run(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> FireView:
-        """Submit a job of the schedule now, whatever its overlap policy, even if it is paused."""
+        """Submit a job of the schedule now, even if it is paused.
+
+        The overlap policy does not apply.
+        """
         idempotency_key = self._engine.key_for(request_id, f"run schedule {name}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[FireView]:
@@ -294,7 +297,7 @@ class ScheduleService:
     async def find(
         self, *, states: Sequence[str] = (), limit: int = 100, cursor: str = ""
     ) -> tuple[list[ScheduleView], str]:
-        """Return a page of schedules, newest first, and the cursor of the next one."""
+        """Return a page of schedules, newest first, and the next cursor."""
         query = Query(
             kind=SCHEDULE.name,
             states=tuple(str(SCHEDULE.state(each)) for each in states),
@@ -366,7 +369,10 @@ class ScheduleService:
             await commit_with_recovery(self._engine.store, self._engine.committer, sealed)
 
     def _likely_jobs(self, record: Record, due: datetime) -> Sequence[str]:
-        """Return the jobs that the decision will need, to load them with the schedule."""
+        """Return the jobs that the decision is likely to need.
+
+        They are loaded with the schedule.
+        """
         jobs = KnownJobs({})
         decide_due(record, jobs, due, self._settings)
         return sorted(jobs.missing)

@@ -148,7 +148,10 @@ class SimulationManager(SimulationReconciler):
     async def cancel(
         self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> SimulationView:
-        """Cancel it permanently: at once if it is not running, otherwise after the current step."""
+        """Cancel a simulation permanently.
+
+        It ends at once if it is not running, otherwise after the current step.
+        """
 
         def act(draft: SimulationAggregate, _: str) -> tuple[Any, ...] | None:
             if draft.body.data.cancel_requested and draft.state is simulation.RUNNING:
@@ -174,7 +177,10 @@ class SimulationManager(SimulationReconciler):
         reason: str = "",
         request_id: str | None = None,
     ) -> SimulationView:
-        """Apply a transition of the table: for programs that execute simulations without jobs."""
+        """Apply a transition of the table.
+
+        It is for programs that execute simulations without jobs.
+        """
         target = SIMULATION.state(new_status)
 
         def act(draft: SimulationAggregate, _: str) -> tuple[Any, ...]:
@@ -219,7 +225,7 @@ class SimulationManager(SimulationReconciler):
     async def list_runs(
         self, wanted: SimulationFilter = EVERYTHING, *, cursor: str = "", limit: int = 100
     ) -> tuple[list[SimulationView], str]:
-        """Return a page of simulations, newest first, and the cursor of the next one."""
+        """Return a page of simulations, newest first, and the next cursor."""
         page: FoundSimulations = await found(self.engine.store, wanted, cursor=cursor, limit=limit)
         return [await self._view(*pair) for pair in page.pairs], page.cursor
 
@@ -228,7 +234,10 @@ class SimulationManager(SimulationReconciler):
         return await self.engine.store.count(query_of(wanted, "", 1), cap=cap, within=LOOKED_AT)
 
     async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
-        """Return running simulations without a heartbeat for this long; by default as the sweep."""
+        """Return running simulations without a heartbeat for this long.
+
+        The default is the time after which the sweep interrupts them.
+        """
         allowed = timedelta(seconds=timeout_s or self.settings.simulation_silence_s)
         query, silent = Query(kind=PULSE.name, states=(BEATING,), limit=PAGE), list[str]()
         now = await self.engine.clock.now()
@@ -253,7 +262,7 @@ class SimulationManager(SimulationReconciler):
         return sorted(entries, key=lambda entry: (entry.at, entry.kind != PULSE.name))
 
     async def prune(self, older_than: timedelta, *, limit: int = 1_000) -> Pruned:
-        """Remove up to `limit` simulations that ended longer ago, with all their data."""
+        """Remove up to `limit` simulations that ended longer ago."""
         pruned = [
             await self.engine.store.prune(
                 kind=machine.name, states=sorted(machine.terminal), older_than=older_than, limit=limit

@@ -209,7 +209,7 @@ class SimulationReconciler:
     # Messages of workers
 
     async def receive(self, token: str, runner_id: str, message: AnySimulationMessage) -> SimulationOrders:
-        """Process a message of a worker under the lease of the job that executes a simulation."""
+        """Process a message of a worker under the lease of its job."""
         self._check_values(message)
         sender = await self._sender(token, runner_id)
         if isinstance(sender, str):
@@ -348,7 +348,7 @@ class SimulationReconciler:
         return view_of(record, beside, await self.engine.clock.now(), stale_s)
 
     async def _sender(self, token: str, runner_id: str) -> MessageSender | str:
-        """Return the sender of a message, from its live lease; or why it is not accepted."""
+        """Return the sender of a message, or why it is not accepted."""
         read = read_token(token)
         if read is None:
             return "this is not the token of a lease"

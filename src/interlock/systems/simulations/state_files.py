@@ -111,7 +111,10 @@ async def import_directory(
 
 
 def read_all(folder: Path) -> tuple[list[tuple[Path, Snapshot]], dict[str, str]]:
-    """Return every snapshot below a folder, the oldest first, and why others cannot be read."""
+    """Return every snapshot below a folder, the oldest first.
+
+    The second result names why other files cannot be read.
+    """
     if not folder.is_dir():
         raise CannotLoad(
             f"There is no folder {folder}.",
@@ -214,7 +217,10 @@ def _created(snapshot: Snapshot) -> datetime:
 
 
 def _aware(at: StoredTime) -> datetime | None:
-    """Return a time in UTC: old snapshots have times without a zone, or seconds since 1970."""
+    """Return a time in UTC.
+
+    Old snapshots have times without a zone, or seconds since 1970.
+    """
     if isinstance(at, int | float):
         return datetime.fromtimestamp(at, UTC)
     return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at

@@ -246,7 +246,10 @@ class WorkerAggregate(Aggregate):
         self.body.wishes = msgspec.structs.replace(wishes, number=wishes.number + 1, look=wishes.look + 1)
 
     def commit(self, *, mark: str, actor: str, reason: str = "", ordered: bool = False) -> Commit:
-        """Return the commit of the worker, with a message to its leases if it has ended."""
+        """Return the commit of the worker.
+
+        It has a message to its leases if the worker has ended.
+        """
         change = self.change(mark=mark, actor=actor, reason=reason, note=ordered)
         return Commit(changes=(change, *self._messages(reason)))
 
@@ -300,7 +303,7 @@ def decide_leave(draft: WorkerAggregate, reason: str) -> None:
 
 
 def decide_death(draft: WorkerAggregate, reason: str) -> None:
-    """Apply the death of the worker's process; its jobs are lost, as after a silence."""
+    """Apply the death of a worker's process; its jobs are lost."""
     draft.body.reason = reason
     draft.must(worker.ProcessDied(at=draft.now))
 

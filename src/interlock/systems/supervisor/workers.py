@@ -305,7 +305,7 @@ class Workers:
         return orders
 
     async def takes(self, worker_id: str, *, actor: str = "") -> bool:
-        """Return whether a worker may claim; raise if another principal registered it.
+        """Return whether a worker may claim; raise for another principal.
 
         Checked with every claim, and never cached: jobs of a terminated worker are ready again at once, and
         its own claim could be the first.
@@ -330,7 +330,7 @@ class Workers:
         return await self.get(worker_id)
 
     async def namesakes(self, worker_id: str, *, actor: str = "") -> list[WorkerView]:
-        """Return the other live workers of the same name that the caller has registered, newest first."""
+        """Return the caller's other live workers of this name, newest first."""
         name = decode_body(_own(worker_id, await self._load(worker_id), actor)).spec.name
         query = Query(kind=WORKER.name, parent=name, states=worker.LIVING, limit=MANY)
         found = (await self.engine.store.find(query)).records
@@ -405,7 +405,7 @@ class Workers:
     async def terminate(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
-        """Terminate a worker: its leases are revoked, and its process is ordered to exit now."""
+        """Revoke the leases of a worker, and order its process to exit now."""
 
         def act(draft: WorkerAggregate) -> None:
             draft.must(worker.Terminate(at=draft.now))
@@ -520,7 +520,7 @@ class Workers:
         self.engine.bus.publish(OrdersChanged(worker_id))
 
     async def _life_of(self, runner_id: str) -> Record | None:
-        """Return the live worker of a runner id. Servers prepend the name of a token."""
+        """Return the live worker of a runner id, with or without token name."""
         called = runner_id.rpartition("#")[0]
         for name in dict.fromkeys((called, called.partition("/")[2])):
             query = Query(kind=WORKER.name, parent=name, states=worker.LIVING, limit=MANY)
@@ -582,7 +582,10 @@ def unknown_worker(worker_id: str) -> UnknownWorker:
 
 
 def _own(worker_id: str, record: Record | None, actor: str) -> Record:
-    """Return the record for the principal that registered it; raise as if missing for others."""
+    """Return the record for the principal that registered it.
+
+    For others it does not exist.
+    """
     known = _present(worker_id, record)
     return _present(worker_id, known if _is_own(known, actor) else None)
 
