@@ -264,7 +264,7 @@ class Workloads:
         """
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-            mark = self.engine.mark()
+            mark = self.engine.commit_id()
             return [self._written_off(record, now, mark) for record in records]
 
         outcomes = await self.engine.due([WORKLOAD.name], limit, decide)
@@ -282,7 +282,7 @@ class Workloads:
         keys = [Key(JOB.name, each) for each in jobs] + [Key(WORKLOAD.name, each) for each in by_id]
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            mark = self.engine.mark()
+            mark = self.engine.commit_id()
             known = dict(zip(jobs, found, strict=False))
             changes = []
             for fact, record in zip(facts, found[len(jobs) :], strict=True):

@@ -365,8 +365,8 @@ class ScheduleService:
         except StoreUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - one schedule with a fault must not stop all others
-            sealed = self._engine.sealed(postponed(record, due, error), [record])
-            await commit_with_recovery(self._engine.store, self._engine.committer, sealed)
+            stamped = self._engine.stamped(postponed(record, due, error), [record])
+            await commit_with_recovery(self._engine.store, self._engine.committer, stamped)
 
     def _likely_jobs(self, record: Record, due: datetime) -> Sequence[str]:
         """Return the jobs that the decision is likely to need.

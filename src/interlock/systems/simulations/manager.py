@@ -87,7 +87,7 @@ class SimulationManager(SimulationReconciler):
                     facts={"run_id": spec.run_id},
                 )
             run_id = spec.run_id or self._ids.draw(now)
-            draft, mark = SimulationAggregate.new(run_id, spec, now, self.settings), self.engine.mark()
+            draft, mark = SimulationAggregate.new(run_id, spec, now, self.settings), self.engine.commit_id()
             more = self._executed(draft, mark, actor, queue) if spec.task else ()
             commit = draft.commit(mark=mark, actor=actor, reason="created", more=more)
             request = idempotency_key.answered(msgspec.json.encode(run_id)) if idempotency_key else None
@@ -294,7 +294,7 @@ class SimulationManager(SimulationReconciler):
         )
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written]:
-            draft, mark = self._draft(run_id, present, now), self.engine.mark()
+            draft, mark = self._draft(run_id, present, now), self.engine.commit_id()
             more = act(draft, mark)
             if more is None:
                 return Decision(Written(present))

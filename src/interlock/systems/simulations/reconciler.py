@@ -218,7 +218,7 @@ class SimulationReconciler:
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[SimulationOrders]:
             draft = self._draft(sender.run_id, present, now)
-            return decide_message(draft, sender, message, self.engine.mark(), beat_every_s)
+            return decide_message(draft, sender, message, self.engine.commit_id(), beat_every_s)
 
         applied = await self.engine.apply(self._keys(sender.run_id), decide)
         assert isinstance(applied, Applied)  # there is no request id
@@ -231,7 +231,7 @@ class SimulationReconciler:
         """
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written | InterlockError]:
-            draft, mark = self._draft(run_id, present, now), self.engine.mark()
+            draft, mark = self._draft(run_id, present, now), self.engine.commit_id()
             if refused := draft.send(simulation.Heartbeat(at=now, worker_id=worker_id, step=step)):
                 error = refused.error()
                 note = Note(refusal=f"heartbeat: {error.sentence}", actor=worker_id, request_id=mark)
@@ -286,7 +286,7 @@ class SimulationReconciler:
             )
             return Decision(
                 execution.job_id if held and message.again else "",
-                draft.commit(mark=self.engine.mark(), actor="orchestrator", reason=message.reason),
+                draft.commit(mark=self.engine.commit_id(), actor="orchestrator", reason=message.reason),
             )
 
         applied = await self.engine.apply(self._keys(message.run_id), decide)
@@ -324,7 +324,7 @@ class SimulationReconciler:
             if draft.interrupt(fired, hold=not draft.body.spec.losses) is not None:
                 return Decision(None)
             return Decision(
-                None, draft.commit(mark=self.engine.mark(), actor="clock", reason=draft.body.trouble)
+                None, draft.commit(mark=self.engine.commit_id(), actor="clock", reason=draft.body.trouble)
             )
 
         return decide
