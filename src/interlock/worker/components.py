@@ -66,7 +66,7 @@ class OrderHandler:
         self.orders: WorkerOrders = WorkerOrders(state="")
 
     @property
-    def heeded(self) -> int:
+    def completed(self) -> int:
         """The number of the newest orders that are carried out.
 
         It is 0 while a drain is in progress.
@@ -271,7 +271,7 @@ class Components:
             begun=self._counted_once or active > 0,
             processed=processed,
             failed=failed,
-            heeded=self.order_handler.heeded,
+            heeded=self.order_handler.completed,
         )
 
     def _ordered(self, orders: WorkerOrders) -> None:
@@ -285,9 +285,9 @@ class Components:
             call_in_loop(self._loop, partial(self._apply_orders, orders))
 
     def _apply_orders(self, orders: WorkerOrders) -> None:
-        before = self.order_handler.heeded
+        before = self.order_handler.completed
         self.order_handler.apply(orders)
-        if self.order_handler.heeded != before:
+        if self.order_handler.completed != before:
             self.supervisor_client.nudge()
 
     def _left_behind(self) -> None:

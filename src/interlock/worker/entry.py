@@ -133,9 +133,9 @@ def _duties(settings: WorkerSettings, shutdown: Shutdown, log: Log) -> list[Call
 
     def leave_if_overdue() -> None:
         """Exit after the deadline, even if a handler blocks the event loop."""
-        asked_at = shutdown.requested_at
+        requested_at = shutdown.requested_at
         limit_s = min(hard_s, HURRY_S) if shutdown.hurried else hard_s
-        if asked_at is not None and shutdown.awake() >= asked_at + limit_s:
+        if requested_at is not None and shutdown.awake() >= requested_at + limit_s:
             log.error("shutdown_forced", reason="the event loop did not answer in time")
             _leave(FORCED)
 

@@ -221,13 +221,13 @@ class Renewer:
 
     async def _round(self, due: list[_Beat]) -> bool:
         """Renew these leases together; return whether the store answered."""
-        asked_at = self._monotonic()
+        requested_at = self._monotonic()
         try:
             # Each has its own timeout: connecting takes another round trip.
-            async with asyncio.timeout(self._patience_s(due, asked_at)):
+            async with asyncio.timeout(self._patience_s(due, requested_at)):
                 port = await self._side.connected()
-            asked_at = self._monotonic()
-            async with asyncio.timeout(self._patience_s(due, asked_at)):
+            requested_at = self._monotonic()
+            async with asyncio.timeout(self._patience_s(due, requested_at)):
                 answers = iter(await self._send(port, due))
         except (StoreUnavailable, TimeoutError) as error:
             self._settle_payloads(due, delivered=False)
@@ -242,7 +242,7 @@ class Renewer:
         self._settle_payloads(due, delivered=True)
         results: list[RenewalResult] = []
         for beat in due:
-            results += self._note(beat, [next(answers) for _ in beat.grants], asked_at)
+            results += self._note(beat, [next(answers) for _ in beat.grants], requested_at)
         self._renewed(results)
         return True
 
@@ -263,23 +263,23 @@ class Renewer:
                 answers[place] = answer
         return answers
 
-    def _note(self, beat: _Beat, answers: list[Answer], asked_at: float) -> Sequence[RenewalResult]:
+    def _note(self, beat: _Beat, answers: list[Answer], requested_at: float) -> Sequence[RenewalResult]:
         """Record the renewal, and stop handlers if requested.
 
         They are stopped here, since the event loop may be blocked.
         """
         leased = beat.leased
         if leased in self._leases:
-            self._leases[leased] = _next_heartbeat(leased, asked_at)
+            self._leases[leased] = _next_heartbeat(leased, requested_at)
         if not isinstance(leased, RunningTask):
-            return _note_group(leased, beat.grants, answers, asked_at)
+            return _note_group(leased, beat.grants, answers, requested_at)
         (answer,) = answers
         if isinstance(answer, Stale):
             self.remove(leased)
             if not leased.sent:
                 leased.stop("lost")
         elif not isinstance(answer, NotHeard):
-            leased.renewed_at = asked_at
+            leased.renewed_at = requested_at
             leased.ttl_s = answer.ttl_s or leased.ttl_s
             if answer.cancel_requested and not leased.sent:
                 leased.stop("cancel")
@@ -349,7 +349,7 @@ def _stopped(leased: Leased, reason: str) -> list[RunningTask | CohortMember]:
 
 
 def _note_group(
-    group: Cohort | FinishedCohort, grants: list[Grant], answers: list[Answer], asked_at: float
+    group: Cohort | FinishedCohort, grants: list[Grant], answers: list[Answer], requested_at: float
 ) -> list[RenewalResult]:
     """Record the renewal of a cohort; return the jobs that were not simply renewed.
 
@@ -358,7 +358,7 @@ def _note_group(
     """
     accepted = [answer for answer in answers if isinstance(answer, Heard)]
     if accepted and not any(isinstance(answer, NotHeard) for answer in answers):
-        group.renewed_at = asked_at
+        group.renewed_at = requested_at
         group.ttl_s = min(answer.ttl_s or group.ttl_s for answer in accepted)
     if isinstance(group, FinishedCohort):
         return []  # the answer to their report decides

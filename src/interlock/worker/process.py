@@ -116,10 +116,10 @@ class Connection:
         self._unsubscribe = port.subscribe(self._woken)
         return True
 
-    def granted_after(self, asked_at: float) -> float:
-        """Return the time from which leases of the last claim, made at `asked_at`, may be trusted."""
+    def granted_after(self, requested_at: float) -> float:
+        """Return the time from which leases of the last claim, made at `requested_at`, may be trusted."""
         port = self._long_poll
-        return asked_at if port is None else max(asked_at, port.granted_after)
+        return requested_at if port is None else max(requested_at, port.granted_after)
 
     def hasten(self) -> None:
         """Stop waiting for jobs at the server."""
@@ -347,16 +347,16 @@ class WorkerProcess:
 
     async def _shut_down(self) -> None:
         """Let tasks finish, then tell them to stop, then kill them; end in time in any case."""
-        asked_at = self.shutdown.requested_at or self.shutdown.awake()
+        requested_at = self.shutdown.requested_at or self.shutdown.awake()
         soft_s, hard_s = self.shutdown.times(self._durations)
         last_s = min(LET_GO_S, hard_s * _LET_GO_SHARE)
-        in_time = await self._all_ended(asked_at + soft_s)
+        in_time = await self._all_ended(requested_at + soft_s)
         if not in_time:
             self.send(soft_deadline)
-            in_time = await self._all_ended(asked_at + soft_s + _SAVING_SHARE * (hard_s - soft_s))
+            in_time = await self._all_ended(requested_at + soft_s + _SAVING_SHARE * (hard_s - soft_s))
         if not in_time:
             self._task_runner.kill()
-            in_time = await self._all_ended(asked_at + hard_s - _LAST_ACTS * last_s)
+            in_time = await self._all_ended(requested_at + hard_s - _LAST_ACTS * last_s)
         await self._task_runner.close()
         await self._connection.release(last_s)
         self._forced = not (in_time and self.send(ShutdownComplete()))

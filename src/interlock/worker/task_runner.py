@@ -126,7 +126,7 @@ class TaskRunner:
         """The changes of the registry when it was read."""
         self._names: tuple[str, ...] | None = None
         self._task_places: dict[str, _TaskPlace] = {}
-        self._slots_beside = env.settings.slots_for(0)
+        self._slots_of_handlers = env.settings.slots_for(0)
         self._nudge, self._ended = renewer.nudge, self._handler_ended  # bound once, not once per task
         self._cohorts = Cohorts(
             env,
@@ -165,7 +165,7 @@ class TaskRunner:
         room = self._lanes.room_ahead(len(self._acknowledging), batch)
         if not (begin := room > 0):
             room = self._settings.prefetch - len(self._prefetched)
-        slots = self._slots_beside + BATCHES * max(batch, self._settings.concurrency)
+        slots = self._slots_of_handlers + BATCHES * max(batch, self._settings.concurrency)
         active: int = self.machines.process.data.active_tasks
         return min(room, slots - active), begin
 
@@ -270,7 +270,7 @@ class TaskRunner:
         self._release_unused(running, f"this worker has no task {name}")
         return False
 
-    def _warn_of_strangers(self, running: RunningTask) -> None:
+    def _warn_of_unknown(self, running: RunningTask) -> None:
         """Log once that untrusted steps run without isolation from this worker."""
         if running.grant.untrusted and self._settings.sandbox.kind == NO_SANDBOX.kind and not self._warned:
             self._warned = True
@@ -281,7 +281,7 @@ class TaskRunner:
             )
 
     def _begin(self, running: RunningTask, lane: ExecutorLane, now: float) -> None:
-        self._warn_of_strangers(running)
+        self._warn_of_unknown(running)
         if running.state is CLAIMING:
             running.send(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
         running.context = self._context_for(running.grant, self._nudge)
@@ -311,13 +311,13 @@ class TaskRunner:
             _, running = self._prefetched.popleft()
             self._release_unused(running)
 
-    def _release_ahead(self, asked_by: float) -> None:
+    def _release_ahead(self, claimed_until: float) -> None:
         """Release waiting jobs that were claimed ahead by then.
 
         Other workers can start them.
         """
         for lane in self._lanes.values():
-            ahead = [one for one in lane.waiting if one.ahead and one.claimed_at <= asked_by]
+            ahead = [one for one in lane.waiting if one.ahead and one.claimed_at <= claimed_until]
             for cohort in [one for one in ahead if isinstance(one, Cohort)]:
                 ahead += self._cohorts.dissolve(cohort)
             for running in ahead:
@@ -540,9 +540,9 @@ class TaskRunner:
         waiting = any(lane.has_room for lane in self._lanes.values())
         if waiting or (self._prefetched and self._room_now() > 0):
             self._fill_is_due = True
-            asyncio.get_running_loop().call_soon(self._go_on_filling)
+            asyncio.get_running_loop().call_soon(self._continue_filling)
 
-    def _go_on_filling(self) -> None:
+    def _continue_filling(self) -> None:
         self.fill()
         if not any(lane.waiting for lane in self._lanes.values()):
             self._freed()  # there was no room while they waited, and it may be long until another task ends

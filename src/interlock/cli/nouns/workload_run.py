@@ -129,7 +129,7 @@ async def _run(here: project.Project, spec: WorkloadSpec, display: WorkloadDispl
 
 async def _ended(reach: Reach, job_id: str, working: asyncio.Task[int]) -> JobView:
     """Return the job once it has ended, or as it is when its driver has ended."""
-    following = JobFollower(reach, [job_id], tell_steps=False).news()
+    following = JobFollower(reach, [job_id], with_steps=False).news()
     try:
         while not working.done():
             news = await anext(following, None)
