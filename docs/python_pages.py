@@ -37,7 +37,8 @@ CONSTRUCTED = {
 }
 """Classes that users make themselves; the others are handed to them."""
 INTERNAL = {
-    "Context": "printed report_workloads take put_back finish_lines stop speech active quiet surround",
+    "Context": "printed report_workloads take put_back finish_lines stop simulation_channel active quiet"
+    " surround",
     "Flow": "made",
     "Parent": "relay_submit relay_children relay_wait relay_predecessors",
     "Registry": "surround",

@@ -32,7 +32,7 @@ PRELOADED = (
     "encodings.idna",
     "httpcore2",
     "interlock.agent.server",
-    "interlock.cli.agent_process",
+    "interlock.cli.agent",
     "interlock.cli.nouns.worker_start_burst",
     "interlock.cli.connection",
     "interlock.cli.project_ci",

@@ -69,7 +69,7 @@ COMMANDS = pytest.mark.parametrize(
         (["job", "--help"], {"interlock.cli.nouns.jobs"}),
         (["job", "list", "--help"], {"interlock.cli.nouns.jobs"}),
         (["submit", "--help"], {"interlock.cli.nouns.jobs"}),
-        (["demo", "--help"], {"interlock.cli.demo"}),
+        (["demo", "--help"], {"interlock.cli.programs"}),
         (["worker", "start", "--help"], {"interlock.cli.nouns.workers"}),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",

@@ -22,7 +22,7 @@ MADE = ("_pb2.py", "_pb2_grpc.py", "remote/interfaces.py", "sync_resources.py")
 LATER = re.compile(
     r"schedule|calendar|fires|(?<!server/)(?<!store/)(?<!blobs/)(?<!contract/)limits|limit_views|uniqueness"
     r"|dead_letter|batches|composition|approval|waits|wait_records|(?<!agent/)(?<!planning/)kinds|queue_retention"
-    r"|(?<!store/)records|transaction|overview|completion|task_files|diagnosis|doctor|forms|hyperlinks|pager"
+    r"|(?<!store/)records|transaction|overview|completion|task_files|doctor|forms|hyperlinks|pager"
     r"|profiles|config|(^|/)top|django|notebook|pytest_plugin"
 )
 """Modules of features that are younger than the review: a part of a path, matched without the suffix."""

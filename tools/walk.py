@@ -42,7 +42,7 @@ from interlock.worker.tasks import Registry
 SOURCES = Path(interlock.__file__).parent
 WAIT_S = 60.0
 JOBS = 16
-BESIDE = {"interlock-standing", "interlock-supervisor", "interlock-renewer"}
+BESIDE = {"interlock-supervision", "interlock-watchdog", "interlock-renewer"}
 """Threads of a worker that do not take part in the way of a job."""
 SETTINGS = Settings(durations=msgspec.structs.replace(QUICK, heartbeat_every_s=20.0, sweep_every_s=20.0))
 

@@ -101,8 +101,8 @@ def prepared(
         watcher.show(live)
 
     driver = Driver(job_id=ctx.job_id, fence=ctx.fence, controller=f"job {ctx.job_id}")
-    hands = DriverPorts(store_facts=ctx.report_workloads, news=news, log=ctx.log)
-    return Drive(checked(workload), driver, hands, lines, reference)
+    ports = DriverPorts(store_facts=ctx.report_workloads, news=news, log=ctx.log)
+    return Drive(checked(workload), driver, ports, lines, reference)
 
 
 def worth(result: WorkloadResult, ctx: Context) -> WorkloadResult:

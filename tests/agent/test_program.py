@@ -17,7 +17,7 @@ from tests.agent.own import Nap
 from tests.agent.test_access import certify
 from tests.waiting import PATIENCE_S, PROGRAM_S, until_so
 
-from interlock.cli import agent_process
+from interlock.cli import agent as agent_process
 from interlock.cli.main import main
 from interlock.testing import watchdog
 from interlock.testing.agent_process import running_agent

@@ -20,7 +20,7 @@ import pytest
 from tests.programs import Program
 from tests.waiting import PATIENCE_S, until_so
 
-from interlock.cli.dev_processes import TaskSource
+from interlock.cli.dev import TaskSource
 from interlock.cli.main import main
 from interlock.processes.groups import descendants
 

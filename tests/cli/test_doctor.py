@@ -13,8 +13,9 @@ import pytest
 from tests.cli.shop import RunCli, Shop
 from tests.server.running import any_port, running
 
-from interlock.cli import diagnosis, project
-from interlock.cli.diagnosis import ERROR, OK, WARNING, Diagnosis
+from interlock.cli import doctor as diagnosis
+from interlock.cli import project
+from interlock.cli.doctor import ERROR, OK, WARNING, Diagnosis
 from interlock.processes import credentials
 from interlock.store.contract import ServerConnections, StoreStatus, Vacuum
 from interlock.wire.access import Role

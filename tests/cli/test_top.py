@@ -13,7 +13,7 @@ from tests.cli.shop import RunCli, Shop
 from tests.programs import Program
 from tests.waiting import PROGRAM_S
 
-from interlock.cli import top_screen
+from interlock.cli import top
 from interlock.cli.output import Sheet
 from interlock.wire.figures import LiveNumbers
 from interlock.wire.workers import WorkerSpec
@@ -55,21 +55,18 @@ def test_top_in_a_pipe_prints_one_snapshot_whose_lines_begin_with_their_type(
 def test_a_low_terminal_shortens_the_longest_table_first_and_shows_the_hidden_count() -> None:
     short = Sheet("queue", "", ("name",), [(f"q{number}",) for number in range(4)])
     long = Sheet("job", "", ("id",), [(f"j{number}",) for number in range(50)])
-    shown = top_screen.fit([short, long], height=20)
+    shown = top.fit([short, long], height=20)
     assert [len(sheet.rows) for sheet in shown] == [4, 10]
     assert [sheet.title for sheet in shown] == ["", "… 40 more not shown"]
-    tiny = top_screen.fit([short, long], height=2)
+    tiny = top.fit([short, long], height=2)
     assert [len(sheet.rows) for sheet in tiny] == [3, 3]
-    assert top_screen.fit([], height=2) == []
+    assert top.fit([], height=2) == []
 
 
 def test_numbers_that_were_not_counted_to_the_end_or_may_not_be_seen_are_shown_so() -> None:
-    assert (
-        top_screen.summary(LiveNumbers(pending=10_000, running=3, capped=True))
-        == "10,000+ pending   3+ running"
-    )
+    assert top.summary(LiveNumbers(pending=10_000, running=3, capped=True)) == "10,000+ pending   3+ running"
     seen = LiveNumbers(pending=0, running=1, workers=2, slots=8, busy=1)
-    assert top_screen.summary(seen) == "0 pending   1 running   2 workers, 1 of 8 slots busy"
+    assert top.summary(seen) == "0 pending   1 running   2 workers, 1 of 8 slots busy"
 
 
 def test_a_terminal_is_kept_up_to_date_until_ctrl_c(shop: Shop, busy: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ from tests.programs import Program
 from tests.systems.fleet.fleets import fleet, gated, moves, states
 from tests.waiting import PATIENCE_S, PROGRAM_S, until_so
 
-from interlock.cli.nouns.workload_watch import WorkloadScreen, sparkline
+from interlock.cli.live import LiveWorkload, sparkline
 from interlock.systems.fleet.outcome import AgentProgress, WorkloadProgress, line_of, read_line
 from interlock.testing import skewed_clock
 from interlock.testing.agent_process import AgentProcess
@@ -207,7 +207,7 @@ def test_the_workload_screen_shows_lost_and_corrupt_agents_and_counts_the_rest()
     )
 
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(WorkloadScreen("load on 41 agents", console).drawn(live))
+    console.print(LiveWorkload("load on 41 agents", console).drawn(live))
     text = console.export_text()
     for words in ("gone", "LOST", "a39", "impossible numbers", "and 25 more", "3 s of 10 s"):
         assert words in text

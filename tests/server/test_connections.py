@@ -146,8 +146,8 @@ async def test_a_long_poll_ends_with_its_connection_although_another_request_wai
     async with running() as server:
         async with by_hand(server.address) as client:
             client.say(lease(wait_s=3_600) + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            await until(lambda: server.parts.waiting_room.waiting == 1, "the runner waits")
-        await until(lambda: server.parts.waiting_room.waiting == 0, "no claim waits for it any more")
+            await until(lambda: server.parts.long_poll.waiting == 1, "the runner waits")
+        await until(lambda: server.parts.long_poll.waiting == 0, "no claim waits for it any more")
 
 
 async def test_a_connection_is_closed_when_idle_and_not_while_a_request_is_answered() -> None:

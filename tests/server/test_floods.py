@@ -238,18 +238,18 @@ async def test_one_token_cannot_take_every_long_poll(waiting_for_ever: None) -> 
         one = server.client(await server.token(Role.RUNNER, "one"))
         two = server.client(await server.token(Role.RUNNER, "two"))
         polls = [asyncio.create_task(one.post("/api/runner/lease", json=poll(f"r{n}"))) for n in range(2)]
-        await until(lambda: server.parts.waiting_room.waiting == 2, "two runners wait")
+        await until(lambda: server.parts.long_poll.waiting == 2, "two runners wait")
         refused = await one.post("/api/runner/lease", json=poll("r3"))
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
         assert refused.json()["facts"] == {"principal": "one", "open": 2, "most": 2}
         assert "--polls-each" in refused.json()["todo"]
         assert int(refused.headers["retry-after"]) >= 1
         polls.append(asyncio.create_task(two.post("/api/runner/lease", json=poll("r4"))))
-        await until(lambda: server.parts.waiting_room.waiting == 3, "the other token's runner waits")
+        await until(lambda: server.parts.long_poll.waiting == 3, "the other token's runner waits")
         for each in polls:
             each.cancel()
         await asyncio.wait(polls)
-        await until(lambda: server.parts.waiting_room.waiting == 0, "none waits any more")
+        await until(lambda: server.parts.long_poll.waiting == 0, "none waits any more")
         assert (await one.post("/api/runner/lease", json={**poll("r5"), "wait_s": 0})).status_code == 200
 
 
@@ -312,10 +312,10 @@ async def test_connections_that_wait_for_an_answer_are_not_closed_for_strangers(
         polls = []
         for number in range(4):
             polls.append(asyncio.create_task(client.post("/api/runner/lease", json=poll(f"r{number}"))))
-            await until(lambda: server.parts.waiting_room.waiting == len(polls), "one more runner waits")
+            await until(lambda: server.parts.long_poll.waiting == len(polls), "one more runner waits")
         async with held(server, [b""] * 10) as clients:
             await until(lambda: sum(c.gone.is_set() for c in clients) == 9, "only one of them is left")
-            assert server.parts.waiting_room.waiting == 4
+            assert server.parts.long_poll.waiting == 4
             assert not any(each.done() for each in polls)
         for each in polls:
             each.cancel()
@@ -353,7 +353,7 @@ async def test_a_server_whose_connections_are_all_in_use_by_long_polls_returns_5
     async with running(settings=any_port(max_connections=2)) as server:
         client = server.client()
         polls = [asyncio.create_task(client.post("/api/runner/lease", json=poll(f"r{n}"))) for n in range(2)]
-        await until(lambda: server.parts.waiting_room.waiting == 2, "two runners wait")
+        await until(lambda: server.parts.long_poll.waiting == 2, "two runners wait")
         async with by_hand(server.address) as one_more:
             answer = await one_more.all()
         assert answer.startswith(b"HTTP/1.1 503")

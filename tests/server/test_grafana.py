@@ -107,7 +107,7 @@ def lost(sent: Any, kept: Any, place: str = "") -> list[str]:
 
 async def test_a_server_answers_every_query_about_it(server: Running, client: httpx2.AsyncClient) -> None:
     seconds = itertools.count(step=60)
-    server.parts.census = RecordGauges(server.parts.store, monotonic=lambda: float(next(seconds)))
+    server.parts.record_gauges = RecordGauges(server.parts.store, monotonic=lambda: float(next(seconds)))
     server.parts.runtime.figures._spacing = timedelta(seconds=-60)
     scrapes = []
     for turn in range(2):

@@ -302,7 +302,7 @@ async def test_long_polls_and_streams_do_not_keep_others_out_and_have_limits_of_
         polls = [asyncio.create_task(client.post("/api/runner/lease", json=lease)) for _ in range(2)]
         async with client.stream("GET", "/api/events") as stream:
             assert stream.status_code == 200
-            await until(lambda: one.parts.waiting_room.waiting == 2, "two runners wait")
+            await until(lambda: one.parts.long_poll.waiting == 2, "two runners wait")
             assert (await client.get("/api/jobs")).status_code == 200, "one at a time is still answered"
             more = await client.post("/api/runner/lease", json={**lease, "wait_s": 0})
             assert (more.status_code, more.json()["code"]) == (503, "too_busy")

@@ -368,9 +368,9 @@ async def test_a_repeat_without_patience_ends_the_waiting(server: Running, runne
 
 async def waiters(server: Running, number: int) -> None:
     """Until so many wait."""
-    await until(lambda: server.parts.waiting_room.waiting == number, f"{number} wait for work")
+    await until(lambda: server.parts.long_poll.waiting == number, f"{number} wait for work")
 
 
 async def asked(server: Running, number: int) -> None:
     """Until so many requests are inside."""
-    await until(lambda: server.parts.waiting_room.unanswered == number, f"{number} requests are inside")
+    await until(lambda: server.parts.long_poll.unanswered == number, f"{number} requests are inside")

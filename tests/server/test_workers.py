@@ -60,7 +60,7 @@ async def test_a_worker_that_is_terminated_while_it_waits_for_work_is_given_none
     await client.post(f"/api/workers/{made['id']}/start")
     body = {"runner_id": "builder", "worker_id": made["id"], "queues": ["default"], "wait_s": FOR_EVER_S}
     waiting = asyncio.create_task(client.post("/api/runner/lease", json=body))
-    await until(lambda: server.parts.waiting_room.waiting == 1, "the worker waits for work")
+    await until(lambda: server.parts.long_poll.waiting == 1, "the worker waits for work")
     await client.post(f"/api/supervisor/workers/{made['id']}/terminate", json={})
     job_id = await server.submit()
     assert (await waiting).json()["grants"] == []

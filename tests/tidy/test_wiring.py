@@ -28,11 +28,11 @@ KEPT = {
     "systems/runs/runs.py: self.sweeper.prompt": "a property that its owner passes on",
     "worker/cohorts.py: cohort.own.context": "the job of a cohort gets its context when it has its own",
     "worker/cohorts.py: self._executor.current": "what the executor runs, as long as it runs",
-    "worker/components.py: self._families.loop": "there is no loop before the components are started",
+    "worker/components.py: self._child_jobs.loop": "there is no loop before the components are started",
     "worker/components.py: self._uploads.loop": "there is no loop before the components are started",
     "worker/components.py: self.beat.awaited": "the beat is made here, with a hook of the process",
     "worker/leases.py: self._beat.at": "the time of a beat, which a watchdog reads",
-    "worker/process.py: self._crew.beat.at": "the time of a beat, which a watchdog reads",
+    "worker/process.py: self._components.beat.at": "the time of a beat, which a watchdog reads",
     "worker/watchdog.py: self._answer.at": "the time of an answer of the loop",
 }
 """Assignments to an attribute of another component, with why each stays."""

@@ -106,8 +106,8 @@ def test_a_controller_that_sends_start_times_with_wrong_clock_offsets_is_noticed
 ) -> None:
     def trusting(now_ns: int, offsets: Any, **limits: float) -> Any:
         start = choose_start(now_ns, offsets, **limits)
-        for number, agent in enumerate(start.told_ns):
-            start.told_ns[agent] += number * 10_000_000
+        for number, agent in enumerate(start.starts_ns):
+            start.starts_ns[agent] += number * 10_000_000
         return start
 
     monkeypatch.setattr(driver, "choose_start", trusting)

@@ -83,7 +83,7 @@ BY_WORLDS: Mapping[str, Collection[str]] = {
     "shift": (
         "supervisor/workers.py: decide",
         "workers.beat",
-        "workers.let_go",
+        "workers.end_leases",
         "workers.namesakes",
         "workers.notify",
         "workers.orders",

@@ -150,7 +150,7 @@ async def test_a_cohort_whose_leases_could_not_be_renewed_is_given_up(
         nonlocal reached
         reached = False
         clock.move(board.ttl_s)
-        worker.process._crew.renewer.find_late()  # as the watchdog's thread does
+        worker.process._components.renewer.find_late()  # as the watchdog's thread does
         assert ctx.stop_reason == "lost"
         return 1
 

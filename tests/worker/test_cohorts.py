@@ -234,11 +234,11 @@ async def test_a_shutdown_releases_the_jobs_that_wait_in_a_cohort(
     monkeypatch.setattr(task_runner, "SLICE_S", 0.0)
     shutdown = Shutdown()
 
-    def ask_to_go(_: Context) -> int:
+    def request_stop(_: Context) -> int:
         shutdown.request()
         return 0
 
-    acts[0] = ask_to_go
+    acts[0] = request_stop
     jobs = pinned(board, 200)
     worker = start(concurrency=200, shutdown=shutdown)
     assert await worker.ended() == 0
@@ -262,7 +262,7 @@ async def test_an_interrupt_a_revocation_or_a_disconnect_leaves_no_job_waiting_i
 
     def let_go() -> None:
         board.jobs.clear()  # what is given back shall not come again
-        getattr(worker.process._executing, order)()
+        getattr(worker.process._task_runner, order)()
 
     acts[0] = soon
     jobs = pinned(board, 200)

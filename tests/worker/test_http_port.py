@@ -346,7 +346,7 @@ async def test_a_connection_that_is_cut_during_a_poll_loses_no_job(server: Runni
 async def waiters(server: Running, number: int) -> None:
     """Until so many wait at the server."""
     async with asyncio.timeout(PATIENCE_S):
-        while server.parts.waiting_room.waiting != number:
+        while server.parts.long_poll.waiting != number:
             await asyncio.sleep(0)
 
 

@@ -14,7 +14,7 @@ from tests.worker.conftest import QUICK, Gate, Start
 from interlock.errors import StoreUnavailable
 from interlock.wire.runner import CancelAck, Complete, Heartbeat, Message, NotHeard, Release, StaleCode
 from interlock.worker.context import Context
-from interlock.worker.leases import Renewer
+from interlock.worker.side_loop import SideLoop
 from interlock.worker.tasks import Registry
 
 
@@ -388,12 +388,12 @@ async def test_the_renewal_of_a_lease_that_expired_while_its_report_waits_is_ret
     """It is not given up, since its end may have been heard; but nobody is in a hurry any more."""
     away, clock = threading.Event(), Clock()
     pauses: list[float | None] = []
-    wait = Renewer._wait
+    wait = SideLoop.wait
 
-    async def note(renewer: Renewer, seconds: float | None) -> None:
+    async def note(side: SideLoop, seconds: float | None = None) -> None:
         pauses.append(seconds)
         board.changed()
-        await wait(renewer, seconds)
+        await wait(side, seconds)
 
     def fail(method: str) -> None:
         if away.is_set() and method == "renew":
@@ -409,7 +409,7 @@ async def test_the_renewal_of_a_lease_that_expired_while_its_report_waits_is_ret
     away.set()
     clock.move(board.ttl_s + 1.0)
     await worker.lines.until("renewal_failed")
-    monkeypatch.setattr(Renewer, "_wait", note)
+    monkeypatch.setattr(SideLoop, "wait", note)
     await board.until(lambda: len(pauses) >= 3, "three more tries")
     assert all(pause is not None and pause >= 0.1 for pause in pauses), pauses
     assert not worker.lines.all("lease_lost")

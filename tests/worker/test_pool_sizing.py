@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from interlock.errors import InvalidSettings
-from interlock.worker.pool import Luck, PoolSettings, Size
+from interlock.worker.pool import PoolSettings, RestartBackoff, Size
 
 SETTINGS = PoolSettings(name="web", least=2, most=5, slots=10, shrink_after_s=30.0)
 
@@ -40,15 +40,15 @@ def test_a_pool_keeps_its_size_while_the_number_of_unfinished_jobs_is_unknown() 
 
 
 def test_a_worker_that_keeps_dying_early_is_restarted_with_exponential_backoff_up_to_a_limit() -> None:
-    luck = Luck(SETTINGS)
-    assert [luck.died(1.0) for _ in range(9)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    backoff = RestartBackoff(SETTINGS)
+    assert [backoff.died(1.0) for _ in range(9)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
 
 
 def test_the_restart_backoff_is_reset_after_a_worker_has_run_for_a_minute() -> None:
-    luck = Luck(SETTINGS)
+    backoff = RestartBackoff(SETTINGS)
     for _ in range(5):
-        luck.died(1.0)
-    assert luck.died(60.0) == 0.5
+        backoff.died(1.0)
+    assert backoff.died(60.0) == 0.5
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_other_messages_are_sent_to_every_server_as_they_are() -> None:
     port = HttpOrchestrator("http://127.0.0.1:1", names=str)
     plain = Release(token="t", runner_id="r")
     done = Complete(token="t", runner_id="r", outcome=Failed(error="no"))
-    assert [port._understood(message) for message in (plain, done)] == [plain, done]
+    assert [port._translated(message) for message in (plain, done)] == [plain, done]
 
 
 # Options of a task

@@ -48,7 +48,7 @@ async def test_every_loop_beside_the_event_loop_runs_where_the_threads_are_given
     worker = start(threads_from=threads)
     await board.until(lambda: worker.process.state is RUNNING, "the worker to run")
     assert await worker.stop() == 0
-    assert sorted(threads.names) == ["interlock-renewer", "interlock-standing", "interlock-supervisor"]
+    assert sorted(threads.names) == ["interlock-renewer", "interlock-supervision", "interlock-watchdog"]
 
 
 class NamedThreads(MachineThreads):

@@ -85,7 +85,7 @@ class Nobody:
 
 def machines_of(log: Log) -> Machines:
     watch = Observer("w#1", log, None)
-    return Machines(1, Durations(), watch=watch, clock=lambda: AT, hands=Nobody())
+    return Machines(1, Durations(), watch=watch, clock=lambda: AT, actions=Nobody())
 
 
 def told(running: RunningTask, *events: Event) -> RunningTask:

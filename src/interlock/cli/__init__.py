@@ -3,8 +3,8 @@
     nouns/             jobs, runs, simulations, schedules, workers, queues, records, workloads, tokens, …: the
                        commands of a noun with their columns, filters and actions. What exceeds 600 lines is
                        `<noun>_views` (a `Noun`: search, columns, actions) and `<noun>_<verb>`
-    server, dev, agent, runner_check, doctor, top, demo
-                       programs (`supervisor` is in `nouns/workers`)
+    programs           the declarations of agent, demo, dev, doctor and top, each in a module of its name
+    server, runner_check   programs that declare themselves (`supervisor` is in `nouns/workers`)
     verify             a command of another distribution, interlock-verification
 
     verbs              the verbs that all nouns share: list, show, history, explain, and actions on one record
@@ -23,5 +23,5 @@
     streams            standard output whose encoding lacks characters, or whose reader goes away
 
 The modules of commands import the rest when a command runs, so that `--help` is quick. Only `tables`,
-`live`, `nouns/workload_watch` and `demo_screen` import rich.
+`live` and `demo` import rich.
 """

@@ -1,89 +1,123 @@
-"""Command `interlock agent`: one machine of a fleet, on which a controller starts workloads.
-
-Only the declaration is here: it imports what it needs when it runs, so that `--help` is quick.
-"""
+"""Run a fleet agent: read its settings, listen, and stop when asked to."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import sys
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
 
+import msgspec
 import typer
 
-from interlock.cli.options import Json, epilog, examples
+from interlock.agent.settings import AgentSettings
+from interlock.cli import project
+from interlock.errors import CannotLoad, InvalidSettings
+from interlock.processes import early_signals
+from interlock.worker.telemetry import Log, make_log
+
+TOKEN = "INTERLOCK_AGENT_TOKEN"
+NEEDED = ("grpc", "grpc_health", "grpc_reflection", "hdrh", "google.protobuf")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command(
-        "agent",
-        epilog=epilog(
-            "\b\nOn 127.0.0.1 without a token, only the user who runs the agent has access.\n"
-            "Any other address requires a token, in --token-file or INTERLOCK_AGENT_TOKEN, and TLS.",
-            "\b\nSIGTERM or Ctrl-C stops the workload within 15 seconds, then the agent.\n"
-            "The deadlines are in interlock.toml, below [durations].",
-            "\b\nExit codes:\n  0  stopped by a signal\n"
-            "  2  it could not start: an address, a setting or a workload",
-            examples(
-                "agent",
-                "agent --host 0.0.0.0 --token-file token --tls-cert cert.pem --tls-key key.pem",
-                "agent --port 0 --json",
-                "agent --workload shop.load:Checkout",
-            ),
-        ),
-    )(agent)
+class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The command line."""
+
+    host: str
+    port: int
+    token_file: Path | None
+    insecure: bool
+    tls_cert: Path | None
+    tls_key: Path | None
+    tls_client_ca: Path | None
+    workloads: tuple[str, ...]
+    sample_every_s: float
+    drain_s: float
+    keepalive_s: float
+    log_level: str
+    log_format: str
+    as_json: bool
 
 
-def agent(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free one.")] = 7167,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File with the tokens of controllers, one per line."),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Serve without authentication, or send tokens without TLS.")
-    ] = False,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate (PEM).")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS key (PEM).")] = None,
-    tls_client_ca: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="CA certificates (PEM) for client certificates of controllers."),
-    ] = None,
-    workload: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODULE:CLASS", help="Workload class of your own; repeatable."),
-    ] = None,
-    sample_every: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Interval between two samples.")
-    ] = 1.0,
-    drain: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Grace period of operations at the end.")
-    ] = 5.0,
-    keepalive: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Keepalive; a controller is lost after twice this.")
-    ] = 15.0,
-    log_level: Annotated[str, typer.Option(help="Log level: debug, info, warning or error.")] = "info",
-    log_format: Annotated[str, typer.Option(help="Log format: auto, json or text.")] = "auto",
-    as_json: Json = False,
-) -> None:
-    """Run a fleet agent."""
-    from interlock.cli.agent_process import AgentOptions, run_agent
-
-    options = AgentOptions(
-        host=host,
-        port=port,
-        token_file=token_file,
-        insecure=insecure,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        tls_client_ca=tls_client_ca,
-        workloads=tuple(workload or ()),
-        sample_every_s=sample_every,
-        drain_s=drain,
-        keepalive_s=keepalive,
-        log_level=log_level,
-        log_format=log_format,
-        as_json=as_json,
+def run_agent(options: AgentOptions) -> int:
+    """Serve until stopped; return the exit code."""
+    check_installed()
+    _check_choice("log_level", options.log_level, ("debug", "info", "warning", "error"))
+    _check_choice("log_format", options.log_format, ("auto", "json", "text"))
+    sys.path.insert(0, str(Path.cwd()))  # lets workloads be imported from the current directory
+    settings = AgentSettings(
+        host=options.host,
+        port=options.port,
+        tokens=_tokens(options.token_file),
+        insecure=options.insecure,
+        certificate=str(options.tls_cert) if options.tls_cert else None,
+        key=str(options.tls_key) if options.tls_key else None,
+        client_ca=str(options.tls_client_ca) if options.tls_client_ca else None,
+        workloads=options.workloads,
+        sample_every_s=options.sample_every_s,
+        drain_s=options.drain_s,
+        keepalive_s=options.keepalive_s,
+        durations=project.load(None).settings.durations,
     )
-    raise typer.Exit(run_agent(options))
+    log = make_log(options.log_level, options.log_format)
+    asyncio.run(_serve(settings, log, as_json=options.as_json))
+    return 0
+
+
+def check_installed() -> None:
+    """Raise an error if the libraries of a fleet are not installed."""
+    missing = [name for name in NEEDED if not _is_there(name)]
+    if missing:
+        raise CannotLoad(
+            f"A fleet needs libraries that are not installed: {', '.join(missing)}.",
+            todo="Install them: pip install 'interlock[fleet]'.",
+            facts={"missing": missing},
+        )
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # raised for the package that contains it
+        return False
+
+
+async def _serve(settings: AgentSettings, log: Log, *, as_json: bool) -> None:
+    from interlock.agent.server import serving
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    early_signals.has_begun()
+    for number in early_signals.STOPPING:
+        loop.add_signal_handler(number, stopping.set)
+    async with serving(settings, log) as address:
+        typer.echo(json.dumps({"address": address}) if as_json else f"The agent listens on {address}.")
+        sys.stdout.flush()
+        await stopping.wait()
+    for number in early_signals.STOPPING:
+        loop.remove_signal_handler(number)
+    early_signals.has_stopped()
+
+
+def _tokens(file: Path | None) -> tuple[str, ...]:
+    given = os.environ.get(TOKEN, "").split()
+    if file is None:
+        return tuple(given)
+    try:
+        found = file.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettings(
+            f"The tokens cannot be read: {error}.", todo="Check the path and its permissions."
+        ) from None
+    if not found:
+        raise InvalidSettings(
+            f"There is no token in {str(file)!r}.", todo="Write one into it: openssl rand -hex 32"
+        )
+    return (*given, *found)
+
+
+def _check_choice(name: str, given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise InvalidSettings(f"{name} is {given!r}.", todo=f"Use one of: {', '.join(known)}.")

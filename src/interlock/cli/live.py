@@ -1,12 +1,12 @@
-"""Live screens on a terminal: a table of jobs, the graph of a run, the progress bar of a simulation.
+"""Live screens on a terminal: a table of jobs, the graph of a run, a simulation, a workload.
 
 They need rich, so this is imported only for a terminal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -26,11 +26,14 @@ from interlock.cli.output import span
 from interlock.cli.sheets import COLOURS
 from interlock.cli.tables import console_here, style_of
 from interlock.cli.watch import News, has_ended
+from interlock.machine.table import Tone
+from interlock.systems.fleet.outcome import AgentProgress, WorkloadProgress
 from interlock.systems.runs.graph import TONES
 from interlock.systems.runs.graph_text import LineSegment
-from interlock.text import harmless
+from interlock.text import counted, harmless
 from interlock.wire.jobs import JobView
 from interlock.wire.runs import RunView
+from interlock.wire.workloads import FAILED_ENDINGS
 
 if TYPE_CHECKING:
     from interlock.wire.simulations import SimulationView
@@ -41,23 +44,31 @@ MOST_ROWS = 20
 _BAR_WIDTH = 24
 
 
-class LiveTable(AbstractContextManager["LiveTable"]):
+class LiveDisplay:
+    """A display of rich, which is started and stopped with its block."""
+
+    def __init__(self, shown: Live | Progress) -> None:
+        self._shown = shown
+
+    def __enter__(self) -> Self:
+        self._shown.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._shown.stop()
+
+
+class LiveTable(LiveDisplay):
     """A table of jobs that stays up to date."""
 
     def __init__(self, clock: Callable[[], Awaitable[datetime]], console: Console | None = None) -> None:
         self._clock = clock
         self._console = console or console_here()
         self._live = Live(console=self._console, auto_refresh=False, transient=False)
+        super().__init__(self._live)
         self._views: dict[str, JobView] = {}
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
 
     async def show(self, news: News) -> None:
         """Print the steps above, and the current jobs below."""
@@ -120,7 +131,7 @@ def _step(step: JournalStep, *, with_job: bool) -> Text:
 MOST_NAMED = 5
 
 
-class LiveGraph(AbstractContextManager["LiveGraph"]):
+class LiveGraph(LiveDisplay):
     """The graph of a run, which stays up to date; failures are printed above it.
 
     Names and errors may come from a job's output: control characters in them would break the graph.
@@ -133,15 +144,7 @@ class LiveGraph(AbstractContextManager["LiveGraph"]):
         self._width = width
         self._console = console or console_here()
         self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
+        super().__init__(self._live)
 
     async def show(self, view: RunView, changes: list[RunChange]) -> None:
         """Draw the current graph."""
@@ -166,7 +169,7 @@ class LiveGraph(AbstractContextManager["LiveGraph"]):
         return line
 
 
-class LiveBar:
+class LiveBar(LiveDisplay):
     """The progress bar of a simulation."""
 
     def __init__(self) -> None:
@@ -177,15 +180,7 @@ class LiveBar:
             console=console_here(),
         )
         self._bar: TaskID | None = None
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
+        super().__init__(self._progress)
 
     async def show(self, view: SimulationView, pace: StepRate) -> None:
         """Update the bar."""
@@ -203,3 +198,70 @@ class LiveBar:
             pace=pace.text(view),
             said=note,
         )
+
+
+SPARKS = "▁▂▃▄▅▆▇█"
+WIDTH = 60
+MOST_AGENTS = 16
+"""Maximum number of agents shown; beyond it only the slowest and those not running."""
+
+
+class LiveWorkload(LiveDisplay):
+    """The rate of a workload, second by second, and its agents."""
+
+    def __init__(self, title: str, console: Console | None = None) -> None:
+        self._title = title
+        self._rates: deque[float] = deque(maxlen=WIDTH)
+        self._live = Live(console=console or console_here(), auto_refresh=False)
+        super().__init__(self._live)
+
+    async def show(self, progress: WorkloadProgress) -> None:
+        """Draw the current progress."""
+        if progress.operations:
+            self._rates.append(progress.rate)
+        self._live.update(self.drawn(progress), refresh=True)
+
+    def drawn(self, progress: WorkloadProgress) -> Group:
+        """Return the picture of the current progress."""
+        until = f" of {progress.duration_s:g} s" if progress.duration_s else ""
+        head = Text.assemble((self._title, "bold"), f"  {progress.elapsed_s:.0f} s{until}")
+        sparks = Text(sparkline(self._rates), style=COLOURS[Tone.ACTIVE])
+        return Group(head, Text(progress.sentence), sparks, _agents(progress.members, progress.silent))
+
+
+def sparkline(values: Iterable[float]) -> str:
+    """Return the values as a row of little bars, from 0 to the highest."""
+    known = list(values)
+    top = max(known, default=0.0)
+    if top <= 0:
+        return ""
+    return "".join(SPARKS[min(len(SPARKS) - 1, int(value / top * len(SPARKS)))] for value in known)
+
+
+def _agents(members: Sequence[AgentProgress], silent: Mapping[str, float]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    shown, bad = _worth_a_look(members, silent), COLOURS[Tone.BAD]
+    for each in shown:
+        state = each.state.upper() or "…"
+        table.add_row(
+            Text(each.agent, style="bold"),
+            Text(state, style=bad if each.state in FAILED_ENDINGS else style_of(state)),
+            Text(f"{each.rate:,.0f} op/s", justify="right"),
+            Text(f"{each.operations:,}", justify="right"),
+            Text(counted(each.errors, "error") if each.errors else "", style=bad),
+            Text(f"silent for {silent[each.agent]:.0f} s" if each.agent in silent else "", style=bad),
+            Text("impossible numbers" if each.corrupt else "", style=bad),
+        )
+    if len(shown) < len(members):
+        table.add_row(Text(f"and {len(members) - len(shown)} more", style="dim"))
+    return table
+
+
+def _worth_a_look(members: Sequence[AgentProgress], silent: Mapping[str, float]) -> Sequence[AgentProgress]:
+    if len(members) <= MOST_AGENTS:
+        return members
+
+    def runs_well(each: AgentProgress) -> tuple[bool, bool, float]:
+        return each.state == "running" and each.agent not in silent, not each.corrupt, each.rate
+
+    return sorted(members, key=runs_well)[:MOST_AGENTS]

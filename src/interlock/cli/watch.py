@@ -173,7 +173,7 @@ class JobFollower:
         port: Reach,
         job_ids: Sequence[str],
         *,
-        tell_steps: bool = True,
+        with_steps: bool = True,
         on_outage: Callable[[StoreUnavailable], None] = lambda _: None,
     ) -> None:
         self._port = port
@@ -183,7 +183,7 @@ class JobFollower:
         self._read: dict[str, int] = {}
         """The version up to which the steps of each job were read."""
         self._unshown: list[JournalStep] = []
-        self._tell_steps = tell_steps
+        self._with_steps = with_steps
         self._on_outage = on_outage
         self._cursor = ""
         self._swept_at = float("-inf")
@@ -227,7 +227,7 @@ class JobFollower:
         """
         views = await self._views(self._living)
         self._fresh |= {view.id for view in views if has_ended(view)}
-        while self._tell_steps and self._fresh:
+        while self._with_steps and self._fresh:
             job_id = min(self._fresh)
             await self._read_steps(job_id)
             self._fresh.discard(job_id)

@@ -101,7 +101,7 @@ class _Batch(Generic[A]):
 
         A decision is reliable on a record just read, or if the commit confirms the version that it names.
         """
-        mark = self._engine.mark()
+        mark = self._engine.commit_id()
         decided: list[tuple[int, Commit, Decision[A]]] = []
         for place in turn:
             item, known, is_sure = self._items[place], self._known[place], self._loaded[place]
@@ -119,7 +119,7 @@ class _Batch(Generic[A]):
             elif commit is None:
                 self._end(place, Applied(decision.answer, now))
             else:
-                decided.append((place, self._engine.sealed(commit, [known]), decision))
+                decided.append((place, self._engine.stamped(commit, [known]), decision))
         return decided
 
     def settle(self, place: int, decision: Decision[A], outcome: Outcome | InterlockError) -> None:
@@ -164,13 +164,13 @@ async def commit_all_with_recovery(engine: Engine, work: Sequence[Work]) -> list
     doubtful = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, StoreUnavailable)]
     if doubtful:
         commits = one_by_one(work)
-        found = await asyncio.gather(*[_surely(engine, commits[place]) for place in doubtful])
+        found = await asyncio.gather(*[_settled_outcome(engine, commits[place]) for place in doubtful])
         for place, outcome in zip(doubtful, found, strict=True):
             outcomes[place] = outcome
     return outcomes
 
 
-async def _surely(engine: Engine, commit: Commit) -> Outcome | InterlockError:
+async def _settled_outcome(engine: Engine, commit: Commit) -> Outcome | InterlockError:
     try:
         return await commit_with_recovery(engine.store, engine.committer, commit, in_doubt=True)
     except InterlockError as error:

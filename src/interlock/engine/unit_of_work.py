@@ -179,8 +179,8 @@ class Engine:
         self.committer = committer
         self.clock = clock
         self.bus: Bus = Bus() if bus is None else bus
-        self.mark = ids
-        """Returns a unique mark of a decision; with it in its notes a commit need not be sealed."""
+        self.commit_id = ids
+        """Returns the unique id of a new commit; notes that have it need not be stamped."""
         self.max_tries = max_tries
         self._remembered_s = remembered_s
         self._loads = GroupLoad(lambda: self.store)
@@ -243,13 +243,13 @@ class Engine:
             decision = decide(records, max(await self.clock.now(), not_before))
             if decision.commit is None:
                 return Applied(decision.answer, await self.clock.now())
-            sealed = self.sealed(decision.commit, records)
-            outcome = await commit_with_recovery(self.store, self.committer, sealed)
+            stamped = self.stamped(decision.commit, records)
+            outcome = await commit_with_recovery(self.store, self.committer, stamped)
             match outcome:
                 case Committed(at):
                     return Applied(decision.answer, at)
                 case Repeated():
-                    if only_refuses(sealed):
+                    if only_refuses(stamped):
                         return Applied(decision.answer, await self.clock.now())
                     return outcome
                 case Conflict():
@@ -264,7 +264,7 @@ class Engine:
         """Wait a little after several conflicts, so that writers of one record do not keep colliding."""
         if conflicts > 1:
             pause_s = nth_pause_s(conflicts - 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
-            await asyncio.sleep(jittered_s(pause_s, self.mark(), least=0.5, span=1.0))
+            await asyncio.sleep(jittered_s(pause_s, self.commit_id(), least=0.5, span=1.0))
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
         """Load records in the order of their keys, together with other current loads."""
@@ -301,14 +301,14 @@ class Engine:
         return Repeated(recorded) if same else RequestReused(recorded, idempotency_key.fingerprint)
 
     def claim(self, claim: Claim, decide: Decide) -> Coroutine[Any, Any, list[Outcome]]:
-        """Claim records of the store, with sealed decisions."""
-        return self.store.claim(claim, self._sealing(decide))
+        """Claim records of the store, with stamped decisions."""
+        return self.store.claim(claim, self._stamping(decide))
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
-        """Handle due records of the store, with sealed decisions."""
-        return await self.store.due(kinds, limit, self._sealing(decide))
+        """Handle due records of the store, with stamped decisions."""
+        return await self.store.due(kinds, limit, self._stamping(decide))
 
-    def sealed(self, commit: Commit, records: Sequence[Record | None]) -> Commit:
+    def stamped(self, commit: Commit, records: Sequence[Record | None]) -> Commit:
         """Return the commit with its unique id, and the time of each version that it was decided on."""
         request = commit.request
         if request is None and all(refused.note.request_id for refused in commit.refusals):
@@ -319,23 +319,23 @@ class Engine:
                     break
             else:  # nothing is missing
                 return commit
-        mark, spelled = (self.mark(), "") if request is None else (request.id, request.said)
+        mark, spelled = (self.commit_id(), "") if request is None else (request.id, request.said)
         seen = {record.key: record for record in records if record is not None}
         changes = [_dated(_marked(change, mark, spelled), seen) for change in commit.changes]
         refusals = [msgspec.structs.replace(r, note=_mark(r.note, mark, spelled)) for r in commit.refusals]
         return msgspec.structs.replace(commit, changes=tuple(changes), refusals=tuple(refusals))
 
-    def _sealing(self, decide: Decide) -> Decide:
-        """Return a decider whose commits are sealed; batches contain mark and times already."""
+    def _stamping(self, decide: Decide) -> Decide:
+        """Return a decider whose commits are stamped; batches have id and times."""
 
-        def decide_sealed(records: Sequence[Record], now: datetime) -> list[Work]:
+        def decide_stamped(records: Sequence[Record], now: datetime) -> list[Work]:
             self.clock.observe(now)
             return [
-                item if isinstance(item, Batch) else self.sealed(item, records)
+                item if isinstance(item, Batch) else self.stamped(item, records)
                 for item in decide(records, now)
             ]
 
-        return decide_sealed
+        return decide_stamped
 
 
 def _marked(change: Change, mark: str, spelled: str) -> Change:

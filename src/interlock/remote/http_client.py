@@ -105,7 +105,7 @@ class ApiClient:
             fields["request_id"] = self._names()
         query = fields if operation.query is not None else {}
         body = msgspec.json.encode(fields) if operation.bodies else None
-        answer = await self._surely(operation.method, operation.address(**path), query, body)
+        answer = await self._request(operation.method, operation.address(**path), query, body)
         return _read(answer, cast("type[Out]", operation.output))
 
     @asynccontextmanager
@@ -145,13 +145,13 @@ class ApiClient:
         except httpx2.RequestError as error:
             raise self._failed(error) from error
 
-    async def _surely(
+    async def _request(
         self, method: str, path: str, query: Mapping[str, Any], body: bytes | None
     ) -> httpx2.Response:
         unsure: StoreUnavailable | None = None
         for pause_s in (*PAUSES_S, None):
             try:
-                return await self._once(method, path, query, body)
+                return await self._send(method, path, query, body)
             except StoreUnavailable as error:
                 if error.facts.get("outcome") != NOT_DONE:
                     unsure = error  # an earlier attempt may have arrived, even if later ones failed
@@ -160,7 +160,7 @@ class ApiClient:
                 await self._sleep(pause_s)
         raise AssertionError("the last time round returns or raises")
 
-    async def _once(
+    async def _send(
         self, method: str, path: str, query: Mapping[str, Any], body: bytes | None
     ) -> httpx2.Response:
         headers = {"Content-Type": "application/json"} if body is not None else {}
@@ -173,7 +173,7 @@ class ApiClient:
         if response.status_code in _BUSY:
             problem = _own_problem(response)
             why = problem.error if problem is not None else ""
-            raise self._away(f"it answered {response.status_code}: {why}".rstrip(": ."))
+            raise self._unavailable(f"it answered {response.status_code}: {why}".rstrip(": ."))
         if response.status_code not in (200, 201):
             raise error_of(response)
         return response
@@ -187,14 +187,14 @@ class ApiClient:
 
     def _failed(self, error: httpx2.RequestError) -> StoreUnavailable:
         if not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-            return self._away(f"{type(error).__name__} {error}".strip())
+            return self._unavailable(f"{type(error).__name__} {error}".strip())
         return StoreUnavailable(
             f"Cannot connect to the server at {self.server}: {_why(error)}. Nothing was done.",
             todo="Check the address, and whether the server is running: start one with `interlock server`.",
             facts={"server": self.server, "outcome": NOT_DONE},
         )
 
-    def _away(self, why: str) -> StoreUnavailable:
+    def _unavailable(self, why: str) -> StoreUnavailable:
         return StoreUnavailable(
             f"The server at {self.server} did not respond as expected: {why}.",
             todo="Check that it is running; the request may have been executed.",

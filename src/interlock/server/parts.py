@@ -79,10 +79,10 @@ class Parts:
         self.endings: Endings = Endings(self.sessions)
         self.claims: ClaimCheck = ClaimCheck(runtime.store, runtime.engine.clock)
         self.metrics: ServerMetrics = ServerMetrics(lifecycles.machines.values())
-        self.census: RecordGauges = RecordGauges(runtime.store, runtime.records.catalogue)
+        self.record_gauges: RecordGauges = RecordGauges(runtime.store, runtime.records.catalogue)
         self.queue_board: QueueBoard = QueueBoard(runtime)
         self.following: JournalReader = JournalReader(runtime.store)
-        self.waiting_room: LongPoll = LongPoll(runtime.store)
+        self.long_poll: LongPoll = LongPoll(runtime.store)
         self.messages: Coalescer[Sequence[Message], list[Answer]] = messages_together(
             runtime.orchestrator.report
         )
@@ -143,7 +143,7 @@ class Parts:
         """Stop the loops, finish pending work, and close the store."""
         self.hang_up()
         self.following.stop()
-        self.waiting_room.close()
+        self.long_poll.close()
         self.broadcast.close()
         if self._running is not None:
             self._running.cancel()

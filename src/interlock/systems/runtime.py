@@ -129,12 +129,16 @@ class Runtime:
         self.dead_letters: DeadLetterService = DeadLetterService(self.engine, self.jobs, settings=settings)
         self.unique_keys: UniqueKeys = UniqueKeys(self.engine)
         self.waits: Waits = Waits(self.engine, settings=settings)
-        self.schedules: ScheduleService = ScheduleService(self.engine, settings=settings, draw=self.jobs.draw)
-        self.workers: Workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
+        self.schedules: ScheduleService = ScheduleService(
+            self.engine, settings=settings.schedules, draw=self.jobs.draw
+        )
+        self.workers: Workers = Workers(
+            self.engine, settings=settings.supervisor, ids=JobIds(host.below, prefix="w_")
+        )
         self.stops: StopNotices = StopNotices(self.workers.notify)
         bus.subscribe(CommitsAnswered, lambda answered: self.stops.notice(answered.work, answered.outcomes))
         bus.subscribe(JobsSwept, lambda swept: self.stops.notice(swept.commits, swept.outcomes))
-        self.workloads: Workloads = Workloads(self.engine, self.orchestrator.report, settings=settings)
+        self.workloads: Workloads = Workloads(self.engine, self.orchestrator.report, settings=settings.fleet)
         self.tokens: Tokens = Tokens(self.engine)
         self.figures: Figures = Figures(self.engine)
         # Messages between records are committed separately from the commits that runners wait for.
@@ -161,7 +165,7 @@ class Runtime:
             limits=self.limits,
         )
         self.simulations: SimulationManager = SimulationManager(
-            self.engine, settings=settings, cancel_job=self.jobs.cancel, below=host.below
+            self.engine, settings=settings.simulations, cancel_job=self.jobs.cancel, below=host.below
         )
         self.records: RecordService = RecordService(self.engine, kinds, below=host.below)
         self.trees: Trees = Trees(self.engine, settings, self.jobs.draw)
@@ -248,7 +252,7 @@ class Runtime:
     def _handlers(self) -> Mapping[str, TopicHandler]:
         """The handler of each topic."""
         return {
-            LET_GO: self.workers.let_go,
+            LET_GO: self.workers.end_leases,
             TO_SIMULATION: self.simulations.lost,
             DEAD_LETTERS: self.dead_letters.alert,
             CLOSE_WAITS: self.waits.close,

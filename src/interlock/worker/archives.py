@@ -49,7 +49,10 @@ class Beneath:
         os.close(self._root)
 
     def folder(self, parts: Sequence[str], *, make: bool = False) -> int:
-        """Return the descriptor of a folder, valid until the next call; raise OSError if a part is a link."""
+        """Return the descriptor of a folder, valid until the next call.
+
+        Raise OSError if a part of the path is a link.
+        """
         wanted = tuple(parts)
         if wanted != self._last[0]:
             self._forget()
@@ -57,7 +60,10 @@ class Beneath:
         return self._last[1]
 
     def open(self, parts: Sequence[str]) -> BinaryIO:
-        """Open a regular file for reading; raise OSError if it is anything else, or behind a link."""
+        """Open a regular file for reading, without following links.
+
+        Raise OSError for anything else.
+        """
         *above, name = parts
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(name, flags, dir_fd=self.folder(above))
@@ -118,7 +124,7 @@ def found_in(base: Path, patterns: Sequence[str]) -> Found:
     """Return the existing files; raise if a path leads out of the folder."""
     base = base.resolve()
     with Beneath(base) as folder:
-        named = {inside(base, path) for each in patterns for path in _matches(folder, base, each)}
+        named = {resolve_inside(base, path) for each in patterns for path in _matches(folder, base, each)}
     paths = sorted(path for path in named if path.exists())
     one = len(patterns) == 1 and not _MAGIC & set(patterns[0])
     return Found(tuple(paths), one and len(paths) == 1 and paths[0].is_file())
@@ -127,7 +133,7 @@ def found_in(base: Path, patterns: Sequence[str]) -> Found:
 def _matches(folder: Beneath, base: Path, pattern: str) -> Iterable[Path]:
     path = PurePosixPath(pattern)
     if not pattern or path.is_absolute() or ".." in path.parts:
-        raise outside(pattern)
+        raise outside_error(pattern)
     if not _MAGIC & set(pattern):
         return (base / path,)
     return _Pattern(folder, base, path.parts).matches((), 0)
@@ -146,7 +152,7 @@ class _Pattern:
         self._seen: set[tuple[Parts, int]] = set()
 
     def matches(self, at: Parts, index: int) -> Iterator[Path]:
-        """Match the pattern from one of its parts on, below a folder that is no link."""
+        """Match the pattern from one of its parts on, below a real folder."""
         if (at, index) in self._seen:
             return
         self._seen.add((at, index))
@@ -171,7 +177,7 @@ class _Pattern:
         elif path.is_symlink() and (real := _real(self._base, path)) is not None:
             yield from self.matches(real.relative_to(self._base).parts, index)
         elif path.is_symlink() and self._pattern[index - 1] == at[-1]:
-            raise outside("/".join(at))
+            raise outside_error("/".join(at))
 
 
 def _listed(folder: Beneath, at: Parts) -> list[tuple[str, bool]]:
@@ -188,16 +194,16 @@ def _listed(folder: Beneath, at: Parts) -> list[tuple[str, bool]]:
         return []
 
 
-def inside(base: Path, path: Path) -> Path:
+def resolve_inside(base: Path, path: Path) -> Path:
     """Return the path without links; raise when it is not in the folder."""
     real = _real(base, path)
     if real is None:
-        raise outside(str(path.relative_to(base)))
+        raise outside_error(str(path.relative_to(base)))
     return real
 
 
 def _real(base: Path, path: Path) -> Path | None:
-    """Return the path without links; None if it is outside of the folder, or circular."""
+    """Return the path without links; None if it leads outside or in circles."""
     try:
         real = path.resolve()
     except (OSError, RuntimeError):  # RuntimeError is a circle before Python 3.13
@@ -216,7 +222,7 @@ def _is_circular(path: Path) -> bool:
 
 
 def copy(base: Path, path: Path, target: Path) -> None:
-    """Copy one regular file of the folder; raise OSError if a link has come on the way to it."""
+    """Copy one regular file; raise OSError if a link is on the way to it."""
     with (
         Beneath(base) as folder,
         folder.open(path.relative_to(base).parts) as file,
@@ -246,7 +252,10 @@ def pack(base: Path, paths: Sequence[Path], target: Path, *, cache: bool = False
 
 
 def _walk(folder: Beneath, parts: Parts) -> Iterator[Parts]:
-    """Yield all paths below that are not folders, or the path itself, without following links."""
+    """Yield all paths below that are not folders, without following links.
+
+    A path that is no folder is yielded itself.
+    """
     try:
         folder.folder(parts)
     except OSError:
@@ -272,7 +281,10 @@ class _ArchiveWriter:
         self._bytes = self._members = 0
 
     def add(self, parts: Parts) -> bool:
-        """Return whether it was added: a readable file, or a kept link, that can be unpacked again."""
+        """Add a path if it can be unpacked again; return whether it was added.
+
+        That is a readable file, or a link that is kept.
+        """
         return fits(parts) and ((self._cache and self._add_link(parts)) or self._add_file(parts))
 
     def _add_file(self, parts: Parts) -> bool:
@@ -330,7 +342,7 @@ def climbs(target: str, depth: int) -> bool:
     return target.startswith("/") or up > depth or ".." in parts[up:]
 
 
-def outside(path: str) -> InvalidArtifact:
+def outside_error(path: str) -> InvalidArtifact:
     """Return the error for a path that leads out of the folder of the job."""
     return InvalidArtifact(
         f"{path[:200]!r} is not in the folder of the job.",

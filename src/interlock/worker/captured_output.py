@@ -27,7 +27,10 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 @contextlib.contextmanager
 def capturing(level: str) -> Iterator[None]:
-    """Put prints and records of at least `level` into the logs of jobs, for the duration of the context."""
+    """Put prints and log records into the logs of jobs while entered.
+
+    Records below `level` are left out.
+    """
     if level == OFF:
         yield
         return
@@ -49,7 +52,10 @@ def capturing(level: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def records_captured(level: str) -> Iterator[None]:
-    """Put records of `logging` of at least `level` into the logs of jobs, for the duration of the context."""
+    """Put records of `logging` into the logs of jobs while entered.
+
+    Records below `level` are left out.
+    """
     root, handler = logging.getLogger(), _Records(LEVELS[level])
     before = root.level
     # Other handlers of the program get no more than before: the level of the root logger.
@@ -89,18 +95,18 @@ class _Records(logging.Handler):
 class _Printed:
     """A stream that also copies the output of a handler to its context."""
 
-    def __init__(self, below: TextIO, name: str) -> None:
-        self._below = below
+    def __init__(self, wrapped: TextIO, name: str) -> None:
+        self._wrapped = wrapped
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._below, name)
+        return getattr(self._wrapped, name)
 
     def write(self, text: str) -> int:
         context = running()
         if context is not None:
             context.printed(text, self._name)
-        return self._below.write(text)
+        return self._wrapped.write(text)
 
     def writelines(self, lines: Any) -> None:
         for line in lines:

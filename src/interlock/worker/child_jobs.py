@@ -114,7 +114,7 @@ class Child:
         )
 
 
-class Family(Protocol):
+class ChildJobService(Protocol):
     """The interface of a context to the children of its job; calls can be awaited in any other thread."""
 
     def submit(self, token: str, name: str, specs: Sequence[JobSpec], /) -> Future[tuple[str, ...]]:
@@ -137,8 +137,8 @@ class Family(Protocol):
 class Parent(SignalWaiter):
     """The part of a context about the children of its job."""
 
-    __slots__ = ("_family", "_grant", "_middleware", "_submissions")
-    _family: Family
+    __slots__ = ("_child_jobs", "_grant", "_middleware", "_submissions")
+    _child_jobs: ChildJobService
     _grant: Grant
     _middleware: Callable[[], Chain]
     _submissions: int
@@ -210,7 +210,7 @@ class Parent(SignalWaiter):
         ids: list[str] = []
         specs = self._middleware().submission_sync(specs)
         for name, some in self._portions(specs, child_name):
-            ids += self._family.submit(self._grant.token, name, some).result()
+            ids += self._child_jobs.submit(self._grant.token, name, some).result()
         return ids
 
     async def compose(self, work: Composable[Any], *, child_name: str | None = None) -> list[str]:
@@ -227,7 +227,7 @@ class Parent(SignalWaiter):
 
     def children_sync(self) -> list[Child]:
         """Return the children, for a handler in a thread or a process."""
-        return [Child(view) for view in self._family.children(self._grant.token).result()]
+        return [Child(view) for view in self._child_jobs.children(self._grant.token).result()]
 
     async def wait_children(self) -> list[Child]:
         """Return the children of this job once all have ended, oldest first.
@@ -247,31 +247,37 @@ class Parent(SignalWaiter):
 
     def predecessors_sync(self) -> list[Child]:
         """Return the jobs before this one, for a handler in a thread or a process."""
-        return [Child(view) for view in self._family.predecessors(self._grant.token).result()]
+        return [Child(view) for view in self._child_jobs.predecessors(self._grant.token).result()]
 
     async def relay_predecessors(self) -> tuple[ChildView, ...]:
         """Return the jobs before this one for a handler in another process."""
-        return await asyncio.wrap_future(self._family.predecessors(self._grant.token))
+        return await asyncio.wrap_future(self._child_jobs.predecessors(self._grant.token))
 
     def _wait(self, request: WaitRequest) -> Future[WaitAnswer]:
-        return self._family.wait(msgspec.structs.replace(request, token=self._grant.token))
+        return self._child_jobs.wait(msgspec.structs.replace(request, token=self._grant.token))
 
     async def relay_wait(self, request: WaitRequest) -> WaitAnswer:
         """Wait for a handler in another process, which has numbered its waits."""
         return await asyncio.wrap_future(self._wait(request))
 
     async def relay_submit(self, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
-        """Submit children for a handler in another process, which has split and named them."""
-        return await asyncio.wrap_future(self._family.submit(self._grant.token, name, specs))
+        """Submit children for a handler in another process.
+
+        That process has split and named them.
+        """
+        return await asyncio.wrap_future(self._child_jobs.submit(self._grant.token, name, specs))
 
     async def relay_children(self) -> tuple[ChildView, ...]:
         """Return the children for a handler in another process."""
-        return await asyncio.wrap_future(self._family.children(self._grant.token))
+        return await asyncio.wrap_future(self._child_jobs.children(self._grant.token))
 
     def _portions(
         self, specs: Sequence[JobSpec], child_name: str | None
     ) -> Iterator[tuple[str, list[JobSpec]]]:
-        """Yield portions of a submission, under names that are stable across runs of the handler."""
+        """Yield portions of a submission under stable names.
+
+        Each run of the handler makes the same portions.
+        """
         parts = list(_cut(specs))
         if len(parts) > 1 and belong_together(specs):
             raise InvalidArguments(
@@ -380,7 +386,7 @@ class ChildJobs:
 
 
 async def _tried(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Ask again while the store does not answer: every request here is idempotent."""
+    """Repeat an idempotent request while the store does not answer."""
     for _ in range(TRIES - 1):
         try:
             return await attempt()
@@ -389,7 +395,7 @@ async def _tried(attempt: Callable[[], Awaitable[T]]) -> T:
     return await attempt()
 
 
-class NoFamily:
+class NoChildJobs:
     """For a context without a worker."""
 
     def submit(self, _: str, __: str, ___: Sequence[JobSpec]) -> NoReturn:
@@ -417,4 +423,4 @@ def childless() -> InterlockError:
     )
 
 
-NO_FAMILY = NoFamily()
+NO_CHILD_JOBS = NoChildJobs()

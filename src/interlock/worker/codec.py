@@ -166,7 +166,10 @@ def decode(raw: msgspec.Raw | bytes, kind: Any = Any, root: str = "result") -> A
 
 
 def decoder_of(kind: Any) -> Decode:
-    """Return a cached function from JSON to `kind`; raise TypeError if there can be none."""
+    """Return a cached decoder from JSON to `kind`.
+
+    Raise TypeError if there can be none.
+    """
     try:
         return _cached_decoder(kind)
     except TypeError as error:
@@ -255,7 +258,10 @@ def concrete(kind: Any) -> Any:
 
 
 def _custom_types(kind: Any) -> Iterator[Any]:
-    """Yield every type within `kind` that msgspec does not support, also inside of structs."""
+    """Yield every type within `kind` that msgspec does not support.
+
+    Fields of structs are examined as well.
+    """
     seen: set[int] = set()
     left: list[object] = [msgspec.inspect.type_info(kind)]
     while left:
@@ -288,7 +294,10 @@ def _from_json(kind: Any, value: Any) -> Any:
 
 
 def _model_from_json(kind: Any, value: Any) -> Any:
-    """Validate a model from JSON, since a strict model takes a date from a string only there."""
+    """Validate a model from JSON.
+
+    A strict model takes a date from a string only there.
+    """
     try:
         return kind.model_validate_json(msgspec.json.encode(value))
     except ValueError as error:

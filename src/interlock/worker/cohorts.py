@@ -61,7 +61,7 @@ _WAITED = "a coroutine without any await has not ended with its first step"
 
 
 def terms_of(grant: Grant) -> tuple[object, ...]:
-    """Return the properties that jobs of one cohort share; adjacent grants are compared."""
+    """Return the properties that adjacent grants of one cohort share."""
     plain = grant.acknowledged and not grant.untrusted and not grant.secrets
     return plain, grant.task, grant.ttl_s, grant.heartbeat_every_s, grant.timeout_s
 
@@ -125,7 +125,7 @@ class _Group(ABC):
         return False
 
     def send(self, event: Event) -> bool:
-        """Let the table decide for all of them; return whether it accepted the event."""
+        """Send an event to all of them; return whether the table accepted it."""
         return self.machines.take(TASK, self, event, self) is None
 
     def lease_ends_at(self) -> float:
@@ -149,7 +149,10 @@ class _Group(ABC):
         return held, [Heartbeat(token=grant.token, runner_id=runner_id, sequence=number) for grant in held]
 
     def task_of(self, grant: Grant) -> RunningTask:
-        """Return one of them as a separate task, in the common state; requires the lock."""
+        """Return one of them as a separate task, in the common state.
+
+        The caller holds the lock.
+        """
         running = RunningTask(grant, self.runner_id, self.claimed_at, self.machines, begin=False)
         running.state, running.data = self.state, self.data
         running.renewed_at, running.ttl_s = self.renewed_at, self.ttl_s
@@ -244,7 +247,10 @@ class Cohort(_Group):
                 (self.own or self.context).stop(reason)
 
     def end_current(self, now: float) -> bool:
-        """Finish the current job after a success; return False if it needs a separate task."""
+        """Finish the current job after a success.
+
+        Return False if it needs a separate task.
+        """
         context = self.context
         if context is not None:
             context.finish_lines()
@@ -307,7 +313,10 @@ class FinishedCohort(_Group):
         return self.grants[:]
 
     def moved(self, watch: Observer, steps: Sequence[Step[Any]]) -> None:
-        """Report the steps of each job; for those that are yet to begin, when they do."""
+        """Report the steps of each job.
+
+        Jobs that have not begun report when they do.
+        """
         if not self.grants:
             self.steps = steps
         self.entered = [
@@ -327,7 +336,10 @@ class FinishedCohort(_Group):
         ]
 
     def leave(self, place: int) -> RunningTask:
-        """Return the job at this place as a separate task: its report was not simply accepted."""
+        """Return the job at this place as a separate task.
+
+        Its report was not simply accepted.
+        """
         outcome = self.outcomes.pop(place)
         self.entered_at = self.entered.pop(place) if self.entered else self.entered_at
         with self.lock:
@@ -350,7 +362,7 @@ class Cohorts:
 
     def __init__(
         self,
-        around: WorkerEnv,
+        env: WorkerEnv,
         machines: Machines,
         lane: ExecutorLane,
         *,
@@ -360,23 +372,23 @@ class Cohorts:
         ended: Ended,
     ) -> None:
         self.machines: Machines = machines
-        self.runner_id: str = around.runner_id
+        self.runner_id: str = env.runner_id
         assert isinstance(lane.executor, AsyncExecutor)
         self._lane, self._executor = lane, lane.executor
         self._reporter, self._renewer = reporter, renewer
         self._context_for, self._ended = context_for, ended
-        self._now, self._monotonic = around.now, around.monotonic
-        self._max_bytes = around.settings.max_result_bytes
-        self._watch = around.watch if around.watch.listens else None
-        self._mask = around.mask
+        self._now, self._monotonic = env.now, env.monotonic
+        self._max_bytes = env.settings.max_result_bytes
+        self._watch = env.watch if env.watch.listens else None
+        self._mask = env.mask
         self._nothing = self._mask.outcome(NOTHING)
-        self._traced = around.tracing is not None
-        self._registry = around.registry
+        self._traced = env.tracing is not None
+        self._registry = env.registry
 
     # Forming
 
     def may_be_one(self, task: AnyTask, lane: ExecutorLane) -> bool:
-        """Return whether jobs of this task can be a cohort; with tracing each attempt needs a span."""
+        """Return whether jobs of this task can be a cohort; never if traced."""
         return lane is self._lane and not self._traced and never_waits(task)
 
     def form(self, grants: list[Grant], task: AnyTask, claimed_at: float, *, ahead: bool) -> None:
@@ -391,7 +403,10 @@ class Cohorts:
         return [self._leave(cohort, grant) for grant in cohort.waiting()]
 
     def dissolve_all(self) -> None:
-        """Make separate tasks of all waiting jobs, before an event that concerns each of them."""
+        """Make separate tasks of all waiting jobs.
+
+        The next event concerns each of them.
+        """
         for cohort in [one for one in self._lane.waiting if type(one) is Cohort]:
             self.dissolve(cohort)
 
@@ -421,7 +436,10 @@ class Cohorts:
     # Executing
 
     def run(self, cohort: Cohort, until: float) -> None:
-        """Execute handlers until then, or until a job has to leave, and report the successes."""
+        """Execute handlers for a slice of time, and report the successes.
+
+        The slice ends early when a job has to leave the cohort.
+        """
         cohort.done = done = FinishedCohort(cohort)
         if not done.send(ClaimSucceeded(at=self._now(), ttl_s=cohort.ttl_s)):
             cohort.done = None
@@ -448,7 +466,7 @@ class Cohorts:
             self._ended(own, outcome)
 
     def _execute(self, cohort: Cohort, done: FinishedCohort, until: float) -> Outcome | None:
-        """Execute handlers; return the outcome of the current one if it has to leave its cohort."""
+        """Execute handlers until one has to leave; return the outcome of that one."""
         watch, longest_s, size = self._watch, 0.0, 0
         alone = not (cohort.task.wants_context or self._registry.chain.wraps)
         execute = self._outcome if alone else self._outcome_in_context
@@ -512,13 +530,16 @@ class Cohorts:
             if grant is not cohort.current:
                 return self._context_for(grant, _do_nothing)
             if cohort.context is None:
-                cohort.context = self._context_for(grant, partial(self._spoke, cohort, grant))
+                cohort.context = self._context_for(grant, partial(self._message_added, cohort, grant))
                 if reason := cohort.stops.get(grant.job_id):
                     cohort.context.stop(reason)
             return cohort.context
 
-    def _spoke(self, cohort: Cohort, grant: Grant) -> None:
-        """Give the job a separate task after its handler has logged or reported; from any thread."""
+    def _message_added(self, cohort: Cohort, grant: Grant) -> None:
+        """Make a separate task of a job that has logged or reported.
+
+        Any thread may call this.
+        """
         with cohort.lock:
             if grant is cohort.current and cohort.done is not None:
                 self._task_of_current(cohort, cohort.done)
@@ -551,7 +572,7 @@ class Cohorts:
     def answered(
         self, done: FinishedCohort, messages: Sequence[Message], answers: Sequence[Answer | None]
     ) -> Iterator[tuple[RunningTask, Message, Answer | None]]:
-        """End jobs whose reports were accepted; yield the others as separate tasks."""
+        """End the jobs with accepted reports; yield the others as tasks."""
         odd = [place for place, answer in enumerate(answers) if type(answer) is not Heard]
         left = [(done.leave(place), messages[place], answers[place]) for place in reversed(odd)]
         for running, _, _ in left:

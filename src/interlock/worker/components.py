@@ -34,7 +34,7 @@ from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 from interlock.worker.child_jobs import ChildJobs
 from interlock.worker.context import HandlerServices
 from interlock.worker.environment import WorkerEnv
-from interlock.worker.host import LoopTick, Shutdown, keep_running, soon
+from interlock.worker.host import LoopTick, Shutdown, call_in_loop, keep_running
 from interlock.worker.leases import RenewalResult, Renewer, ReportQueue
 from interlock.worker.machines import Terminated
 from interlock.worker.pool import about_pool
@@ -53,23 +53,26 @@ class OrderHandler:
 
     def __init__(
         self,
-        executing: TaskRunner,
+        task_runner: TaskRunner,
         shutdown: Shutdown,
         *,
         log: Log,
         hold: Callable[[bool], None],
     ) -> None:
-        self._executing = executing
+        self._task_runner = task_runner
         self._shutdown = shutdown
         self._log = log
         self._hold = hold
         self.orders: WorkerOrders = WorkerOrders(state="")
 
     @property
-    def heeded(self) -> int:
-        """The number of the newest orders that are carried out; not while a drain is in progress."""
+    def completed(self) -> int:
+        """The number of the newest orders that are carried out.
+
+        It is 0 while a drain is in progress.
+        """
         orders = self.orders
-        busy = (orders.give_back or orders.stop) and self._executing.active
+        busy = (orders.give_back or orders.stop) and self._task_runner.active
         return 0 if busy else orders.number
 
     def apply(self, orders: WorkerOrders) -> None:
@@ -84,14 +87,14 @@ class OrderHandler:
         if orders.take is not before.take:
             self._hold(not orders.take)
         if orders.stop == "terminate":
-            self._executing.revoked()
+            self._task_runner.revoked()
         elif orders.give_back:
-            self._executing.interrupt()
+            self._task_runner.interrupt()
         self.shut_down_if_drained()
 
     def shut_down_if_drained(self) -> None:
         """Shut down a draining worker when no task is left."""
-        if self.orders.stop == "drain" and not self._executing.active:
+        if self.orders.stop == "drain" and not self._task_runner.active:
             self._shutdown.request()
 
 
@@ -118,178 +121,186 @@ class Components:
 
     def __init__(
         self,
-        around: WorkerEnv,
+        env: WorkerEnv,
         *,
         send: SendMessages,
         port: Callable[[], OrchestratorPort],
         shutdown: Shutdown,
         hooks: ProcessHooks,
     ) -> None:
-        self._around = around
+        self._env = env
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._beside: list[asyncio.Task[None]] = []
+        self._loop_tasks: list[asyncio.Task[None]] = []
         self._counted_once = False
-        self.beat: LoopTick = LoopTick("poll", around.monotonic)
-        report_beat, renew_beat = (LoopTick(name, around.monotonic) for name in ("report", "renew"))
+        self.beat: LoopTick = LoopTick("poll", env.monotonic)
+        report_beat, renew_beat = (LoopTick(name, env.monotonic) for name in ("report", "renew"))
         self.beat.awaited = hooks.poll_awaited
         self._room_made = hooks.room_made
-        parcels = PayloadHandoff()
-        self._uploads = Uploads(port, around.runner_id)
+        payloads = PayloadHandoff()
+        self._uploads = Uploads(port, env.runner_id)
         self._simulators = Simulators(
-            around.connect, around.runner_id, threads=around.threads, monotonic=around.monotonic
+            env.connect, env.runner_id, threads=env.threads, monotonic=env.monotonic
         )
-        self._families = ChildJobs(port, around.runner_id)
+        self._child_jobs = ChildJobs(port, env.runner_id)
         self.renewer: Renewer = Renewer(
-            around.settings,
-            around.connect,
-            parcels,
+            env.settings,
+            env.connect,
+            payloads,
             self._renewed,
-            log=around.log,
+            log=env.log,
             beat=renew_beat,
-            monotonic=around.monotonic,
-            threads=around.threads,
+            monotonic=env.monotonic,
+            threads=env.threads,
         )
         renew_beat.awaited = self.renewer.awaits
         self.reporter: ReportQueue = ReportQueue(
             send,
-            lambda *reported: self.executing.answered(*reported),  # noqa: PLW0108 - it is made after this
+            lambda *reported: self.task_runner.answered(*reported),  # noqa: PLW0108 - it is made after this
             failing=hooks.reports_fail,
-            log=around.log,
+            log=env.log,
             beat=report_beat,
-            monotonic=around.monotonic,
+            monotonic=env.monotonic,
         )
-        self.executing: TaskRunner = TaskRunner(
-            around,
+        self.task_runner: TaskRunner = TaskRunner(
+            env,
             HandlerServices(
                 upload=self._uploads,
                 simulations=self._simulators,
-                caching=CacheTransfers(port, around.runner_id),
-                family=self._families,
-                mask=around.mask,
-                sandbox=around.settings.sandbox,
-                middleware=lambda: around.registry.chain,
+                caching=CacheTransfers(port, env.runner_id),
+                child_jobs=self._child_jobs,
+                mask=env.mask,
+                sandbox=env.settings.sandbox,
+                middleware=lambda: env.registry.chain,
             ),
             reporter=self.reporter,
             renewer=self.renewer,
-            parcels=parcels,
+            payloads=payloads,
             ended=self._task_ended,
             freed=hooks.room_made,
             left_behind=self._left_behind,
         )
-        self._supervisor = Watchdog(
+        self._watchdog = Watchdog(
             (self.beat, report_beat, renew_beat),
-            around.settings,
-            log=around.log,
-            metrics=around.metrics,
-            blocked_by=self.executing.on_the_loop,
-            also=(around.awake.pulse, self.renewer.find_late, *around.host.also),
-            monotonic=around.monotonic,
-            threads=around.threads,
+            env.settings,
+            log=env.log,
+            metrics=env.metrics,
+            blocked_by=self.task_runner.on_the_loop,
+            also=(env.awake.pulse, self.renewer.find_late, *env.host.also),
+            monotonic=env.monotonic,
+            threads=env.threads,
         )
 
         self.order_handler: OrderHandler = OrderHandler(
-            self.executing, shutdown, log=around.log, hold=hooks.hold
+            self.task_runner, shutdown, log=env.log, hold=hooks.hold
         )
         self._shutdown, self._counts = shutdown, hooks.counts
-        self.standing: SupervisorClient = SupervisorClient(
-            _spec(around, self.executing.tasks()),
-            around.connect,
+        self.supervisor_client: SupervisorClient = SupervisorClient(
+            _spec(env, self.task_runner.tasks()),
+            env.connect,
             beat=self._sign_of_life,
             on_orders=self._ordered,
             look=self.renewer.renew_now,
-            log=around.log,
-            threads=around.threads,
+            log=env.log,
+            threads=env.threads,
         )
 
     def start(self, **loops: Callable[[], Awaitable[None]]) -> None:
         """Start all components; `loops` are run and supervised as well."""
-        self._loop = self._uploads.loop = self._families.loop = asyncio.get_running_loop()
-        self._beside = [
-            asyncio.create_task(keep_running(name, body, self._around.log), name=f"loop {name}")
+        self._loop = self._uploads.loop = self._child_jobs.loop = asyncio.get_running_loop()
+        self._loop_tasks = [
+            asyncio.create_task(keep_running(name, body, self._env.log), name=f"loop {name}")
             for name, body in {"report": self.reporter.run, **loops}.items()
         ]
         self.renewer.start()
-        self._supervisor.start()
-        if self._around.settings.supervised:
-            self.standing.start()
+        self._watchdog.start()
+        if self._env.settings.supervised:
+            self.supervisor_client.start()
 
     async def stop(self) -> None:
         """Stop every loop and thread, and leftover handlers."""
-        self.standing.stop("a shutdown was requested")
-        for loop in self._beside:
+        self.supervisor_client.stop("a shutdown was requested")
+        for loop in self._loop_tasks:
             loop.cancel()
-        await asyncio.gather(*self._beside, return_exceptions=True)
-        await self.executing.close()
+        await asyncio.gather(*self._loop_tasks, return_exceptions=True)
+        await self.task_runner.close()
         self._simulators.stop()
         self.renewer.stop()
-        self._supervisor.stop()
+        self._watchdog.stop()
 
     def leftovers(self) -> dict[str, int]:
         """Return the number of unfinished things, by kind."""
         return {
-            "tasks": self.executing.count(),
+            "tasks": self.task_runner.count(),
             "leases": len(self.renewer),
             "reports": int(self.reporter.busy()),
-            "elsewhere": self.executing.elsewhere(),
+            "elsewhere": self.task_runner.outside_the_loop(),
         }
 
     def _renewed(self, results: Sequence[RenewalResult]) -> None:
         """Forward renewal results from the renewer's thread to the event loop."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self.executing.renewed, results)
+                self._loop.call_soon_threadsafe(self.task_runner.renewed, results)
 
     def _task_ended(self) -> None:
-        """Notify the main loop, the order handler, and the supervisor after the first task."""
+        """Notify the main loop and the order handler that a task has ended.
+
+        After the first task the supervisor is notified as well.
+        """
         self._room_made()
         if self.order_handler.orders.stop:
             self.order_handler.shut_down_if_drained()
         if not self._counted_once:
             self._counted_once = True
-            self.standing.nudge()  # the first task makes it a running worker
+            self.supervisor_client.nudge()  # the first task makes it a running worker
 
     def trouble(self, crash: Exception) -> None:
         """Report the crash of a loop to the supervisor."""
         exhausted = isinstance(crash, MemoryError) or getattr(crash, "errno", 0) in _EXHAUSTED
-        self.standing.trouble("exhausted" if exhausted else "transient", f"{type(crash).__name__}: {crash}")
+        self.supervisor_client.trouble(
+            "exhausted" if exhausted else "transient", f"{type(crash).__name__}: {crash}"
+        )
 
     def _sign_of_life(self) -> WorkerBeat:
         """Return a heartbeat; called in the supervisor client's thread, so each number is read in one
         step.
         """
-        active, (processed, failed) = self.executing.count(), self._counts()
+        active, (processed, failed) = self.task_runner.count(), self._counts()
         return WorkerBeat(
             active=active,
             begun=self._counted_once or active > 0,
             processed=processed,
             failed=failed,
-            heeded=self.order_handler.heeded,
+            heeded=self.order_handler.completed,
         )
 
     def _ordered(self, orders: WorkerOrders) -> None:
-        """Handle orders in the supervisor client's thread; termination must not wait for the event loop."""
+        """Handle orders in the thread of the supervisor client.
+
+        Termination must not wait for the event loop.
+        """
         if orders.stop == "terminate":
-            Terminated(self._shutdown, self._around.now()).follow()
+            Terminated(self._shutdown, self._env.now()).follow()
         if self._loop is not None:
-            soon(self._loop, partial(self._apply_orders, orders))
+            call_in_loop(self._loop, partial(self._apply_orders, orders))
 
     def _apply_orders(self, orders: WorkerOrders) -> None:
-        before = self.order_handler.heeded
+        before = self.order_handler.completed
         self.order_handler.apply(orders)
-        if self.order_handler.heeded != before:
-            self.standing.nudge()
+        if self.order_handler.completed != before:
+            self.supervisor_client.nudge()
 
     def _left_behind(self) -> None:
-        if self._around.metrics is not None:
-            self._around.metrics.left_behind()
+        if self._env.metrics is not None:
+            self._env.metrics.left_behind()
 
 
-def _spec(around: WorkerEnv, tasks: tuple[str, ...] | None) -> WorkerSpec:
-    settings = around.settings
+def _spec(env: WorkerEnv, tasks: tuple[str, ...] | None) -> WorkerSpec:
+    settings = env.settings
     return WorkerSpec(
         workspace_id=settings.workspace,
         name=settings.name,
-        incarnation=around.runner_id.rpartition("#")[2],
+        incarnation=env.runner_id.rpartition("#")[2],
         host=socket.gethostname(),
         pid=os.getpid(),
         queues=settings.queues,

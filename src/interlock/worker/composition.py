@@ -63,7 +63,10 @@ def _rule(
 
 
 def rule_of(after: AfterJobs) -> After:
-    """Return the rule for jobs that have to succeed first; a rule is returned as it is."""
+    """Return the rule for jobs that have to succeed first.
+
+    A rule is returned as it is.
+    """
     if isinstance(after, After):
         return after
     if isinstance(after, str) or not isinstance(after, Sequence):
@@ -91,14 +94,17 @@ class Composable(ABC, Generic[R_co]):
 
     @abstractmethod
     def add_to(self, specs: list[JobSpec], before: Ends | None) -> Ends:
-        """Append the jobs, which come after `before`; return the jobs with which it ends."""
+        """Append the jobs after `before`; return the jobs at the end."""
 
     def __or__(self, other: Composable[R]) -> JobChain[R]:
         """Return a chain of both: `fetch.s(url) | count.s()`."""
         return JobChain((*_links(self), *_links(other)))
 
     def specs(self) -> list[JobSpec]:
-        """Return the jobs to submit, each after those that it names: `#0` is the first one."""
+        """Return the jobs to submit, each after those that it names.
+
+        `#0` is the first one.
+        """
         return self.plan()[0]
 
     def plan(self) -> tuple[list[JobSpec], Ends]:

@@ -32,13 +32,13 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Grant, LogLine, Progress, size_of
 from interlock.wire.schedules import schedule_in, scheduled_for_in
 from interlock.wire.workloads import WorkloadFact
-from interlock.worker.child_jobs import NO_FAMILY, Family, Parent, T
+from interlock.worker.child_jobs import NO_CHILD_JOBS, ChildJobService, Parent, T
 from interlock.worker.codec import decode, encode
 from interlock.worker.middleware import Chain, no_middleware
 from interlock.worker.postponement import Duration, Snooze
 from interlock.worker.secrets import Secrets
 from interlock.worker.simulation_channel import NO_CHANNEL, LeaseChannel, SimulationChannel
-from interlock.worker.transfers import NO_CACHES, CacheAccess, OwnCaches, Upload, Uploads, nowhere
+from interlock.worker.transfers import NO_CACHES, CacheAccess, OwnCaches, Upload, Uploads, no_uploads
 
 MAX_LINES = 1_000
 MAX_LOG_BYTES = 256 * 1024
@@ -161,10 +161,10 @@ class TaskCancelled(BaseException):
 class HandlerServices(msgspec.Struct, frozen=True, kw_only=True):
     """The services of a worker for contexts, and the isolation of their output and commands."""
 
-    upload: Upload = nowhere
+    upload: Upload = no_uploads
     simulations: SimulationChannel = NO_CHANNEL
     caching: CacheAccess = NO_CACHES
-    family: Family = NO_FAMILY
+    child_jobs: ChildJobService = NO_CHILD_JOBS
     mask: Mask = NOTHING_SECRET
     """Removes the worker's secrets from all output."""
     sandbox: SandboxSettings = NO_SANDBOX
@@ -179,8 +179,8 @@ class Context(Parent):
     """The context of a handler: one attempt at a job."""
 
     __slots__ = (
-        "_caching", "_checkpoint", "_cost", "_heartbeat", "_lines", "_lock", "_now", "_printed",
-        "_progress", "_progress_known", "_simulations", "_spoken", "_stopped", "_upload", "_uploading",
+        "_caching", "_checkpoint", "_cost", "_has_messages", "_heartbeat", "_lines", "_lock", "_now",
+        "_printed", "_progress", "_progress_known", "_simulations", "_stopped", "_upload", "_uploading",
         "_waiters", "_wake", "_woken", "mask", "sandbox", "stop_reason",
     )  # fmt: skip
 
@@ -194,7 +194,7 @@ class Context(Parent):
     ) -> None:
         self._grant, self._simulations = grant, services.simulations
         self._upload, self._caching = services.upload, services.caching
-        self._family, self._submissions, self._waits_by_name = services.family, 0, None
+        self._child_jobs, self._submissions, self._waits_by_name = services.child_jobs, 0, None
         self._middleware = services.middleware
         self._now, self._wake = now, wake
         # Reentrant, because a finalizer that logs can run at any time.
@@ -206,7 +206,7 @@ class Context(Parent):
         self._progress_known = _NOWHERE
         self._checkpoint: msgspec.Raw | None = None
         self._cost: float | None = None
-        self._spoken = False
+        self._has_messages = False
         self._lines: Lines | None = None
         self._printed: dict[str, str] | None = None
         self._stopped: threading.Event | None = None
@@ -322,7 +322,7 @@ class Context(Parent):
                 total=known.total if total is None else given_total,
                 message=text,
             )
-        self._has_news()
+        self._message_added()
 
     def log(self, text: object, level: str = "info") -> None:
         """Write a line to the log of the job; long lines are split."""
@@ -331,7 +331,7 @@ class Context(Parent):
         with self._lock:
             for piece in lines:
                 self._log_lines().add(LogLine(now, name, piece))
-        self._has_news()
+        self._message_added()
 
     def printed(self, text: str, stream: str) -> None:
         """Write printed text to the log of the job, line by line; the last line may continue."""
@@ -363,7 +363,7 @@ class Context(Parent):
             )
         with self._lock:
             self._checkpoint = raw
-        self._has_news()
+        self._message_added()
 
     @overload
     def restored(self, type: type[T]) -> T | None: ...
@@ -417,13 +417,13 @@ class Context(Parent):
         """Send a heartbeat now. Leases are renewed automatically without it."""
         with self._lock:
             self._heartbeat = True
-        self._has_news()
+        self._message_added()
 
     def uploading(self) -> None:
         """Report that the work is done and only artifacts are being uploaded."""
         with self._lock:
             self._uploading = True
-        self._has_news()
+        self._message_added()
 
     @property
     def cancelled(self) -> bool:
@@ -515,7 +515,7 @@ class Context(Parent):
             with contextlib.suppress(RuntimeError):  # a closed loop has no waiters
                 loop.call_soon_threadsafe(_settle, waiter)
 
-    def speech(self) -> LeaseChannel:
+    def simulation_channel(self) -> LeaseChannel:
         """Return the channel for messages of a simulation."""
         return LeaseChannel(self._simulations, self._grant.token, self._grant.ttl_s)
 
@@ -526,16 +526,16 @@ class Context(Parent):
     @property
     def quiet(self) -> bool:
         """Whether the handler has never logged or reported, so that there is nothing to take."""
-        return not self._spoken
+        return not self._has_messages
 
     def _log_lines(self) -> Lines:
         if self._lines is None:
             self._lines = Lines()
         return self._lines
 
-    def _has_news(self) -> None:
+    def _message_added(self) -> None:
         with self._lock:
-            known, self._woken, self._spoken = self._woken, True, True
+            known, self._woken, self._has_messages = self._woken, True, True
         if not known:
             self._wake()
 

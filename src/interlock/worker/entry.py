@@ -20,7 +20,7 @@ from interlock.processes.groups import Orphans, descendants
 from interlock.worker.captured_output import capturing
 from interlock.worker.environment import Meters, WorkerHost
 from interlock.worker.host import HURRY_S, Shutdown, done_within, handling_signals
-from interlock.worker.pool import pool_of_this_process, say_ready
+from interlock.worker.pool import pool_of_this_process, report_ready
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
@@ -50,7 +50,7 @@ def run_worker(
     credentials.make_private()
     sandbox.check(settings.sandbox)
     incarnation = secrets.token_hex(4)
-    say_ready(incarnation)
+    report_ready(incarnation)
     log = make_log(settings.log_level, settings.log_format)
     if os.geteuid() == 0 and not sandbox.Sandbox(settings.sandbox).isolates:
         log.warning("steps_run_as_root", todo="Start the worker as another user, or with --isolate user.")
@@ -84,7 +84,10 @@ def calm_collector() -> None:
 
 
 def _run(process: WorkerProcess) -> int:
-    """Run the process in a new event loop, which does not wait for handlers that cannot be stopped."""
+    """Run the process in a new event loop; return the exit code.
+
+    The loop does not wait for handlers that cannot be stopped.
+    """
     calm_collector()
     loop = asyncio.new_event_loop()
     try:
@@ -129,10 +132,10 @@ def _duties(settings: WorkerSettings, shutdown: Shutdown, log: Log) -> list[Call
     )
 
     def leave_if_overdue() -> None:
-        """Exit when the deadline has passed, even if a handler blocks the event loop."""
-        asked_at = shutdown.requested_at
+        """Exit after the deadline, even if a handler blocks the event loop."""
+        requested_at = shutdown.requested_at
         limit_s = min(hard_s, HURRY_S) if shutdown.hurried else hard_s
-        if asked_at is not None and shutdown.awake() >= asked_at + limit_s:
+        if requested_at is not None and shutdown.awake() >= requested_at + limit_s:
             log.error("shutdown_forced", reason="the event loop did not answer in time")
             _leave(FORCED)
 

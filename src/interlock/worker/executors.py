@@ -104,7 +104,10 @@ class AsyncExecutor:
         ended(running, outcome)
 
     def forward_stop(self, running: RunningTask) -> None:
-        """Do nothing: the context has the request, and `kill` cancels the coroutine later."""
+        """Do nothing: the context has the request.
+
+        `kill` cancels the coroutine later.
+        """
 
     def kill(self, running: RunningTask) -> bool:
         """Cancel the task."""
@@ -162,7 +165,7 @@ def _discard(awaitable: Awaitable[Any]) -> None:
 
 
 def never_waits(coroutine: object) -> bool:
-    """Return whether a coroutine's function has no await, so that it cannot be suspended."""
+    """Return whether a coroutine has no await and cannot be suspended."""
     code = getattr(coroutine, "cr_code", None)
     return code is not None and has_no_await(code)
 
@@ -332,7 +335,10 @@ class Lanes(dict[str, ExecutorLane]):
         return self._concurrency - waiting - sum([len(lane.running) for lane in lanes])
 
     def room(self, coming: int) -> int:
-        """Return how many more can start at once, besides those on their way; 0 while others wait."""
+        """Return how many more can start at once; 0 while others wait.
+
+        Those on their way are not counted.
+        """
         return 0 if any(lane.waiting for lane in self.values()) else self.free() - coming
 
     def room_ahead(self, coming: int, batch: int) -> int:
@@ -360,7 +366,7 @@ class Lanes(dict[str, ExecutorLane]):
         soon = AHEAD_WORK_S / max(longest_s, _INSTANT_S)
         return max(self._concurrency, min(int(soon), self._most_ahead))
 
-    def elsewhere(self) -> int:
+    def outside_the_loop(self) -> int:
         """Return the number of handlers in threads or processes."""
         return sum(len(lane.running) for lane in self.values() if lane.name != "async")
 
@@ -405,7 +411,10 @@ class Stopper:
             self._warn("handler_cannot_be_stopped", running)
 
     def _leave(self, running: RunningTask) -> None:
-        """Abandon a handler that ignores the stop; its slot is freed once its task has ended."""
+        """Abandon a handler that ignores the stop.
+
+        Its slot is freed once its task has ended.
+        """
         if running.handler_ended or running not in running.lane.running:
             return
         running.lane.executor.leave(running)

@@ -45,7 +45,7 @@ from interlock.worker.archives import (
     Parts,
     climbs,
     fits,
-    outside,
+    outside_error,
 )
 
 BLOCK = 512
@@ -116,18 +116,18 @@ class Tar:
 
     def read(self, most: int) -> bytes:
         """Return the next bytes of the current member; empty at its end."""
-        piece = self._exactly(min(most, self._content))
+        piece = self._read_exactly(min(most, self._content))
         self._content -= len(piece)
         return piece
 
     def _skip(self) -> None:
         while self.read(1_048_576):
             pass
-        self._exactly(self._padding)
+        self._read_exactly(self._padding)
 
     def _header(self) -> bytes | None:
         """Return the next header; None at the end of the archive."""
-        header = self._exactly(BLOCK)
+        header = self._read_exactly(BLOCK)
         if header.count(0) == BLOCK:
             return None
         checksum = _number(header[148:156], "checksum")
@@ -139,8 +139,8 @@ class Tar:
         """Apply an extended header to the next member, or to all that follow."""
         if size > MOST_HEADER:
             raise Unreadable(f"an extended header has {size:,} bytes, and {MOST_HEADER:,} are allowed")
-        content = self._exactly(size)
-        self._exactly(-size % BLOCK)
+        content = self._read_exactly(size)
+        self._read_exactly(-size % BLOCK)
         match kind:
             case b"x":
                 extra |= _records(content)
@@ -149,7 +149,7 @@ class Tar:
             case _:
                 extra["path" if kind == b"L" else "linkpath"] = _text(content.split(b"\0", 1)[0])
 
-    def _exactly(self, size: int) -> bytes:
+    def _read_exactly(self, size: int) -> bytes:
         self._most -= size
         if self._most < 0:
             raise Unreadable("it has more bytes than are allowed")
@@ -192,7 +192,7 @@ def _name(header: bytes) -> str:
 
 
 def _records(content: bytes) -> dict[str, str]:
-    """Return the records of a pax header, each of the form `LENGTH KEY=VALUE` and a newline."""
+    """Return the records of a pax header: lines `LENGTH KEY=VALUE`."""
     found: dict[str, str] = {}
     at = 0
     while at < len(content):
@@ -239,7 +239,7 @@ _ROOM = 0.9
 
 
 def unpack(packed: Path, paths: Sequence[str], staging: Path, base: Path) -> list[str]:
-    """Unpack the members below these paths to their places; return the paths that were placed."""
+    """Unpack the members below these paths; return the placed paths."""
     wanted = [_parts_of(path) for path in paths]
     staging.mkdir(mode=0o700, exist_ok=True)
     base = base.resolve()
@@ -286,7 +286,7 @@ class _ArchiveExtractor:
                 self._one(member, parts)
         for parts, target in self._links.items():
             self.at = "/".join(parts)[:200]
-            with _clearly():
+            with _as_archive_errors():
                 os.symlink(target, parts[-1], dir_fd=self._inside.folder(parts[:-1], make=True))
 
     def _one(self, member: Member, parts: Parts) -> None:
@@ -295,7 +295,7 @@ class _ArchiveExtractor:
         if member.kind == "link":
             self._links[parts] = _target(member.target, parts)
             return
-        with _clearly():
+        with _as_archive_errors():
             match member.kind:
                 case "folder":
                     self._inside.folder(parts, make=True)
@@ -328,9 +328,12 @@ class _ArchiveExtractor:
 
 
 def _put(source: Beneath, target: Beneath, wanted: dict[str, Parts]) -> list[str]:
-    """Move unpacked paths to their places, unless occupied: files of the change take precedence."""
-    there = [path for path, parts in wanted.items() if _there(source, parts)]
-    free = [path for path in there if not _there(target, wanted[path])]
+    """Move unpacked paths to their places, unless occupied.
+
+    Files of the change take precedence.
+    """
+    there = [path for path, parts in wanted.items() if _exists(source, parts)]
+    free = [path for path in there if not _exists(target, wanted[path])]
     for path in free:
         parts = wanted[path]
         os.rename(
@@ -342,7 +345,7 @@ def _put(source: Beneath, target: Beneath, wanted: dict[str, Parts]) -> list[str
     return free
 
 
-def _there(folder: Beneath, parts: Parts) -> bool:
+def _exists(folder: Beneath, parts: Parts) -> bool:
     """Return whether the path exists; raise if a link is on the way to it."""
     try:
         os.stat(parts[-1], dir_fd=folder.folder(parts[:-1]), follow_symlinks=False)
@@ -358,7 +361,7 @@ def _there(folder: Beneath, parts: Parts) -> bool:
 def _parts_of(path: str) -> Parts:
     named = PurePosixPath(path)
     if named.is_absolute() or ".." in named.parts or not named.parts:
-        raise outside(path)
+        raise outside_error(path)
     return named.parts
 
 
@@ -385,7 +388,7 @@ def _target(target: str, link: Parts) -> str:
 
 
 @contextlib.contextmanager
-def _clearly() -> Iterator[None]:
+def _as_archive_errors() -> Iterator[None]:
     """Translate errors of the file system into errors of the archive."""
     try:
         yield
@@ -398,7 +401,10 @@ def _clearly() -> Iterator[None]:
 
 
 def _room(staging: Path) -> int:
-    """Return how many bytes may be read: the largest archive with its headers, if the disk has space."""
+    """Return how many bytes of an archive may be read.
+
+    That is the largest archive with its headers, if the disk has space.
+    """
     disk = os.statvfs(staging)
     return min(MOST_BYTES + MOST_MEMBERS * 4_096, int(disk.f_bavail * disk.f_frsize * _ROOM))
 

@@ -75,7 +75,7 @@ class AwakeTime:
         self._last = (now, 0.0 if last is None else last[1] + _standstill_s(now - last[0]))
 
     def call_later(self, delay_s: float, act: Callable[..., object], *arguments: Any) -> None:
-        """Call `act` in the running event loop when this clock has counted `delay_s`."""
+        """Call `act` in the event loop when this clock has counted `delay_s`."""
         loop, until = asyncio.get_running_loop(), self() + delay_s
 
         def due() -> None:
@@ -152,7 +152,7 @@ async def keep_running(
     log: FilteringBoundLogger,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Run a loop until cancelled; restart it after a crash, with growing pauses."""
+    """Run a loop until cancelled; restart it with backoff after a crash."""
     backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
     while True:
         try:
@@ -186,7 +186,10 @@ async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T], then_s: flo
 
 
 async def done_within(task: asyncio.Future[Any], seconds: float) -> bool:
-    """Return whether the task is done in time, waited for in turns: a stall uses up only one of them."""
+    """Return whether the task is done in time.
+
+    It is waited for in turns: a stall of the host uses up only one of them.
+    """
     for _ in range(_TURNS):
         if not task.done():
             await asyncio.wait((task,), timeout=seconds / _TURNS)
@@ -201,8 +204,11 @@ async def set_within(event: asyncio.Event, seconds: float) -> bool:
     return False
 
 
-def soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
-    """Call a function in the event loop; from any thread, and from a signal handler."""
+def call_in_loop(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    """Call a function in the event loop.
+
+    Any thread and a signal handler may call this.
+    """
     with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(act)
 
@@ -305,7 +311,10 @@ class Shutdown:
             wake()
 
     def hurry(self) -> None:
-        """Request immediate shutdown; from any thread, even if the event loop is blocked."""
+        """Request immediate shutdown, even if the event loop is blocked.
+
+        Any thread may call this.
+        """
         self.hurried = True
         self.request()
 
@@ -316,7 +325,10 @@ class Shutdown:
         return durations.shutdown_soft_s, durations.shutdown_deadline_s
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` on the request, at once if it was made already; return a function that unsubscribes."""
+        """Call `wake` on the request; return a function that unsubscribes.
+
+        It is called at once if the request was made already.
+        """
         self._wakes = [*self._wakes, wake]  # a new list, since a signal may arrive meanwhile
         if self.requested:
             wake()

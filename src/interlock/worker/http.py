@@ -154,7 +154,7 @@ class HttpOrchestrator:
         return f"<orchestrator at {self.server}>"
 
     async def connect(self) -> None:
-        """Check that the server answers, accepts the token, and speaks the same protocol."""
+        """Check the server, the token and the version of the protocol."""
         if self._client is None:
             self._client = self._new_client()
         sent_at = self._monotonic()
@@ -187,7 +187,10 @@ class HttpOrchestrator:
     # Claims
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Claim jobs for this runner; the server waits for some, except the first time."""
+        """Claim jobs for this runner by a long poll.
+
+        The first claim does not wait.
+        """
         named = msgspec.structs.replace(request, claim_id=self._names(), tell_under_way=self._tell_under_way)
         wait_s = self._wait_s if self._polled else 0.0
         self._polled = True
@@ -258,13 +261,16 @@ class HttpOrchestrator:
     async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Send messages, in batches of the size that the server accepts."""
         answers: list[Answer] = []
-        messages = [self._understood(message) for message in messages]
+        messages = [self._translated(message) for message in messages]
         for batch in self._batches([msgspec.json.encode(message) for message in messages]):
             answers += await self._send_batch(batch)
         return answers
 
-    def _understood(self, message: Message) -> Message:
-        """Return what the server understands: one of an earlier version would run a snoozed job at once."""
+    def _translated(self, message: Message) -> Message:
+        """Return the message in a form that the server supports.
+
+        A server of an earlier version would run a snoozed job at once.
+        """
         if not isinstance(message, Release) or self._greeting is None or self._greeting.snoozes:
             return message
         if message.snooze_s is msgspec.UNSET and message.snooze_until is msgspec.UNSET:
@@ -334,15 +340,15 @@ class HttpOrchestrator:
     ) -> AsyncIterator[tuple[CacheView, AsyncIterator[bytes]] | None]:
         """Download a cache of an earlier job."""
         if self._client is None:
-            raise self._away("it is not connected")
+            raise self._unavailable("it is not connected")
         try:
             async with downloaded_cache(self._client, _held(token, runner_id), key, prefixes) as found:
                 yield found
         except httpx2.RequestError as error:
-            raise self._away(f"{type(error).__name__} {error}".strip()) from error
+            raise self._unavailable(f"{type(error).__name__} {error}".strip()) from error
         except CannotDownload as refused:
             if refused.response.status_code in _BUSY:
-                raise self._away(f"it answered {refused.response.status_code}") from None
+                raise self._unavailable(f"it answered {refused.response.status_code}") from None
             raise refusal_of(refused.response) from None
 
     async def submit_children(
@@ -407,7 +413,7 @@ class HttpOrchestrator:
         return 0
 
     async def now(self) -> datetime:
-        """Return the store's time, extrapolated from the last answer of the server."""
+        """Return the store's time, extrapolated from the server's last answer."""
         if self._store_time is None:
             raise StoreUnavailable(
                 f"The server at {self.server} has not reported its time yet.", todo="Connect first."
@@ -427,7 +433,7 @@ class HttpOrchestrator:
     # Requests
 
     def _note_time(self, now: datetime, sent_at: float | None) -> None:
-        """Record the server's time; `sent_at` bounds it if the answer came at once."""
+        """Record the server's time, bounded by `sent_at` after a quick answer."""
         self._store_time = (now, self._monotonic())
         if sent_at is not None:
             self._time_after = (now, sent_at)
@@ -472,17 +478,17 @@ class HttpOrchestrator:
                 timeout=self._timeout_s + more_s,
             )
         except httpx2.RequestError as error:
-            raise self._away(f"{type(error).__name__} {error}".strip()) from error
+            raise self._unavailable(f"{type(error).__name__} {error}".strip()) from error
         if response.status_code in _BUSY:
-            raise self._away(f"it answered {response.status_code}")
+            raise self._unavailable(f"it answered {response.status_code}")
         if response.status_code not in (200, 201):
             raise refusal_of(response)
         try:
             return decode_as(response.content, cast("type[Out]", operation.output))
         except msgspec.DecodeError as error:
-            raise self._away(f"its answer cannot be read: {error}") from error
+            raise self._unavailable(f"its answer cannot be read: {error}") from error
 
-    def _away(self, why: str) -> StoreUnavailable:
+    def _unavailable(self, why: str) -> StoreUnavailable:
         return StoreUnavailable(
             f"The server at {self.server} did not respond as expected: {why}.",
             todo="It may have been accepted; every message of a runner is safe to repeat.",

@@ -43,7 +43,10 @@ def import_named(name: str) -> ModuleType:
 
 
 def prints_to_stderr() -> AbstractContextManager[object]:
-    """Redirect prints of user code to stderr: stdout is for the answer of a command."""
+    """Redirect prints of user code to stderr.
+
+    Stdout is for the answer of a command.
+    """
     return redirect_stdout(sys.stderr)
 
 

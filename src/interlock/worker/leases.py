@@ -25,7 +25,6 @@ Why: decisions 0014 and 0160.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -48,11 +47,12 @@ from interlock.wire.runner import (
 )
 from interlock.worker.cohorts import Cohort, CohortMember, FinishedCohort
 from interlock.worker.context import UnsentMessages
-from interlock.worker.host import MACHINE, Join, LoopTick, Threads
+from interlock.worker.host import MACHINE, LoopTick, Threads
 from interlock.worker.outcomes import MAX_DETAILS_BYTES, NOTHING
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.running_task import MAX_REPORT_BYTES, PayloadHandoff, RunningTask
 from interlock.worker.settings import WorkerSettings
+from interlock.worker.side_loop import SideLoop
 from interlock.worker.telemetry import Log
 
 Leased: TypeAlias = RunningTask | Cohort | FinishedCohort
@@ -96,7 +96,7 @@ class Renewer:
         self,
         settings: WorkerSettings,
         connect: Callable[[], OrchestratorPort],
-        parcels: PayloadHandoff,
+        payloads: PayloadHandoff,
         renewed: Renewed,
         *,
         log: Log,
@@ -105,24 +105,25 @@ class Renewer:
         threads: Threads = MACHINE,
     ) -> None:
         self._settings = settings
-        self._connect = connect
-        self._parcels = parcels
+        self._payloads = payloads
         self._renewed = renewed
         self._log = log
         self._beat = beat
         self._monotonic = monotonic
         self._leases: dict[Leased, float] = {}
         """Times at which the leases are due for renewal. Both threads add and remove, each in one step."""
-        self._port: OrchestratorPort | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._nudged: asyncio.Event | None = None
-        self._news = self._hurried = False
+        self._flush_wanted = self._renew_all = False
         self._flushed_at = float("-inf")
-        self._stopping = False
         self._wakes_at = float("-inf")
         """Time at which the loop wakes by itself; anything due earlier has to wake it."""
-        self._threads = threads
-        self._join: Join | None = None
+        self._side = SideLoop(
+            "interlock-renewer",
+            connect,
+            self._rounds,
+            failed=self._crashed,
+            backoff=Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S),
+            threads=threads,
+        )
 
     def __len__(self) -> int:
         """Number of renewed leases."""
@@ -130,35 +131,35 @@ class Renewer:
 
     def start(self) -> None:
         """Start the thread; it connects when there is a lease to renew."""
-        self._join = self._threads.serve("interlock-renewer", self._serve)
+        self._side.start()
 
     def stop(self, timeout_s: float = 1.0) -> None:
         """Stop the thread, if it was started; a hanging one is abandoned."""
-        self._stopping = True
-        self._wake()
-        if self._join is not None:
-            self._join(timeout_s)
+        self._side.stop(timeout_s)
 
     def add(self, running: Leased) -> None:
         """Renew this lease from now on; from any thread."""
         self._leases[running] = due = _next_heartbeat(running, running.renewed_at)
         if due < self._wakes_at:
-            self._wake()
+            self._side.wake()
 
     def remove(self, running: Leased) -> None:
         """Stop renewing this lease."""
         self._leases.pop(running, None)
 
     def renew_now(self) -> None:
-        """Renew every lease as soon as possible, to learn about cancellations; from any thread."""
-        self._hurried = True
-        self._wake()
+        """Renew every lease as soon as possible, to receive cancellations.
+
+        Any thread may call this.
+        """
+        self._renew_all = True
+        self._side.wake()
 
     def nudge(self) -> None:
         """Schedule sending messages of handlers; from any thread, cheap to repeat."""
-        if not self._news:
-            self._news = True
-            self._wake()
+        if not self._flush_wanted:
+            self._flush_wanted = True
+            self._side.wake()
 
     def awaits(self) -> bool:
         """Return whether a lease is due for renewal."""
@@ -166,7 +167,10 @@ class Renewer:
         return any(due <= now for due in list(self._leases.values()))
 
     def find_late(self) -> None:
-        """Give up every lease that could not be renewed in time; from any thread that can still act."""
+        """Give up every lease that could not be renewed in time.
+
+        Any thread may call this: the renewer itself may hang.
+        """
         now = self._monotonic()
         late = [running for running in list(self._leases) if self._is_late(running, now)]
         if late:
@@ -178,28 +182,19 @@ class Renewer:
 
     # In the thread
 
-    async def _serve(self) -> None:
-        self._loop, self._nudged = asyncio.get_running_loop(), asyncio.Event()
-        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        while not self._stopping:
-            try:
-                await self._rounds()
-            except Exception as error:  # noqa: BLE001 - a loop survives any error of its body
-                self._log.error("loop_crashed", loop="renew", error=f"{type(error).__name__}: {error}")
-                await self._let_go()
-                await asyncio.sleep(backoff.next_s())
-        await self._let_go()
+    def _crashed(self, error: Exception) -> None:
+        self._log.error("loop_crashed", loop="renew", error=f"{type(error).__name__}: {error}")
 
     async def _rounds(self) -> None:
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        while not self._stopping:
+        while True:
             self._beat.at = self._monotonic()
             self.find_late()
             if due := self._due():
                 if await self._round(due):
                     backoff.reset()
                 else:
-                    await self._wait(min(backoff.next_s(), self._trusted_for_s()))
+                    await self._side.wait(min(backoff.next_s(), self._trusted_for_s()))
                 continue
             await self._sleep()
 
@@ -208,10 +203,10 @@ class Renewer:
         messages.
         """
         now = self._monotonic()
-        flush = self._news and now >= self._flushed_at + self._settings.flush_every_s
+        flush = self._flush_wanted and now >= self._flushed_at + self._settings.flush_every_s
         if flush:
-            self._news, self._flushed_at = False, now
-        hurried, self._hurried = self._hurried, False
+            self._flush_wanted, self._flushed_at = False, now
+        hurried, self._renew_all = self._renew_all, False
         leases = list(self._leases.items())
         anyone = any(due <= now for _, due in leases)
         chosen = []
@@ -219,44 +214,37 @@ class Renewer:
             soon = hurried or (anyone and due <= now + running.grant.heartbeat_every_s / 2)
             unsent = None
             if isinstance(running, RunningTask) and (soon or flush):
-                unsent = self._parcels.take_for_heartbeat(running)
+                unsent = self._payloads.take_for_heartbeat(running)
             if soon or unsent is not None:
                 chosen.append(_Beat(running, unsent))
         return chosen
 
     async def _round(self, due: list[_Beat]) -> bool:
         """Renew these leases together; return whether the store answered."""
-        asked_at = self._monotonic()
+        requested_at = self._monotonic()
         try:
             # Each has its own timeout: connecting takes another round trip.
-            async with asyncio.timeout(self._patience_s(due, asked_at)):
-                port = await self._connected()
-            asked_at = self._monotonic()
-            async with asyncio.timeout(self._patience_s(due, asked_at)):
+            async with asyncio.timeout(self._patience_s(due, requested_at)):
+                port = await self._side.connected()
+            requested_at = self._monotonic()
+            async with asyncio.timeout(self._patience_s(due, requested_at)):
                 answers = iter(await self._send(port, due))
         except (StoreUnavailable, TimeoutError) as error:
-            self._bring_home(due, delivered=False)
-            self._renewed([(running, None) for running in _speakers(due)])
+            self._settle_payloads(due, delivered=False)
+            self._renewed([(running, None) for running in _tasks_with_payload(due)])
             leases = sum(len(beat.grants) for beat in due)
             self._log.warning("renewal_failed", leases=leases, error=str(error) or "no answer in time")
-            await self._let_go()
+            await self._side.abandon()
             return False
         except BaseException:
-            self._bring_home(due, delivered=False)
+            self._settle_payloads(due, delivered=False)
             raise
-        self._bring_home(due, delivered=True)
+        self._settle_payloads(due, delivered=True)
         results: list[RenewalResult] = []
         for beat in due:
-            results += self._note(beat, [next(answers) for _ in beat.grants], asked_at)
+            results += self._note(beat, [next(answers) for _ in beat.grants], requested_at)
         self._renewed(results)
         return True
-
-    async def _connected(self) -> OrchestratorPort:
-        if self._port is None:
-            port = self._connect()
-            await port.connect()
-            self._port = port
-        return self._port
 
     async def _send(self, port: OrchestratorPort, due: list[_Beat]) -> list[Answer]:
         answers = await port.report([message for beat in due for message in beat.messages()])
@@ -265,8 +253,8 @@ class Renewer:
             place for place, answer in enumerate(answers) if isinstance(answer, NotHeard) and carrying[place]
         ]
         if refused:  # its payload was refused; the lease has to be renewed nevertheless
-            speakers = iter(_speakers(due))
-            by_place = {place: next(speakers) for place, carries in enumerate(carrying) if carries}
+            carriers = iter(_tasks_with_payload(due))
+            by_place = {place: next(carriers) for place, carries in enumerate(carrying) if carries}
             for place in refused:
                 job_id = by_place[place].grant.job_id
                 self._log.warning("heartbeat_refused", task_id=job_id, answer=str(answers[place]))
@@ -275,30 +263,33 @@ class Renewer:
                 answers[place] = answer
         return answers
 
-    def _note(self, beat: _Beat, answers: list[Answer], asked_at: float) -> Sequence[RenewalResult]:
-        """Record the renewal. Handlers are told to stop here, since the event loop may be blocked."""
+    def _note(self, beat: _Beat, answers: list[Answer], requested_at: float) -> Sequence[RenewalResult]:
+        """Record the renewal, and stop handlers if requested.
+
+        They are stopped here, since the event loop may be blocked.
+        """
         leased = beat.leased
         if leased in self._leases:
-            self._leases[leased] = _next_heartbeat(leased, asked_at)
+            self._leases[leased] = _next_heartbeat(leased, requested_at)
         if not isinstance(leased, RunningTask):
-            return _note_group(leased, beat.grants, answers, asked_at)
+            return _note_group(leased, beat.grants, answers, requested_at)
         (answer,) = answers
         if isinstance(answer, Stale):
             self.remove(leased)
             if not leased.sent:
                 leased.stop("lost")
         elif not isinstance(answer, NotHeard):
-            leased.renewed_at = asked_at
+            leased.renewed_at = requested_at
             leased.ttl_s = answer.ttl_s or leased.ttl_s
             if answer.cancel_requested and not leased.sent:
                 leased.stop("cancel")
         return [(leased, answer)]
 
-    def _bring_home(self, due: list[_Beat], *, delivered: bool) -> None:
+    def _settle_payloads(self, due: list[_Beat], *, delivered: bool) -> None:
         for beat in due:
             if beat.unsent is not None and isinstance(beat.leased, RunningTask):
-                self._parcels.bring_home(beat.leased, beat.unsent, delivered=delivered)
-                self._news = self._news or not delivered
+                self._payloads.heartbeat_sent(beat.leased, beat.unsent, delivered=delivered)
+                self._flush_wanted = self._flush_wanted or not delivered
 
     def _is_late(self, running: Leased, now: float) -> bool:
         return now >= self._lost_at(running) and not running.sent
@@ -316,7 +307,10 @@ class Renewer:
         return running.lease_ends_at() - self._settings.lease_margin_s(running.ttl_s)
 
     def _patience_s(self, due: list[_Beat], now: float) -> float:
-        """Return the timeout of a renewal: a heartbeat interval, or the rest of the shortest trust window."""
+        """Return the timeout of a renewal.
+
+        It is a heartbeat interval, or the rest of the shortest trust window.
+        """
         every_s = min(beat.leased.grant.heartbeat_every_s for beat in due)
         return max(0.05, min(every_s, min(self._lost_at(beat.leased) for beat in due) - now))
 
@@ -324,41 +318,20 @@ class Renewer:
         """Wait until the next lease is due: an idle worker does not wake up."""
         self._wakes_at = float("inf")  # first of all: adding a lease from now on wakes this loop
         self._wakes_at = at = self._next_at()
-        await self._wait(None if at == float("inf") else max(0.0, at - self._monotonic()))
+        await self._side.wait(None if at == float("inf") else max(0.0, at - self._monotonic()))
         self._wakes_at = float("-inf")
 
     def _next_at(self) -> float:
         moments = list(self._leases.values())
         moments += [self._lost_at(running) for running in list(self._leases) if not running.sent]
-        if self._hurried:
+        if self._renew_all:
             return self._monotonic()
-        if self._news:
+        if self._flush_wanted:
             moments.append(self._flushed_at + self._settings.flush_every_s)
         return min(moments, default=float("inf"))
 
-    async def _wait(self, seconds: float | None) -> None:
-        assert self._nudged is not None
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._nudged.wait()
-        self._nudged.clear()
 
-    async def _let_go(self) -> None:
-        """Abandon a failed connection; closing it must not delay the next one."""
-        port, self._port = self._port, None
-        if port is not None:
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(0.5):
-                    await port.disconnect()
-
-    def _wake(self) -> None:
-        loop, nudged = self._loop, self._nudged
-        if loop is not None and nudged is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
-                loop.call_soon_threadsafe(nudged.set)
-
-
-def _speakers(due: list[_Beat]) -> list[RunningTask]:
+def _tasks_with_payload(due: list[_Beat]) -> list[RunningTask]:
     """Return the tasks whose heartbeats have a payload; cohorts have none."""
     return [beat.leased for beat in due if beat.unsent is not None and isinstance(beat.leased, RunningTask)]
 
@@ -376,7 +349,7 @@ def _stopped(leased: Leased, reason: str) -> list[RunningTask | CohortMember]:
 
 
 def _note_group(
-    group: Cohort | FinishedCohort, grants: list[Grant], answers: list[Answer], asked_at: float
+    group: Cohort | FinishedCohort, grants: list[Grant], answers: list[Answer], requested_at: float
 ) -> list[RenewalResult]:
     """Record the renewal of a cohort; return the jobs that were not simply renewed.
 
@@ -385,7 +358,7 @@ def _note_group(
     """
     accepted = [answer for answer in answers if isinstance(answer, Heard)]
     if accepted and not any(isinstance(answer, NotHeard) for answer in answers):
-        group.renewed_at = asked_at
+        group.renewed_at = requested_at
         group.ttl_s = min(answer.ttl_s or group.ttl_s for answer in accepted)
     if isinstance(group, FinishedCohort):
         return []  # the answer to their report decides
@@ -402,7 +375,10 @@ def _note_group(
 
 
 def _next_heartbeat(running: Leased, after: float) -> float:
-    """Return the time of the next heartbeat; shortly after the attempt's timeout, to stop at once."""
+    """Return the time of the next heartbeat.
+
+    It is at most shortly after the attempt's timeout, to stop at once.
+    """
     times_out_at = running.claimed_at + running.grant.timeout_s + _AFTER_TIMEOUT_S
     regular = after + running.grant.heartbeat_every_s
     return times_out_at if after < times_out_at < regular else regular
@@ -445,17 +421,17 @@ class ReportQueue:
         self._sleep = sleep
         self._waiting: deque[_Report] = deque()
         self._under_way: list[_Report] = []
-        self._something = asyncio.Event()
-        self._nothing = asyncio.Event()
-        self._nothing.set()
+        self._filled = asyncio.Event()
+        self._emptied = asyncio.Event()
+        self._emptied.set()
         beat.awaited = self.busy
 
     def put(self, owner: Reporting, messages: Sequence[Message]) -> None:
         """Queue messages; messages queued together are answered together."""
         self._waiting.append(_Report(owner, messages))
-        if not self._something.is_set():
-            self._something.set()
-            self._nothing.clear()
+        if not self._filled.is_set():
+            self._filled.set()
+            self._emptied.clear()
 
     def busy(self) -> bool:
         """Return whether a report is queued or under way."""
@@ -463,15 +439,15 @@ class ReportQueue:
 
     async def flushed(self) -> None:
         """Wait until all reports were delivered or dropped."""
-        await self._nothing.wait()
+        await self._emptied.wait()
 
     async def run(self) -> None:
         """Send queued reports, again and again."""
         while True:
             if not self._waiting and not self._under_way:
-                self._something.clear()
-                self._nothing.set()
-                await self._something.wait()
+                self._filled.clear()
+                self._emptied.set()
+                await self._filled.wait()
             await self._flush(self._take())
 
     async def _flush(self, batch: list[_Report]) -> None:
@@ -490,7 +466,7 @@ class ReportQueue:
                 self._failing(now - failing_since)
                 failures += 1
                 await self._sleep(nth_pause_s(failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
-                batch = self._under_way = self._still_believed(batch)
+                batch = self._under_way = self._still_leased(batch)
             else:
                 reported, batch = batch, []
                 self._under_way = []
@@ -500,7 +476,10 @@ class ReportQueue:
                     start += len(sent)
 
     def _take(self) -> list[_Report]:
-        """Return the next batch, limited in number and size; one interrupted by a crash comes first."""
+        """Return the next batch, limited in number and size.
+
+        A batch that a crash has interrupted comes first.
+        """
         batch, waiting = self._under_way, self._waiting
         number = sum(len(report.messages) for report in batch)
         size = 0
@@ -512,7 +491,7 @@ class ReportQueue:
             size += sum(map(_size, batch[-1].messages))
         return batch
 
-    def _still_believed(self, batch: list[_Report]) -> list[_Report]:
+    def _still_leased(self, batch: list[_Report]) -> list[_Report]:
         now = self._monotonic()
         kept = []
         for report in batch:

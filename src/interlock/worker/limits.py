@@ -50,7 +50,7 @@ def limit_of_task(task: str, limit: object) -> tuple[str, DeclaredLimit]:
 async def declare_limits(
     port: object, limits: Mapping[str, DeclaredLimit], log: FilteringBoundLogger
 ) -> None:
-    """Register limits; one that is refused is logged, and the others are registered all the same."""
+    """Register limits; log those that are refused."""
     if not limits:
         return
     if not isinstance(port, LimitPort):

@@ -3,7 +3,7 @@
 An event goes to the process (`WorkerProcess.send`) or to a task (`RunningTask.send`). The tables decide, and
 `WIRING` maps the couplings to their targets: the process and its tasks at once, leases by a message to the
 server.
-Effects outside of the machines follow from their steps: `Hands` carries them out.
+Effects outside of the machines follow from their steps: `TaskActions` carries them out.
 
 All of this happens in the event loop. Only `Terminated` is used in other threads, too.
 
@@ -62,7 +62,7 @@ class TaskPart(Part, Protocol):
         ...
 
 
-class Hands(Protocol):
+class TaskActions(Protocol):
     """Carries out the effects of task steps, without sending further events."""
 
     def acknowledge(self, running: Any, /) -> None:
@@ -91,8 +91,8 @@ class Machines(Cascade):
         "_durations",
         "_listens",
         "_watch",
+        "actions",
         "clock",
-        "hands",
         "process",
         "tasks",
     )
@@ -104,7 +104,7 @@ class Machines(Cascade):
         *,
         watch: Observer,
         clock: Callable[[], datetime],
-        hands: Hands,
+        actions: TaskActions,
     ) -> None:
         super().__init__(clock())
         self.clock: Callable[[], datetime] = clock
@@ -117,7 +117,7 @@ class Machines(Cascade):
         self._claimed = claimed
         """The first decision about every task, which is the same for all: claimed."""
         self._claim_effects = self.wiring.effects_of(TASK, claimed.steps)
-        self.hands: Hands = hands
+        self.actions: TaskActions = actions
         self._durations = durations
         self._watch, self._listens = watch, watch.listens
 
@@ -139,7 +139,7 @@ class Machines(Cascade):
     # of leases by the renewer, those of the process by its loop, each by its own clock.
 
     def take(self, machine: AnyMachine, part: Part, event: Event, owner: Owner) -> Refusal:
-        """Let the table decide about one part, and carry out the consequences at once."""
+        """Send an event to one part, and carry out the consequences at once."""
         decision = machine.decide(part.state, part.data, event)
         if not isinstance(decision, Moved):
             self._watch.refused(decision, owner.grant if machine is TASK else None)
@@ -183,9 +183,9 @@ class Machines(Cascade):
     def entered(self, step: Step[Any], owner: Any) -> None:
         """Carry out the effects of a task step outside of the machines."""
         if step.target is task.REPORTING:
-            self.hands.interrupted(owner)
+            self.actions.interrupted(owner)
         else:
-            self.hands.ended(owner, step)
+            self.actions.ended(owner, step)
 
 
 class Terminated(Cascade):
@@ -214,7 +214,7 @@ class Terminated(Cascade):
 
 
 def _step(machine: AnyMachine, source: Any, event: EventRef) -> Step[Any]:
-    """Return the step of an event in a state, for machines that are only observed."""
+    """Return the step of an event in a state of an observed machine."""
     name = type_of(event).name
     return next(step for step in machine.steps_from(source) if step.event == name)
 
@@ -234,18 +234,18 @@ _NEITHER = process.TaskEnded()
 
 
 def _tasks(machines: Machines, _: Owner) -> list[tuple[TaskPart, TaskPart]]:
-    machines.hands.dissolve_cohorts()
+    machines.actions.dissolve_cohorts()
     return [(running, running) for running in machines.tasks]
 
 
 def _waiting_tasks(machines: Machines, _: Owner) -> list[tuple[TaskPart, TaskPart]]:
-    machines.hands.dissolve_cohorts()
+    machines.actions.dissolve_cohorts()
     return [(running, running) for running in machines.tasks if not running.begun]
 
 
 def _acknowledge(machines: Machines, running: TaskPart) -> None:
     if not running.grant.acknowledged:  # otherwise the claim itself has acknowledged it
-        machines.hands.acknowledge(running)
+        machines.actions.acknowledge(running)
 
 
 def _owe_completion(_: Machines, running: TaskPart) -> None:
@@ -257,7 +257,10 @@ def _owe_release(_: Machines, running: TaskPart) -> None:
 
 
 def _hurry(terminated: Terminated, _: Owner) -> None:
-    """Request immediate shutdown, like a signal: the loop sends it to the machine."""
+    """Request immediate shutdown, like a signal.
+
+    The loop sends it to the machine.
+    """
     terminated.shutdown.hurry()
 
 

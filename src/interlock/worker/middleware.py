@@ -78,17 +78,17 @@ class Layer(msgspec.Struct, frozen=True):
 class Chain:
     """Middleware in its order, the outermost first."""
 
-    __slots__ = ("_around", "_submit", "layers", "waits", "wraps")
+    __slots__ = ("_handles", "_submit", "layers", "waits", "wraps")
 
     def __init__(self, layers: Sequence[Layer] = ()) -> None:
         once = {layer.address: layer for layer in reversed(layers)}
         self.layers: tuple[Layer, ...] = tuple(once.values())[::-1]
         """Each once, at its first place."""
-        self._around = tuple(layer.handle for layer in self.layers if layer.handle is not None)
+        self._handles = tuple(layer.handle for layer in self.layers if layer.handle is not None)
         self._submit = tuple(layer for layer in self.layers if layer.submit is not None)
         self.waits: bool = any(layer.waits for layer in self.layers)
         """Whether one of them is async around handlers."""
-        self.wraps: bool = bool(self._around)
+        self.wraps: bool = bool(self._handles)
         """Whether any of them is around handlers."""
 
     def addresses(self) -> list[str]:
@@ -109,7 +109,7 @@ class Chain:
         """Call a handler that is not async; none of the middleware may be."""
         value, stop = None, _Stop()
         with ExitStack() as stack:
-            for around in self._around:
+            for around in self._handles:
                 manager: Any = around(ctx)
                 stack.enter_context(manager)
             with stop:
@@ -125,7 +125,7 @@ class Chain:
         """
         shared, value, stop = contextvars.copy_context(), None, _Stop()
         with ExitStack() as stack:
-            for around in self._around:
+            for around in self._handles:
                 stack.enter_context(_Step(shared.run(around, ctx), shared, wait))
             with stop:
                 value = shared.run(handler)
@@ -136,7 +136,7 @@ class Chain:
         """Call a handler and wait for what it returns, in an event loop."""
         value, stop = None, _Stop()
         async with AsyncExitStack() as stack:
-            for around in self._around:
+            for around in self._handles:
                 manager: Any = around(ctx)
                 if isinstance(manager, AbstractAsyncContextManager):
                     await stack.enter_async_context(manager)
@@ -152,7 +152,7 @@ class Chain:
     # Before a submission
 
     async def submission(self, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:
-        """Return the specs as they are submitted; plain inputs are encoded as JSON."""
+        """Return the specs as they are submitted, with inputs as JSON."""
         specs = [with_json(spec) for spec in specs]
         if not self._submit:
             return specs
@@ -323,7 +323,10 @@ def _refused(address: str, why: str) -> CannotLoad:
 
 
 def load_middleware(names: Iterable[str]) -> list[Layer]:
-    """Return the middleware of `package.module:name` or `path/to/file.py:name`, in this order."""
+    """Return the middleware of `package.module:name` or `file.py:name`.
+
+    Their order is kept.
+    """
     return [_loaded(name) for name in names]
 
 

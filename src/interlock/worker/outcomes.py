@@ -81,7 +81,10 @@ def success_of(value: object, *, max_bytes: int = MAX_RESULT_BYTES) -> Succeeded
 
 
 def outcome_of(error: BaseException) -> Failed | Interrupted | Yielded | Snoozed:
-    """Return the outcome of a handler that raised: failed, waiting, snoozed or interrupted."""
+    """Return the outcome of a handler that raised.
+
+    It failed, waits, was snoozed or interrupted.
+    """
     if isinstance(error, WaitsForChildren):
         return Yielded()
     if isinstance(error, WaitsForSignal):

@@ -31,7 +31,7 @@ from interlock.backoff import nth_pause_s
 from interlock.errors import InvalidSettings
 from interlock.processes import credentials
 from interlock.processes.groups import Orphans, descendants
-from interlock.worker.host import Shutdown, set_within
+from interlock.worker.host import Shutdown, call_in_loop, set_within
 from interlock.worker.telemetry import Log
 
 MAX_WORKERS = 1_000
@@ -100,7 +100,7 @@ class Size:
         return self.wanted
 
 
-class Luck:
+class RestartBackoff:
     """The backoff of one place in the pool: repeated early deaths delay its restart."""
 
     def __init__(self, settings: PoolSettings) -> None:
@@ -155,14 +155,17 @@ class PoolWorker:
                 await self._settled.wait()
         return self.begun and self.exit_code is None
 
-    def ask_to_go(self) -> None:
+    def request_stop(self) -> None:
         """Send SIGTERM."""
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it with all its child processes, if it is still there: its id may name another process."""
+        """Kill it with all its child processes, unless it has ended.
+
+        The id of an ended process may name another one.
+        """
         if self.exit_code is not None:
             return
         for pid in (*descendants(self.pid), self.pid):
@@ -226,7 +229,7 @@ def started_with(command: Sequence[str], url: str, about: Mapping[str, str] | No
     return start
 
 
-def say_ready(incarnation: str) -> None:
+def report_ready(incarnation: str) -> None:
     """Report to the pool that the tasks are loaded; called in a worker."""
     named = os.environ.pop(READY, "")
     if named.isdigit():
@@ -236,14 +239,17 @@ def say_ready(incarnation: str) -> None:
 
 
 def about_pool() -> dict[str, str]:
-    """Return the description of the pool for the registration; empty outside of a pool."""
+    """Return the description of the pool; empty outside of a pool.
+
+    It is part of the worker's registration.
+    """
     with contextlib.suppress(msgspec.MsgspecError):
         return msgspec.json.decode(os.environ.get(ABOUT, "{}"), type=dict[str, str])
     return {}
 
 
 def pool_of_this_process() -> str:
-    """Return the process id of the pool that started this worker; empty if there is none."""
+    """Return the process id of this worker's pool; empty without one."""
     return os.environ.get(POOL, "")
 
 
@@ -265,12 +271,12 @@ async def _do_nothing(name: str, incarnation: str, reason: str) -> None:
     """Do nothing: the workers are not registered."""
 
 
-class Keeper:
+class PoolPlace:
     """One place in the pool, and its worker."""
 
     def __init__(self, name: str, settings: PoolSettings) -> None:
         self.name = name
-        self.luck: Luck = Luck(settings)
+        self.backoff: RestartBackoff = RestartBackoff(settings)
         self.child: PoolWorker | None = None
         self.started_at: float = 0.0
         self.start_at: float = 0.0
@@ -308,13 +314,13 @@ class Pool:
         self._shutdown = shutdown
         self._monotonic = monotonic
         self._size = Size(settings)
-        self._places: list[Keeper] = []
+        self._places: list[PoolPlace] = []
         self._begun = False
-        self._renew: list[Keeper] = []
+        self._renew: list[PoolPlace] = []
         self._orphans = Orphans()
-        self._stir = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._looked_at = float("-inf")
-        self._going: list[PoolWorker] = []
+        self._surplus: list[PoolWorker] = []
         """Workers that are stopped because of a lower load."""
 
     async def run(self) -> int:
@@ -322,15 +328,15 @@ class Pool:
         the exit code of the worker if not one could start.
         """
         loop = asyncio.get_running_loop()
-        stop = self._shutdown.subscribe(lambda: _soon(loop, self._stir))
+        stop = self._shutdown.subscribe(lambda: call_in_loop(loop, self._wakeup.set))
         try:
             while not self._shutdown.requested:
                 refused = await self._look()
                 if refused:
                     await self._end()
                     return refused
-                await set_within(self._stir, self._next_s())
-                self._stir.clear()
+                await set_within(self._wakeup, self._next_s())
+                self._wakeup.clear()
             return await self._end()
         finally:
             stop()
@@ -339,17 +345,20 @@ class Pool:
         """Replace all workers one after the other, for new code."""
         self._renew = [place for place in self._places if place.lives]
         self._log.info("pool_renewed", workers=len(self._renew))
-        self._stir.set()
+        self._wakeup.set()
 
     # One round
 
     async def _look(self) -> int:
-        """Handle deaths, start missing workers, stop surplus ones; return the exit code to give up with."""
+        """Handle deaths, start missing workers and stop surplus ones.
+
+        Return the exit code to give up with, else 0.
+        """
         self._orphans.fetch()
         self._report_deaths()
         now = self._monotonic()
         for place in self._places:
-            if (code := self._bury(place, now)) == CANNOT_BEGIN and not self._begun:
+            if (code := self._reap(place, now)) == CANNOT_BEGIN and not self._begun:
                 return code
         if now - self._looked_at >= self._settings.look_every_s:
             self._looked_at = now
@@ -360,7 +369,7 @@ class Pool:
         await self._replace_one(now)
         return 0
 
-    def _bury(self, place: Keeper, now: float) -> int | None:
+    def _reap(self, place: PoolPlace, now: float) -> int | None:
         place.leaving = [child for child in place.leaving if child.exit_code is None]
         child = place.child
         if child is None:
@@ -369,7 +378,7 @@ class Pool:
         if child.exit_code is None:
             return None
         lived_s = now - place.started_at
-        pause_s = place.luck.died(lived_s)
+        pause_s = place.backoff.died(lived_s)
         place.child, place.start_at = None, now + pause_s
         self._log.warning(
             "worker_died",
@@ -385,21 +394,24 @@ class Pool:
             self._log.info("pool_resized", workers=wanted, before=len(self._places))
         while len(self._places) < wanted:
             name = f"{self._settings.name}-{len(self._places) + 1}"
-            self._places.append(Keeper(name, self._settings))
+            self._places.append(PoolPlace(name, self._settings))
         for place in self._places[wanted:]:
-            self._going += [child for child in (place.child, *place.leaving) if child is not None]
+            self._surplus += [child for child in (place.child, *place.leaving) if child is not None]
         del self._places[wanted:]
-        self._going = [child for child in self._going if child.exit_code is None]
-        for child in self._going:
-            child.ask_to_go()
+        self._surplus = [child for child in self._surplus if child.exit_code is None]
+        for child in self._surplus:
+            child.request_stop()
 
-    async def _fill(self, place: Keeper) -> None:
+    async def _fill(self, place: PoolPlace) -> None:
         place.child = await self._begin(place.name)
         place.started_at = self._monotonic()
         self._log.info("worker_spawned", worker=place.name, worker_pid=place.child.pid)
 
     async def _replace_one(self, now: float) -> None:
-        """Replace one worker: the next when the last has started and its predecessor has ended."""
+        """Replace one worker for new code.
+
+        The next one follows when this one has started and its predecessor has ended.
+        """
         if not self._renew or any(place.leaving for place in self._places):
             return
         place = self._renew.pop(0)
@@ -409,7 +421,7 @@ class Pool:
         new = await self._begin(place.name)
         if await new.begins(BEGINS_S):
             place.child, place.started_at, place.leaving = new, now, [old]
-            old.ask_to_go()
+            old.request_stop()
             self._log.info("worker_replaced", worker=place.name, worker_pid=new.pid)
             return
         new.kill()
@@ -418,7 +430,7 @@ class Pool:
         self._log.error("new_code_cannot_start", worker=place.name, exit_code=new.exit_code)
 
     async def _begin(self, name: str) -> PoolWorker:
-        child = await self._start(name, self._stir.set)
+        child = await self._start(name, self._wakeup.set)
         self._watched[child] = name
         return child
 
@@ -441,16 +453,16 @@ class Pool:
     async def _end(self) -> int:
         """Tell all workers to shut down, wait, and kill the rest."""
         of_places = [each for place in self._places for each in (place.child, *place.leaving)]
-        everybody = [
-            each for each in (*of_places, *self._going) if each is not None and each.exit_code is None
+        workers = [
+            each for each in (*of_places, *self._surplus) if each is not None and each.exit_code is None
         ]
-        for child in everybody:
-            child.ask_to_go()
+        for child in workers:
+            child.request_stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.end_s):
-                for child in everybody:
+                for child in workers:
                     await child.gone()
-        late = [child for child in everybody if child.exit_code is None]
+        late = [child for child in workers if child.exit_code is None]
         for child in late:
             child.kill()
             await child.gone()
@@ -458,11 +470,11 @@ class Pool:
             self._log.error("workers_killed", workers=len(late))
         self._report_deaths()
         if self._reporting:
-            _, unheard = await asyncio.wait(self._reporting, timeout=REPORTED_S)
-            for report in unheard:
+            _, unreported = await asyncio.wait(self._reporting, timeout=REPORTED_S)
+            for report in unreported:
                 report.cancel()
         well = (0, -signal.SIGTERM)  # a worker that was still starting has obeyed, too
-        return int(any(child.exit_code not in well for child in everybody))
+        return int(any(child.exit_code not in well for child in workers))
 
 
 def how_it_ended(exit_code: int) -> str:
@@ -472,8 +484,3 @@ def how_it_ended(exit_code: int) -> str:
     with contextlib.suppress(ValueError):
         return f"its process was killed by {signal.Signals(-exit_code).name}"
     return f"its process was killed by signal {-exit_code}"
-
-
-def _soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(event.set)

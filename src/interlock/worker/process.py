@@ -52,7 +52,7 @@ from interlock.machine import Event
 from interlock.wire.runner import Answer, ClaimRequest, Message
 from interlock.worker.components import Components, ProcessHooks
 from interlock.worker.environment import HERE, NO_METERS, Meters, WorkerEnv, WorkerHost
-from interlock.worker.host import Shutdown, StoreTime, set_within, soon, unless
+from interlock.worker.host import Shutdown, StoreTime, call_in_loop, set_within, unless
 from interlock.worker.leases import MAX_BATCH
 from interlock.worker.limits import declare_limits
 from interlock.worker.port import LongPollPort, OrchestratorPort
@@ -116,10 +116,10 @@ class Connection:
         self._unsubscribe = port.subscribe(self._woken)
         return True
 
-    def granted_after(self, asked_at: float) -> float:
-        """Return the time from which leases of the last claim, made at `asked_at`, may be trusted."""
+    def granted_after(self, requested_at: float) -> float:
+        """Return the time from which leases of the last claim, made at `requested_at`, may be trusted."""
         port = self._long_poll
-        return asked_at if port is None else max(asked_at, port.granted_after)
+        return requested_at if port is None else max(requested_at, port.granted_after)
 
     def hasten(self) -> None:
         """Stop waiting for jobs at the server."""
@@ -191,7 +191,7 @@ class WorkerProcess:
         self._monotonic = monotonic = host.monotonic
         self._watch = Observer(self.runner_id, log, meters.metrics, monotonic)
         self._now = StoreTime(monotonic, host.local)
-        self._stir = asyncio.Event()
+        self._wakeup = asyncio.Event()
         """Set when there is a change that the loop may wait for."""
         self._stop_requested = asyncio.Event()
         self._woken = self._broken = False
@@ -209,7 +209,7 @@ class WorkerProcess:
             BACKING_OFF: self._back_off,
             SHUTTING_DOWN: self._shut_down,
         }
-        around = WorkerEnv(
+        env = WorkerEnv(
             runner_id=self.runner_id,
             settings=settings,
             registry=registry,
@@ -225,21 +225,21 @@ class WorkerProcess:
         self._pauses_s = [settings.backoff_s(count) for count in range(MOST_DOUBLINGS + 2)]
         """Pauses by the number of consecutive failures; the last one is as long as they get."""
         self._connection = Connection(connect, now=self._now, woken=self._wake, monotonic=monotonic)
-        self._crew = Components(
-            around,
+        self._components = Components(
+            env,
             send=self._send_messages,
             port=lambda: self._connection.port,
             shutdown=self.shutdown,
             hooks=ProcessHooks(
-                room_made=self._stir.set,
+                room_made=self._wakeup.set,
                 reports_fail=self._reports_fail,
                 poll_awaited=self._should_poll,
                 counts=lambda: (self._process.data.processed, self._process.data.failed),
                 hold=self._hold,
             ),
         )
-        self._executing = self._crew.executing
-        self._machines = self._executing.machines
+        self._task_runner = self._components.task_runner
+        self._machines = self._task_runner.machines
         self._process = self._machines.process
         """Its state and its data, by the table."""
 
@@ -267,7 +267,7 @@ class WorkerProcess:
                 await self._step()
         finally:
             unsubscribe()
-            await self._crew.stop()
+            await self._components.stop()
             await self._connection.release()
         if self._fatal is not None:
             raise self._fatal
@@ -275,7 +275,7 @@ class WorkerProcess:
 
     def leftovers(self) -> dict[str, int]:
         """Return the unfinished things by kind, to detect leaks."""
-        return {name: number for name, number in self._crew.leftovers().items() if number}
+        return {name: number for name, number in self._components.leftovers().items() if number}
 
     def send(self, event: Event) -> bool:
         """Let the table decide, and follow the consequences; return whether it accepted the event."""
@@ -283,7 +283,7 @@ class WorkerProcess:
 
     async def _step(self) -> None:
         """Do the work of the current state; an exception does not end the process."""
-        self._crew.beat.at = self._monotonic()
+        self._components.beat.at = self._monotonic()
         if self.shutdown.requested and self._process.state in UP:
             self.send(shutdown_requested)
         try:
@@ -294,7 +294,7 @@ class WorkerProcess:
     # States
 
     async def _start(self) -> None:
-        self._crew.start(recover=self._recover_now_and_then)
+        self._components.start(recover=self._recover_now_and_then)
         self._log.info("worker_started", queues=self._settings.queues, concurrency=self._settings.concurrency)
         self.send(initialized)
 
@@ -310,11 +310,11 @@ class WorkerProcess:
     async def _recover(self) -> None:
         """Handle expired deadlines, unless that was just done."""
         if self._monotonic() >= self._connection.recovered_at + self._durations.sweep_every_s:
-            await self._patiently(self._connection.recover, "recovery_failed")
+            await self._request(self._connection.recover, "recovery_failed")
         if self._limits:
-            await self._patiently(self._declare_limits, "limits_not_registered")
+            await self._request(self._declare_limits, "limits_not_registered")
         if self._schedules:
-            await self._patiently(self._declare_schedules, "schedules_not_registered")
+            await self._request(self._declare_schedules, "schedules_not_registered")
         if self._process.state is RECOVERING:
             self.send(RecoveryComplete(at=self._now()))
 
@@ -330,12 +330,12 @@ class WorkerProcess:
 
     async def _poll(self) -> None:
         """Claim as much as there is room for, begin it, and poll again; or wait for room."""
-        self._stir.clear()
+        self._wakeup.clear()
         request = self._next_request()
         if self._broken:
             await self._open_again(StoreUnavailable("Reports cannot be delivered."))
         elif request is None:
-            await self._stir.wait()
+            await self._wakeup.wait()
         else:
             await self._poll_for(request)
 
@@ -347,17 +347,17 @@ class WorkerProcess:
 
     async def _shut_down(self) -> None:
         """Let tasks finish, then tell them to stop, then kill them; end in time in any case."""
-        asked_at = self.shutdown.requested_at or self.shutdown.awake()
+        requested_at = self.shutdown.requested_at or self.shutdown.awake()
         soft_s, hard_s = self.shutdown.times(self._durations)
         last_s = min(LET_GO_S, hard_s * _LET_GO_SHARE)
-        in_time = await self._all_ended(asked_at + soft_s)
+        in_time = await self._all_ended(requested_at + soft_s)
         if not in_time:
             self.send(soft_deadline)
-            in_time = await self._all_ended(asked_at + soft_s + _SAVING_SHARE * (hard_s - soft_s))
+            in_time = await self._all_ended(requested_at + soft_s + _SAVING_SHARE * (hard_s - soft_s))
         if not in_time:
-            self._executing.kill()
-            in_time = await self._all_ended(asked_at + hard_s - _LAST_ACTS * last_s)
-        await self._executing.close()
+            self._task_runner.kill()
+            in_time = await self._all_ended(requested_at + hard_s - _LAST_ACTS * last_s)
+        await self._task_runner.close()
         await self._connection.release(last_s)
         self._forced = not (in_time and self.send(ShutdownComplete()))
         if self._forced:
@@ -367,11 +367,11 @@ class WorkerProcess:
 
     def _next_request(self) -> ClaimRequest | None:
         """Return the next claim: for tasks that can start, else for prefetching; None if there is no room."""
-        if not self._crew.order_handler.orders.take or not accepts_tasks(
+        if not self._components.order_handler.orders.take or not accepts_tasks(
             self._process.state, self._process.data
         ):
             return None
-        room, begin = self._executing.capacity()
+        room, begin = self._task_runner.capacity()
         limit = min(room, MAX_BATCH)
         if limit <= 0:
             return None
@@ -379,16 +379,16 @@ class WorkerProcess:
             runner_id=self.runner_id,
             queues=self._settings.queues,
             labels=self._settings.labels,
-            tasks=self._executing.tasks(),
+            tasks=self._task_runner.tasks(),
             limit=limit,
-            worker_id=self._crew.standing.worker_id,
+            worker_id=self._components.supervisor_client.worker_id,
             acknowledge=begin,
         )
 
     async def _poll_for(self, request: ClaimRequest) -> None:
         self._woken, self._polled_at = False, self._monotonic()
         last_s = min(_LAST_CLAIM_S, self._durations.shutdown_soft_s)
-        grants = await self._patiently(lambda: self._connection.port.claim(request), "claim_failed", last_s)
+        grants = await self._request(lambda: self._connection.port.claim(request), "claim_failed", last_s)
         if not grants:
             if grants is not None:
                 self.send(no_tasks_available)
@@ -398,9 +398,11 @@ class WorkerProcess:
         trusted_from = self._connection.granted_after(self._polled_at)
         # After a full claim more jobs probably wait: the next claim is sent before handlers occupy the loop.
         full = request.acknowledge and len(grants) == request.limit > 1
-        unknown = self._executing.take(grants, trusted_from, begin=not self.shutdown.requested, soon=full)
+        unknown = self._task_runner.take(
+            grants, trusted_from, begin=not self.shutdown.requested, next_turn=full
+        )
         if not request.acknowledge:
-            self._loop.call_later(self._durations.ack_window_s / 2, self._executing.release_old)
+            self._loop.call_later(self._durations.ack_window_s / 2, self._task_runner.release_old)
         if not full:
             await asyncio.sleep(0)
         self._misfits = self._misfits + 1 if unknown else 0
@@ -415,12 +417,12 @@ class WorkerProcess:
 
     def _hold(self, held: bool) -> None:
         """Stop waiting for jobs at the server while held; or allow it again."""
-        self._stir.set()
+        self._wakeup.set()
         (self._connection.hasten if held else self._connection.relax)()
 
     # Failures
 
-    async def _patiently(self, request: StoreRequest[T], message: str, then_s: float = 0.0) -> T | None:
+    async def _request(self, request: StoreRequest[T], message: str, then_s: float = 0.0) -> T | None:
         """Return the answer to a request, retried until it is answered or the connection is broken.
 
         The timeout starts with the first failure: a slow answer while this host or the store's stalled does
@@ -449,7 +451,7 @@ class WorkerProcess:
         a shorter outage of the store costs no task.
         """
         self._broken = False
-        if not self._executing.active:
+        if not self._task_runner.active:
             await self._break(failure)
             return False
         await self._connection.release()
@@ -472,9 +474,9 @@ class WorkerProcess:
     async def _break(self, failure: InterlockError) -> None:
         """Handle a lost connection: abandon the tasks, close it, and connect again."""
         self._broken = False
-        self._log.warning("connection_lost", error=failure.sentence, tasks=self._executing.count())
+        self._log.warning("connection_lost", error=failure.sentence, tasks=self._task_runner.count())
         self.send(error)
-        self._executing.disconnected()
+        self._task_runner.disconnected()
         await self._connection.release()
         self._woken = False
 
@@ -482,7 +484,7 @@ class WorkerProcess:
         """Handle a crashed step, a bug here or in a port: log it, and continue a little later."""
         self._log.error("loop_crashed", loop="poll", error=f"{type(crash).__name__}: {crash}", exc_info=True)
         self._crashes += 1
-        self._crew.trouble(crash)
+        self._components.trouble(crash)
         if self._process.state is SHUTTING_DOWN:
             self._forced = True
             self.send(shutdown_deadline)
@@ -499,7 +501,7 @@ class WorkerProcess:
     def _reports_fail(self, for_s: float) -> None:
         if for_s >= self._settings.patience_s and self._process.state is RUNNING:
             self._broken = True
-            self._stir.set()
+            self._wakeup.set()
 
     async def _recover_now_and_then(self) -> None:
         """Handle expired deadlines periodically, for a process that is never idle."""
@@ -517,8 +519,8 @@ class WorkerProcess:
         pauses_s = self._pauses_s
         until = self._monotonic() + pauses_s[min(self._process.data.backoff_count, len(pauses_s) - 1)]
         while not self._stop_requested.is_set() and not (wakes and self._woken):
-            self._stir.clear()
-            if not await set_within(self._stir, until - self._monotonic()):
+            self._wakeup.clear()
+            if not await set_within(self._wakeup, until - self._monotonic()):
                 return
         if (floor_s := self._polled_at + self._settings.poll_floor_s - self._monotonic()) > 0:
             await set_within(self._stop_requested, floor_s)
@@ -533,18 +535,18 @@ class WorkerProcess:
     async def _all_end_within(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(max(_SHORTEST_WAIT_S, seconds)):
-                while self._executing.active:
-                    self._stir.clear()
-                    await self._stir.wait()
-                await self._crew.reporter.flushed()
+                while self._task_runner.active:
+                    self._wakeup.clear()
+                    await self._wakeup.wait()
+                await self._components.reporter.flushed()
         except TimeoutError:
             return False
         return True
 
     def _on_shutdown(self) -> None:
         """Handle a shutdown request, in a signal handler: all work is left to the event loop."""
-        for wake in (self._stop_requested.set, self._stir.set, self._connection.hasten):
-            soon(self._loop, wake)
+        for wake in (self._stop_requested.set, self._wakeup.set, self._connection.hasten):
+            call_in_loop(self._loop, wake)
 
     def _wake(self) -> None:
         """Handle a notification of jobs; called often and from any thread, so it is cheap to repeat."""
@@ -552,6 +554,6 @@ class WorkerProcess:
             return
         self._woken = True
         if threading.get_ident() == self._thread:  # after a commit of this loop itself
-            self._stir.set()
+            self._wakeup.set()
         else:
-            soon(self._loop, self._stir.set)
+            call_in_loop(self._loop, self._wakeup.set)

@@ -135,7 +135,7 @@ class ProcessExecutor:
     async def _converse(
         self, running: RunningTask, attendance: Attendance, ours: socket.socket
     ) -> HandlerEnd | None:
-        """Send the order and process messages, until the process reports its end or is gone."""
+        """Send the order and process messages until the process has ended."""
         reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
         attendance.writer = writer
         over: HandlerEnd | None = None
@@ -243,7 +243,7 @@ def _judge(ending: HandlerEnd | None, end: End, running: RunningTask) -> Outcome
 
 
 def how_it_ended(code: int) -> str:
-    """Return an exit code in words. Above 128 it is a shell's code for a signal."""
+    """Return an exit code in words; above 128 it stands for a signal."""
     if code < 0:
         return f"was killed by {_signal(-code)}"
     if code > SIGNALLED and (name := _signal(code - SIGNALLED)).startswith("SIG"):

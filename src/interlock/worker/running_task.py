@@ -206,7 +206,7 @@ class RunningTask:
         return self.task.invoke(self.grant.input, self.context)
 
     def awaitable(self) -> Any:
-        """Return what there is to wait for: the handler, or the handler with the middleware around it."""
+        """Return the awaitable of the handler, inside of its middleware."""
         if not self.chain.wraps:
             return self.invoke()
         assert self.context is not None
@@ -297,7 +297,10 @@ class RunningTask:
 
 
 def _saved(unsent: UnsentMessages | None) -> msgspec.Raw | msgspec.UnsetType:
-    """Return the checkpoint for the wire, where null is a value that a handler may have saved."""
+    """Return the checkpoint for the wire.
+
+    Null is a value that a handler may have saved.
+    """
     return msgspec.UNSET if unsent is None or unsent.checkpoint is None else unsent.checkpoint
 
 
@@ -312,7 +315,10 @@ class PayloadHandoff:
         self._lock = threading.Lock()
 
     def take_for_heartbeat(self, running: RunningTask) -> UnsentMessages | None:
-        """Return the payload for a heartbeat; None if there is none. The caller has to call `bring_home`."""
+        """Return the payload for a heartbeat, or None.
+
+        The caller has to call `heartbeat_sent` then.
+        """
         context = running.context
         if context is None:
             return None
@@ -325,7 +331,7 @@ class PayloadHandoff:
             running.in_flight = True
             return unsent
 
-    def bring_home(self, running: RunningTask, unsent: UnsentMessages | None, *, delivered: bool) -> None:
+    def heartbeat_sent(self, running: RunningTask, unsent: UnsentMessages | None, *, delivered: bool) -> None:
         """Record whether the heartbeat was delivered; restore its payload if not."""
         if unsent is None:
             return

@@ -128,7 +128,7 @@ def checked_name(name: str) -> str:
 
 
 async def declare(port: object, schedules: Mapping[str, DeclaredSchedule], log: FilteringBoundLogger) -> None:
-    """Register schedules; a refused one is logged, and the others are registered nevertheless."""
+    """Register schedules; log those that are refused."""
     if not schedules:
         return
     if not isinstance(port, SchedulePort):

@@ -129,11 +129,14 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.slots_for(self.most_ahead)
 
     def slots_for(self, batch: int) -> int:
-        """Return the maximum number of tasks while batches of this size are claimed."""
+        """Return the maximum number of tasks for batches of this size."""
         return self.concurrency + BATCHES * batch + self.prefetch
 
     def lease_margin_s(self, ttl_s: float) -> float:
-        """Return how long before its end a lease counts as lost, so that no worker is late unknowingly."""
+        """Return how long before its end a lease counts as lost.
+
+        So no worker is late without noticing.
+        """
         return min(5.0, ttl_s / 10)
 
     def _faults(self) -> Iterator[str]:

@@ -91,7 +91,7 @@ class Commands:
     async def run(
         self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: str | None, box: Sandbox = OUTSIDE
     ) -> End:
-        """Run a command to its end; all its processes have ended when this returns or raises."""
+        """Run a command to its end, and end all its processes."""
         self._last.clear()
         group = await Group.start(
             arguments,
@@ -234,7 +234,10 @@ class _Git:
 
 
 def _surroundings(shown: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of git: the path of programs, and no variable that changes its behaviour."""
+    """Return the environment of git.
+
+    It has the path of programs, and no variable that changes git's behaviour.
+    """
     kept = {name: os.environ[name] for name in ("PATH", "SSH_AUTH_SOCK", "TMPDIR") if name in os.environ}
     return {
         **kept,

@@ -37,7 +37,7 @@ from interlock.wire.artifacts import (
     checked_key,
     checked_name,
 )
-from interlock.worker.archives import PACKED, Beneath, copy, found_in, inside, pack
+from interlock.worker.archives import PACKED, Beneath, copy, found_in, pack, resolve_inside
 from interlock.worker.context import Context
 from interlock.worker.extraction import unpack
 from interlock.worker.outcomes import StepFailed
@@ -119,7 +119,7 @@ def _empty(root: int) -> None:
 
 
 def _without_files(within: int, root: int) -> list[str]:
-    """Remove the files of a folder and move its folders up; return their new names."""
+    """Remove the files of a folder; move its folders up and return them."""
     with os.scandir(within) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     folders = []
@@ -255,7 +255,7 @@ class ShellCaches:
         self._ctx = ctx
         self._wanted = wanted
         self._workspace = workspace
-        self._base = inside(workspace.resolve(), base)
+        self._base = resolve_inside(workspace.resolve(), base)
         self._keys: list[str | None] = []
         """The key to save each cache under; None if it need not be saved."""
 
@@ -263,7 +263,7 @@ class ShellCaches:
         """Restore the caches that exist."""
         for one in self._wanted:
             self._keys.append(None)
-            async with self._forgiving(f"The cache {one.key} is not used"):
+            async with self._errors_logged(f"The cache {one.key} is not used"):
                 key = await asyncio.to_thread(_key, one, self._base)
                 if not await self._restored(one, key):
                     self._keys[-1] = key
@@ -272,7 +272,7 @@ class ShellCaches:
         """Save the caches that were not found."""
         for one, key in zip(self._wanted, self._keys, strict=True):
             if key is not None:
-                async with self._forgiving(f"The cache {key} is not saved"):
+                async with self._errors_logged(f"The cache {key} is not saved"):
                     await self._save(one, key)
 
     async def _restored(self, one: Cache, key: str) -> bool:
@@ -302,7 +302,7 @@ class ShellCaches:
         self._ctx.log(f"Cache: saved {key}, {view.size:,} bytes{beside}.")
 
     @contextlib.asynccontextmanager
-    async def _forgiving(self, what: str) -> AsyncIterator[None]:
+    async def _errors_logged(self, what: str) -> AsyncIterator[None]:
         try:
             yield
         except (InterlockError, OSError) as error:
@@ -356,6 +356,9 @@ def _key(one: Cache, base: Path) -> str:
 
 @contextlib.contextmanager
 def _scratch(workspace: Path) -> Iterator[Path]:
-    """Yield a folder beside the checkout: on the same disk, so that unpacked files can be moved."""
+    """Yield a folder beside the checkout.
+
+    It is on the same disk, so that unpacked files can be moved.
+    """
     with tempfile.TemporaryDirectory(prefix="cache-", dir=workspace) as folder:
         yield Path(folder)

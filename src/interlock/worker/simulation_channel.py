@@ -20,8 +20,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from interlock.backoff import Backoff
 from interlock.errors import JobError, StoreUnavailable
 from interlock.wire.simulations import AnySimulationMessage, Beat, SimulationOrders
-from interlock.worker.host import MACHINE, Join, Threads
+from interlock.worker.host import MACHINE, Threads
 from interlock.worker.port import OrchestratorPort, SimulationPort
+from interlock.worker.side_loop import SideLoop
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 BEAT_S = 5.0
@@ -38,7 +39,10 @@ class SimulationChannel(Protocol):
     def send(
         self, token: str, message: AnySimulationMessage, patience_s: float, /
     ) -> Future[SimulationOrders]:
-        """Send a message; raise `StoreUnavailable` if it could not be delivered in that time."""
+        """Send a message for at most this long.
+
+        Raise `StoreUnavailable` if it could not be delivered.
+        """
         ...
 
     def living(
@@ -56,7 +60,7 @@ class LeaseChannel(NamedTuple):
     ttl_s: float
 
     def send(self, message: AnySimulationMessage) -> Future[SimulationOrders]:
-        """Send a message: a heartbeat may be missed; others are retried for the time of the lease."""
+        """Send a message; retry all but heartbeats for the time of the lease."""
         patience_s = BEAT_S if isinstance(message, Beat) else self.ttl_s
         return self.channel.send(self.token, message, patience_s)
 
@@ -76,18 +80,18 @@ class Simulators:
         threads: Threads = MACHINE,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._connect = connect
         self._runner_id = runner_id
-        self._threads = threads
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._over = asyncio.Event()
         self._closed = False
         """Whether the loop accepts no more work."""
-        self._join: Join | None = None
-        self._port: OrchestratorPort | None = None
-        self._connecting = asyncio.Lock()
+        self._side = SideLoop(
+            "interlock-simulations",
+            connect,
+            finish=self._finish,
+            backoff=Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S),
+            threads=threads,
+        )
 
     def send(self, token: str, message: AnySimulationMessage, patience_s: float) -> Future[SimulationOrders]:
         """Send a message from the thread."""
@@ -104,13 +108,13 @@ class Simulators:
 
     def stop(self, timeout_s: float = 1.0) -> None:
         """Stop the thread, if it was started; a hanging one is abandoned."""
-        if self._loop is not None and self._join is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
-                self._loop.call_soon_threadsafe(self._over.set)
-            self._join(timeout_s)
+        self._side.stop(timeout_s)
 
     def _scheduled(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine in the thread, which starts with the first simulation: most workers have none."""
+        """Run a coroutine in the thread.
+
+        It starts with the first simulation, since most workers have none.
+        """
         with self._lock:
             if self._closed:
                 coroutine.close()
@@ -118,31 +122,25 @@ class Simulators:
                     "The simulation can no longer report: its worker is shutting down.",
                     todo="Nothing; another worker continues after the last saved step.",
                 )
-            if self._join is None:
-                self._join = self._threads.serve("interlock-simulations", self._serve, self._begins)
-            assert self._loop is not None
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-    def _begins(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+            if not self._side.started:
+                self._side.start()
+            return self._side.submit(coroutine)
 
     # In the thread
 
-    async def _serve(self) -> None:
-        await self._over.wait()
+    async def _finish(self) -> None:
         with self._lock:
             self._closed = True
         await asyncio.sleep(0)  # lets coroutines scheduled earlier begin, to be cancelled with the loop
-        await self._let_go()
 
     async def _send(self, token: str, message: AnySimulationMessage, patience_s: float) -> SimulationOrders:
         until, backoff = self._monotonic() + patience_s, Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
             try:
                 async with asyncio.timeout(max(until - self._monotonic(), FIRST_PAUSE_S)):
-                    return await self._once(token, message)
+                    return await self._try_send(token, message)
             except (StoreUnavailable, TimeoutError) as error:
-                await self._let_go()
+                await self._side.abandon()
                 pause_s = backoff.next_s()
                 if self._monotonic() + pause_s >= until:
                     raise StoreUnavailable(
@@ -151,22 +149,11 @@ class Simulators:
                     ) from error
             await asyncio.sleep(pause_s)
 
-    async def _once(self, token: str, message: AnySimulationMessage) -> SimulationOrders:
-        async with self._connecting:
-            if self._port is None:
-                port = self._connect()
-                await port.connect()
-                self._port = port
-        port = self._port
+    async def _try_send(self, token: str, message: AnySimulationMessage) -> SimulationOrders:
+        port = await self._side.connected()
         if not isinstance(port, SimulationPort):
             raise JobError("This orchestrator does not support simulations.", todo="Use one that does.")
         return await port.simulate(token, self._runner_id, message)
-
-    async def _let_go(self) -> None:
-        port, self._port = self._port, None
-        if port is not None:
-            with contextlib.suppress(Exception):  # it is not used any more, whatever the error
-                await port.disconnect()
 
     async def _send_beats(self, token: str, latest: Latest, receive: ReceiveOrders) -> None:
         every_s = BEAT_S

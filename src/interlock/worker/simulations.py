@@ -184,7 +184,10 @@ class SimulationContext:
         self._pause = self._pause or orders.pause
 
     def must_pause(self) -> bool:
-        """Return whether to pause now; raise if it is executed elsewhere, or the job has to stop."""
+        """Return whether to pause now.
+
+        Raise if another worker executes it, or the job has to stop.
+        """
         if self._taken:
             raise not_executed(self.run_id, self._taken)
         if self._pause:
@@ -221,7 +224,7 @@ class SimulationContext:
         return _bounded("state", self.context.mask.raw(encode(state, "state")))
 
     def _unacknowledged(self) -> dict[str, Any]:
-        """Return the unacknowledged warnings and samples, which go with every message."""
+        """Return the unacknowledged warnings and samples for a message."""
         with self._lock:
             done = tuple(each for each in self._samples.kept if each.step <= self.step)
             return {"dangers": tuple(self._dangers), "samples": done}
@@ -281,7 +284,7 @@ class SimulationResult(msgspec.Struct, frozen=True):
 
 def drive(context: Context, steps_of: StepsOf, **options: Any) -> SimulationResult:
     """Execute a simulation with sync steps."""
-    channel = context.speech()
+    channel = context.simulation_channel()
     sim = _begun(context, channel.send(Begin()).result(), options)
     with channel.living(sim.latest, sim.receive):
         try:
@@ -309,8 +312,8 @@ def drive(context: Context, steps_of: StepsOf, **options: Any) -> SimulationResu
 
 
 async def drive_async(context: Context, steps_of: StepsOf, **options: Any) -> SimulationResult:
-    """Execute a simulation with async steps; its result is the last yielded value."""
-    channel = context.speech()
+    """Execute a simulation with async steps; return the last value."""
+    channel = context.simulation_channel()
     orders = await asyncio.wrap_future(channel.send(Begin()))
     sim = _begun(context, orders, {**options, "monotonic": asyncio.get_running_loop().time})
     with channel.living(sim.latest, sim.receive):
@@ -389,7 +392,7 @@ class Simulation(Task[P, R], Generic[P, R]):
         return f"<Simulation {self.name}{self.takes}>"
 
     def executor_on(self, default: Executor | None) -> Executor:  # noqa: ARG002 - it runs beside its worker
-        """Return its executor: the loop or a thread, whatever the default of the worker."""
+        """Return its executor: the loop or a thread, never a process."""
         return self.executor
 
     def run(self, *args: Any, **kwargs: Any) -> SimulationSpec:
@@ -443,7 +446,10 @@ def simulation(function: Callable[..., Any] | None = None, /, **options: Any) ->
 
 
 def stepped(function: Callable[..., Any], total_steps: int | None, save_every_s: float) -> Callable[..., Any]:
-    """Return the function as a handler: it takes a context, drives the steps, and returns the end."""
+    """Return the function as a handler that drives its steps.
+
+    It takes a context and returns the end of the simulation.
+    """
     plain = function.__func__ if isinstance(function, staticmethod) else function
     if not inspect.isfunction(plain):
         raise refused(function, "it is not a function", "Decorate a generator or a step function.")
@@ -519,7 +525,7 @@ def _state_type(plain: Callable[..., Any]) -> Any:
 
 
 def _given_context(plain: Callable[..., Any]) -> tuple[str, inspect.Signature]:
-    """Return the parameter of the simulation's context, and the signature of the remaining arguments."""
+    """Return the parameter of the context, and the other parameters."""
     signature = inspect.signature(plain)
     found = [p.name for p in signature.parameters.values() if _is_context(p)]
     if len(found) > 1:

@@ -26,17 +26,17 @@ from interlock.backoff import Backoff
 from interlock.errors import InterlockError, StoreUnavailable, UnknownWorker
 from interlock.processes import groups
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
-from interlock.worker.host import MACHINE, Join, Threads, done_within, set_within
+from interlock.worker.host import MACHINE, Threads, done_within
 from interlock.worker.port import DeadWorkerPort, OrchestratorPort
+from interlock.worker.side_loop import SideLoop
 from interlock.worker.telemetry import Log
 
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
-_LET_GO_S = 0.2
-_LAST_WORD_S = 3.0
+_SIGN_OFF_S = 3.0
 _JOIN_S = 30.0
 """Timeout to join the thread, which ends by itself unless its host stalls."""
-_PATIENCE_S = 10.0
+_CONNECT_S = 10.0
 SYSTEM, BEGAN = "system", "began"
 """Keys in the metadata of a worker: the system of its process id, and the start time of the process."""
 
@@ -50,11 +50,14 @@ class SupervisorPort(Protocol):
         ...
 
     async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
-        """Send a heartbeat; return the orders. Raise `UnknownWorker` if the worker is not known."""
+        """Send a heartbeat; return the orders.
+
+        Raise `UnknownWorker` if the worker is not known.
+        """
         ...
 
     async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
-        """Return the orders, as soon as they are newer than this number, or after the wait time."""
+        """Return the orders once they are newer, or after the wait time."""
         ...
 
     async def leave(self, worker_id: str, reason: str) -> None:
@@ -95,7 +98,6 @@ class SupervisorClient:
         threads: Threads = MACHINE,
     ) -> None:
         self._spec = spec
-        self._connect = connect
         self._beat = beat
         self._on_orders = on_orders
         self._look = look
@@ -104,35 +106,31 @@ class SupervisorClient:
         self.worker_id: str = ""
         self._trouble = ""
         self._reason = ""
-        self._stopping = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._news: asyncio.Event | None = None
-        self._over: asyncio.Event | None = None
-        self._port: OrchestratorPort | None = None
-        self._threads = threads
-        self._join: Join | None = None
+        self._side = SideLoop(
+            "interlock-supervision",
+            connect,
+            self._use_connection,
+            failed=self._failed,
+            finish=self._sign_off,
+            backoff=Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S),
+            threads=threads,
+        )
 
     def start(self) -> None:
         """Start the thread."""
-        self._join = self._threads.serve("interlock-standing", self._serve)
+        self._side.start()
 
     def stop(self, reason: str) -> None:
-        """Sign off, if the supervisor is reachable, and stop the thread; a hanging one is abandoned."""
+        """Sign off if the supervisor is reachable, and stop the thread.
+
+        A thread that hangs is abandoned.
+        """
         self._reason = reason
-        self._stopping = True
-        loop, over = self._loop, self._over
-        if loop is not None and over is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
-                loop.call_soon_threadsafe(over.set)
-        if self._join is not None:
-            self._join(_JOIN_S)
+        self._side.stop(_JOIN_S)
 
     def nudge(self) -> None:
         """Send a heartbeat soon; from any thread."""
-        loop, news = self._loop, self._news
-        if loop is not None and news is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
-                loop.call_soon_threadsafe(news.set)
+        self._side.wake()
 
     def trouble(self, kind: str, reason: str) -> None:
         """Report a problem of this worker with the next heartbeat."""
@@ -141,62 +139,33 @@ class SupervisorClient:
 
     # In the thread
 
-    async def _serve(self) -> None:
-        self._loop, self._news, self._over = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-        if self._stopping:
-            return
-        speaking = asyncio.create_task(self._speak_on())
-        await self._over.wait()
-        speaking.cancel()
-        await asyncio.wait([speaking])
-        await self._say_goodbye()
-
-    async def _speak_on(self) -> None:
-        """Reconnect again and again."""
-        assert self._news is not None
-        loop, backoff = asyncio.get_running_loop(), Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        while True:
-            began = loop.time()
-            try:
-                await self._speak()
-            except StoreUnavailable:
-                pass  # the main loop logs it as well
-            except Exception as error:  # noqa: BLE001 - a loop survives any error of its body
-                self._note(error)
-            await self._let_go()
-            if loop.time() - began > _LONGEST_PAUSE_S:  # the connection worked
-                backoff.reset()
-            self._news.clear()  # the first heartbeat has all news
-            await set_within(self._news, backoff.next_s())
-
-    def _note(self, error: Exception) -> None:
-        """Log an error; forget the id of a worker that is unknown to the supervisor."""
+    def _failed(self, error: Exception) -> None:
+        """Log an error; forget the id of an unknown worker."""
+        if isinstance(error, StoreUnavailable):
+            return  # the main loop logs it as well
         facts = error.facts if isinstance(error, InterlockError) else {}
         code = error.code if isinstance(error, InterlockError) else type(error).__name__
         if UnknownWorker.code in (code, facts.get("code")):
             self.worker_id = ""
         self._log.warning("supervisor_not_heard", code=code, error=str(error))
 
-    async def _speak(self) -> None:
+    async def _use_connection(self) -> None:
         """Use one connection, until it fails."""
-        port = self._connect()
+        async with asyncio.timeout(_CONNECT_S):
+            port: object = await self._side.connected()
         if not isinstance(port, SupervisorPort):
             await asyncio.Event().wait()  # the port has no supervisor
             return
-        self._port = port
-        async with asyncio.timeout(_PATIENCE_S):
-            await port.connect()
         while True:
             await self._round(port)
 
     async def _round(self, port: SupervisorPort) -> None:
         """Send one heartbeat, and handle orders until the next one."""
-        assert self._news is not None
         if not self.worker_id:
             self.worker_id, self._looked = await self._register(port), 0
             self._log.info("worker_registered", supervised_as=self.worker_id)
             await self._report_dead_namesakes(port)
-        self._news.clear()
+        self._side.forget_wakes()
         trouble, self._trouble = self._trouble, ""
         beat = self._beat()
         if trouble:
@@ -205,21 +174,24 @@ class SupervisorClient:
         if not self._take(orders):
             return
         if orders.stop == "terminate":  # it is the last order, so none can follow
-            await set_within(self._news, orders.beat_every_s)
+            await self._side.wait(orders.beat_every_s)
         else:
             newer = asyncio.ensure_future(port.orders(self.worker_id, orders.number, orders.beat_every_s))
-            news = asyncio.ensure_future(self._news.wait())
+            woken = asyncio.ensure_future(self._side.wait())
             try:
-                await asyncio.wait((newer, news), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((newer, woken), return_when=asyncio.FIRST_COMPLETED)
                 if newer.done():
                     self._take(newer.result())
             finally:
                 newer.cancel()
-                news.cancel()
-                await asyncio.wait((newer, news))
+                woken.cancel()
+                await asyncio.wait((newer, woken))
 
     async def _report_dead_namesakes(self, port: object) -> None:
-        """Report earlier processes of this name that have died here, so that their leases end at once."""
+        """Report earlier processes of this name that have died here.
+
+        So their leases end at once.
+        """
         if not isinstance(port, DeadWorkerPort):
             return
         try:
@@ -256,23 +228,15 @@ class SupervisorClient:
         self._on_orders(orders)
         return True
 
-    async def _say_goodbye(self) -> None:
+    async def _sign_off(self) -> None:
         """Send the final counts if the supervisor answers at once."""
-        port: object = self._port
+        port: object = self._side.port
         if isinstance(port, SupervisorPort) and self.worker_id:
             leaving = asyncio.ensure_future(self._leave(port))
-            if not await done_within(leaving, _LAST_WORD_S):
+            if not await done_within(leaving, _SIGN_OFF_S):
                 leaving.cancel()
-        await self._let_go()
 
     async def _leave(self, port: SupervisorPort) -> None:
         with contextlib.suppress(Exception):
             await port.beat(self.worker_id, self._beat())
             await port.leave(self.worker_id, self._reason)
-
-    async def _let_go(self) -> None:
-        port, self._port = self._port, None
-        if port is not None:
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(_LET_GO_S):
-                    await port.disconnect()

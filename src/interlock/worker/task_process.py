@@ -166,19 +166,19 @@ class RemoteChildren:
 
     def submit(self, _: str, name: str, specs: Sequence[JobSpec]) -> Future[tuple[str, ...]]:
         """Submit children under a name."""
-        return _then(self._request(JobRequest(name=name, specs=tuple(specs))), lambda answer: answer.ids)
+        return _mapped(self._request(JobRequest(name=name, specs=tuple(specs))), lambda answer: answer.ids)
 
     def children(self, _: str) -> Future[tuple[ChildView, ...]]:
         """Return all children, oldest first."""
-        return _then(self._request(JobRequest()), lambda answer: answer.children)
+        return _mapped(self._request(JobRequest()), lambda answer: answer.children)
 
     def wait(self, request: WaitRequest) -> Future[WaitAnswer]:
         """Return the answer to a wait, or its state."""
-        return _then(self._request(JobRequest(wait=request)), _waited)
+        return _mapped(self._request(JobRequest(wait=request)), _waited)
 
     def predecessors(self, _: str) -> Future[tuple[ChildView, ...]]:
         """Return all jobs that the job comes after, in their order."""
-        return _then(self._request(JobRequest(before=True)), lambda answer: answer.children)
+        return _mapped(self._request(JobRequest(before=True)), lambda answer: answer.children)
 
 
 def _waited(answer: JobAnswer) -> WaitAnswer:
@@ -186,7 +186,7 @@ def _waited(answer: JobAnswer) -> WaitAnswer:
     return answer.wait
 
 
-def _then(first: Future[JobAnswer], take: Callable[[JobAnswer], A]) -> Future[A]:
+def _mapped(first: Future[JobAnswer], take: Callable[[JobAnswer], A]) -> Future[A]:
     second: Future[A] = Future()
     second.set_running_or_notify_cancel()
 
@@ -219,8 +219,8 @@ def main() -> None:
     credentials.take()
     channel = Channel(int(sys.argv[1]))
     order = channel.first_order()
-    family = RemoteChildren(channel.request)
-    services = HandlerServices(upload=channel.upload, family=family)
+    child_jobs = RemoteChildren(channel.request)
+    services = HandlerServices(upload=channel.upload, child_jobs=child_jobs)
     context = Context(order.grant, now=_now, wake=channel.wake, services=services)
     channel.serve(context)
     over = execute(order, context)
@@ -296,7 +296,7 @@ def find_task(order: RunOrder) -> tasks.Task[..., Any]:
 
 
 def find_middleware(order: RunOrder) -> Chain:
-    """Return the middleware that the order names, from the modules that have defined it."""
+    """Return the middleware that the order names."""
     found = []
     for address in order.middleware:
         module, _, path = address.partition(":")
@@ -356,7 +356,10 @@ class Channel:
         return future
 
     def request(self, request: JobRequest) -> Future[JobAnswer]:
-        """Request the worker to submit or list children, to list the jobs before this one, or to wait."""
+        """Send a request to the worker.
+
+        It submits or lists children, lists the jobs before this one, or waits.
+        """
         future: Future[JobAnswer] = Future()
         with self._lock:
             number = len(self._requests)

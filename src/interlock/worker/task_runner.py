@@ -82,38 +82,38 @@ class TaskRunner:
 
     def __init__(
         self,
-        around: WorkerEnv,
+        env: WorkerEnv,
         services: HandlerServices,
         *,
         reporter: ReportQueue,
         renewer: Renewer,
-        parcels: PayloadHandoff,
+        payloads: PayloadHandoff,
         ended: Callable[[], None],
         freed: Callable[[], None],
         left_behind: Callable[[], None],
     ) -> None:
-        self._settings, self._registry = around.settings, around.registry
-        self._runner_id = around.runner_id
+        self._settings, self._registry = env.settings, env.registry
+        self._runner_id = env.runner_id
         self._reporter, self._renewer = reporter, renewer
-        self._parcels = parcels
-        self._log, self._now = around.log, around.now
+        self._payloads = payloads
+        self._log, self._now = env.log, env.now
         self._on_end, self._freed = ended, freed
         self._stopper = Stopper(
-            around.settings,
-            around.log,
-            awake=around.awake,
+            env.settings,
+            env.log,
+            awake=env.awake,
             left_behind=left_behind,
             freed=self._fill_soon_if_needed,
         )
         self._services = services
-        self._tracing, self._monotonic = around.tracing, around.monotonic
+        self._tracing, self._monotonic = env.tracing, env.monotonic
         self.machines: Machines = Machines(
-            around.settings.slots, around.settings.durations, watch=around.watch, clock=around.now, hands=self
+            env.settings.slots, env.settings.durations, watch=env.watch, clock=env.now, actions=self
         )
         self.active: dict[TaskPart, None] = self.machines.tasks
         """Unfinished tasks and cohorts."""
-        self._lanes = Lanes(around.settings, around.monotonic)
-        self.elsewhere: Callable[[], int] = self._lanes.elsewhere
+        self._lanes = Lanes(env.settings, env.monotonic)
+        self.outside_the_loop: Callable[[], int] = self._lanes.outside_the_loop
         self.on_the_loop: Callable[[], str] = self._lanes["async"].on_the_loop
         self._prefetched: deque[tuple[float, RunningTask]] = deque()
         self._acknowledging: set[RunningTask] = set()
@@ -126,10 +126,10 @@ class TaskRunner:
         """The changes of the registry when it was read."""
         self._names: tuple[str, ...] | None = None
         self._task_places: dict[str, _TaskPlace] = {}
-        self._slots_beside = around.settings.slots_for(0)
+        self._slots_of_handlers = env.settings.slots_for(0)
         self._nudge, self._ended = renewer.nudge, self._handler_ended  # bound once, not once per task
         self._cohorts = Cohorts(
-            around,
+            env,
             self.machines,
             self._lanes["async"],
             reporter=reporter,
@@ -150,7 +150,7 @@ class TaskRunner:
         self._cohorts.dissolve_all()
 
     def _tasks_alone(self) -> list[RunningTask]:
-        """Return every task after dissolving cohorts, except those whose report is under way."""
+        """Dissolve all cohorts; return every task that is not reported yet."""
         self.dissolve_cohorts()
         return [one for one in self.active if isinstance(one, RunningTask)]
 
@@ -165,7 +165,7 @@ class TaskRunner:
         room = self._lanes.room_ahead(len(self._acknowledging), batch)
         if not (begin := room > 0):
             room = self._settings.prefetch - len(self._prefetched)
-        slots = self._slots_beside + BATCHES * max(batch, self._settings.concurrency)
+        slots = self._slots_of_handlers + BATCHES * max(batch, self._settings.concurrency)
         active: int = self.machines.process.data.active_tasks
         return min(room, slots - active), begin
 
@@ -175,7 +175,7 @@ class TaskRunner:
     # From a grant to a handler
 
     def tasks(self) -> tuple[str, ...] | None:
-        """Return the tasks that can be executed here; None if there are too many to name."""
+        """Return the names of the tasks here; None if there are too many."""
         if self._read_changes != self._registry.changes:
             self._read_registry()
         return self._names
@@ -186,19 +186,19 @@ class TaskRunner:
         self._task_places.clear()
 
     def take(
-        self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True, soon: bool = False
+        self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True, next_turn: bool = False
     ) -> int:
         """Accept grants; start those that can, and release those that would wait too long.
 
-        With `soon` they start after a turn of the event loop, in which the next claim is sent. Release grants
-        of unknown tasks; return their number.
+        With `next_turn` they start after a turn of the event loop, in which the next claim is sent. Release
+        grants of unknown tasks; return their number.
         """
         unknown, free = self._unknown, max(0, self._lanes.free())
         grants = list(grants)
         for some, ahead in ((grants[:free], False), (grants[free:], True)):
             for terms, alike in groupby(some, terms_of):
                 self._take_alike(list(alike), claimed_at, plain=terms[0] is True, ahead=ahead)
-        if begin and soon:
+        if begin and next_turn:
             asyncio.get_running_loop().call_soon(self._fill_soon_if_needed)
         elif begin:
             self.fill()
@@ -270,7 +270,7 @@ class TaskRunner:
         self._release_unused(running, f"this worker has no task {name}")
         return False
 
-    def _warn_of_strangers(self, running: RunningTask) -> None:
+    def _warn_of_unknown(self, running: RunningTask) -> None:
         """Log once that untrusted steps run without isolation from this worker."""
         if running.grant.untrusted and self._settings.sandbox.kind == NO_SANDBOX.kind and not self._warned:
             self._warned = True
@@ -281,7 +281,7 @@ class TaskRunner:
             )
 
     def _begin(self, running: RunningTask, lane: ExecutorLane, now: float) -> None:
-        self._warn_of_strangers(running)
+        self._warn_of_unknown(running)
         if running.state is CLAIMING:
             running.send(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
         running.context = self._context_for(running.grant, self._nudge)
@@ -305,16 +305,19 @@ class TaskRunner:
         self._reporter.put(running, (running.ack(),))
 
     def release_old(self) -> None:
-        """Release prefetched grants that have waited for half of the acknowledgement window."""
+        """Release grants that were prefetched half an ack window ago."""
         oldest = self._monotonic() - self._settings.durations.ack_window_s / 2
         while self._prefetched and self._prefetched[0][0] <= oldest:
             _, running = self._prefetched.popleft()
             self._release_unused(running)
 
-    def _release_ahead(self, asked_by: float) -> None:
-        """Release waiting jobs that were claimed ahead by then, so that other workers can start them."""
+    def _release_ahead(self, claimed_until: float) -> None:
+        """Release waiting jobs that were claimed ahead by then.
+
+        Other workers can start them.
+        """
         for lane in self._lanes.values():
-            ahead = [one for one in lane.waiting if one.ahead and one.claimed_at <= asked_by]
+            ahead = [one for one in lane.waiting if one.ahead and one.claimed_at <= claimed_until]
             for cohort in [one for one in ahead if isinstance(one, Cohort)]:
                 ahead += self._cohorts.dissolve(cohort)
             for running in ahead:
@@ -354,14 +357,14 @@ class TaskRunner:
         self._report(running)
 
     def _report(self, running: RunningTask) -> None:
-        ready, unsent = self._parcels.take_for_report(running)
+        ready, unsent = self._payloads.take_for_report(running)
         if ready and running.outcome is not None:
             self._reporter.put(running, report_of(running, running.outcome, unsent))
 
     def answered(
         self, owner: Reporting, messages: Sequence[Message], answers: Sequence[Answer | None]
     ) -> None:
-        """Handle the answers of the reporter; None if not delivered before the lease ended."""
+        """Handle the answers to reports; None if the lease ended before."""
         if isinstance(owner, FinishedCohort):
             for running, message, answer in self._cohorts.answered(owner, messages, answers):
                 self._reported(running, message, answer)
@@ -411,7 +414,7 @@ class TaskRunner:
     # Stopping
 
     def renewed(self, results: Sequence[RenewalResult]) -> None:
-        """Handle the answers of the renewer; None if a heartbeat was not delivered."""
+        """Handle the answers to heartbeats; None if one was not delivered."""
         for renewed, answer in results:
             running = self._cohorts.take_out(renewed) if isinstance(renewed, CohortMember) else renewed
             if running is None or running.ended:
@@ -468,7 +471,7 @@ class TaskRunner:
             self._lose(running, REVOKED)
 
     def disconnected(self) -> None:
-        """Drop the tasks that the table keeps after a lost connection: those claiming or saving."""
+        """Drop tasks that were claiming or saving at a lost connection."""
         for running in self._tasks_alone():
             if running.state is not PROCESSING:
                 self._lose(running, EXPIRED)
@@ -479,7 +482,7 @@ class TaskRunner:
             running.send(ShutdownRequested(at=self._now()))
 
     def interrupted(self, running: RunningTask) -> None:
-        """Tell its handler to save its work; release at once a task that never started."""
+        """Request a handler to save its work; release a task without one."""
         running.stop("shutdown")
         if not running.begun:
             self._remove_waiting(running)
@@ -492,7 +495,7 @@ class TaskRunner:
             self._stopper.stop_gracefully(running)
 
     def ended(self, running: RunningTask, step: Step[Any]) -> None:
-        """Remove an ended task; stop its handler, or release it if it has not started."""
+        """Remove an ended task; stop its handler or release its lease."""
         self.active.pop(running, None)
         self._renewer.remove(running)
         if step.source is PROCESSING:
@@ -503,7 +506,7 @@ class TaskRunner:
         self._on_end()
 
     def _abandon(self, running: RunningTask) -> None:
-        """Stop a handler without a lease. A lease that may be live is released afterwards."""
+        """Stop a handler; release its lease afterwards if it may be live."""
         running.give_back = not running.lost
         running.stop("lost")
         if not running.begun:
@@ -537,9 +540,9 @@ class TaskRunner:
         waiting = any(lane.has_room for lane in self._lanes.values())
         if waiting or (self._prefetched and self._room_now() > 0):
             self._fill_is_due = True
-            asyncio.get_running_loop().call_soon(self._go_on_filling)
+            asyncio.get_running_loop().call_soon(self._continue_filling)
 
-    def _go_on_filling(self) -> None:
+    def _continue_filling(self) -> None:
         self.fill()
         if not any(lane.waiting for lane in self._lanes.values()):
             self._freed()  # there was no room while they waited, and it may be long until another task ends

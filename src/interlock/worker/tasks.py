@@ -402,7 +402,7 @@ def _no_tasks(spec: str, module: ModuleType) -> CannotLoad:
 
 
 def _template(name: str, known: Mapping[str, Any], options: Mapping[str, Any]) -> JobSpec:
-    """Return a job spec without arguments; raise for options of an invalid name or type."""
+    """Return a job spec without arguments; raise for invalid options."""
     wrong = [option for option in options if option not in OPTIONS]
     if wrong:
         guess = nearest(wrong[0], OPTIONS)
@@ -485,7 +485,10 @@ def _checked_name(function: Callable[..., Any], name: object) -> str:
 
 
 def _is_the_same_again(known: Task[..., Any], new: Task[..., Any]) -> bool:
-    """Return whether it is the same function of a reloaded module, and not another one of the same name."""
+    """Return whether it is the same function of a reloaded module.
+
+    A different function of the same name is not.
+    """
     one, other = written_function(known.function), written_function(new.function)
     if (one.__module__, one.__qualname__) != (other.__module__, other.__qualname__):
         return False
@@ -494,7 +497,10 @@ def _is_the_same_again(known: Task[..., Any], new: Task[..., Any]) -> bool:
 
 
 def names_around(frame: FrameType | None, ours: str) -> Mapping[str, Any]:
-    """Return the local names where a task is decorated, for its annotations. Frames of `ours` are skipped."""
+    """Return the local names where a task is decorated.
+
+    Annotations may use them. Frames of `ours` are skipped.
+    """
     while frame is not None and frame.f_code.co_filename == ours:
         frame = frame.f_back
     if frame is None or frame.f_locals is frame.f_globals:

@@ -64,7 +64,7 @@ def make_log(level: str = "info", form: str = "auto", stream: TextIO | None = No
 def libraries_logging(
     level: str = "info", form: str = "auto", stream: TextIO | None = None
 ) -> Iterator[None]:
-    """Write records of libraries in the same format, for the duration of the context."""
+    """Write log records of libraries in the same format while entered."""
     stream = sys.stderr if stream is None else stream
     handler = _Handler(_Lines(stream), _renderer(form, stream))
     handler.setLevel(_LEVELS[level])  # other handlers may have another level
@@ -212,7 +212,10 @@ class Metrics:
         self._forced.labels(self._worker_id).set(report.forced)
 
     def serve(self, port: int, address: str = "") -> tuple[int, Callable[[], None]]:
-        """Serve `/metrics`; return the port (a free one for 0) and a function that stops it."""
+        """Serve `/metrics`; return the port and a function that stops it.
+
+        Port 0 chooses a free one.
+        """
         from prometheus_client import start_http_server  # noqa: PLC0415
 
         server, thread = start_http_server(port, addr=address or "0.0.0.0", registry=self.registry)
@@ -263,7 +266,10 @@ class Observer:
                 )
 
     def task_moved(self, grant: Grant, steps: Sequence[Step[Any]], entered_at: float) -> float:
-        """Report steps of a task that entered its state at `since`; return when it left it."""
+        """Report the steps of a task; return when it left its state.
+
+        It entered that at `since`.
+        """
         now = self._monotonic()
         for step in steps:
             if not step.moves:

@@ -78,7 +78,7 @@ class AttemptSpan:
 
 @contextlib.contextmanager
 def continuing(carried: Mapping[str, str]) -> Iterator[None]:
-    """Continue a trace in the process of one handler, and send its spans before the end."""
+    """Continue a trace in the process of a handler; send its spans."""
     if not carried or not _installed("opentelemetry.trace"):
         yield
         return
@@ -130,7 +130,7 @@ def _has_provider(trace: Any) -> bool:
 
 
 def _provide(trace: Any) -> bool:
-    """Export spans to the endpoint of the environment, with the installed exporter."""
+    """Export spans to the endpoint in the environment."""
     for name in ("http", "grpc"):
         module = f"opentelemetry.exporter.otlp.proto.{name}.trace_exporter"
         if _installed(module) and _installed("opentelemetry.sdk.trace"):

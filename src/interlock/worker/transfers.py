@@ -64,23 +64,23 @@ class Uploads:
     async def _keep(self, token: str, name: str, path: Path) -> ArtifactView:
         checked_name(name)
         if not await asyncio.to_thread(path.is_dir):
-            return await self._surely(token, name, path)
+            return await self._upload(token, name, path)
         with tempfile.TemporaryDirectory(prefix="interlock-artifact-") as folder:
             packed = Path(folder) / "packed"
             await asyncio.to_thread(pack, path, [path.resolve()], packed)
             name = name if name.endswith(PACKED) else checked_name(name + PACKED)
-            return await self._surely(token, name, packed)
+            return await self._upload(token, name, packed)
 
-    async def _surely(self, token: str, name: str, path: Path) -> ArtifactView:
+    async def _upload(self, token: str, name: str, path: Path) -> ArtifactView:
         """Upload with retries: the upload is idempotent."""
         for _ in range(TRIES - 1):
             try:
-                return await self._once(token, name, path)
+                return await self._try_upload(token, name, path)
             except StoreUnavailable:
                 await asyncio.sleep(PAUSE_S)
-        return await self._once(token, name, path)
+        return await self._try_upload(token, name, path)
 
-    async def _once(self, token: str, name: str, path: Path) -> ArtifactView:
+    async def _try_upload(self, token: str, name: str, path: Path) -> ArtifactView:
         port = self._port()
         if not isinstance(port, ArtifactPort):
             raise NoBlobs("This orchestrator does not store artifacts.", todo="Use one that does.")
@@ -106,7 +106,7 @@ async def pieces_of(path: Path) -> AsyncIterator[bytes]:
             yield piece
 
 
-def nowhere(_: str, name: str, __: Path) -> Future[ArtifactView]:
+def no_uploads(_: str, name: str, __: Path) -> Future[ArtifactView]:
     """Raise: there is no worker."""
     raise NoBlobs(
         "Artifacts cannot be stored here.",
@@ -176,7 +176,7 @@ class OwnCaches:
         self._token = token
 
     async def fetch(self, key: str, prefixes: Sequence[str], to: Path) -> CacheView | None:
-        """Write a cache of an earlier job into a file; return None if there is none."""
+        """Write a cache of an earlier job into a file, or return None."""
         return await self._caching.fetch(self._token, key, prefixes, to)
 
     async def keep(self, key: str, path: Path) -> CacheView:

@@ -157,7 +157,10 @@ def _approval(answer: WaitAnswer, request: WaitRequest) -> ApprovalAnswer:
 
 
 def _check(answer: WaitAnswer, request: WaitRequest) -> None:
-    """Raise if there is no answer: to end the handler, or because none has come in time."""
+    """Raise if there is no answer.
+
+    The handler ends to wait for it, or the time is over.
+    """
     if answer.state == WAITING:
         raise WaitsForSignal(answer.id)
     if answer.state in (APPROVED, REJECTED, RECEIVED):

@@ -63,7 +63,7 @@ class Watchdog:
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._answer.at = self._monotonic()
         every_s = min(EVERY_S, self._stalled_after_s / 4)
-        self._join = self._threads.repeat("interlock-supervisor", every_s, self._watch)
+        self._join = self._threads.repeat("interlock-watchdog", every_s, self._watch)
 
     def stop(self) -> None:
         """Stop the thread, if it was started."""

@@ -77,7 +77,7 @@ def test_every_agent_receives_the_same_start_instant_converted_to_its_own_clock(
     }
     start = choose_start(100 * SECOND, offsets, lead_s=2.0, skew_limit_s=0.01)
     assert start.at_ns == 102 * SECOND
-    assert start.told_ns == {"fast": 107 * SECOND, "slow": 99 * SECOND, "right": 102 * SECOND}
+    assert start.starts_ns == {"fast": 107 * SECOND, "slow": 99 * SECOND, "right": 102 * SECOND}
     assert start.bound_ns == 3 * MS
 
 

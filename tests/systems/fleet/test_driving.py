@@ -376,7 +376,7 @@ async def test_a_store_that_is_away_does_not_hold_up_the_workload(two: list[Agen
         counts.append(len(facts))
         raise InterlockError("The store says no.")
 
-    driven.drive._hands = msgspec.structs.replace(driven.drive._hands, store_facts=away)
+    driven.drive._ports = msgspec.structs.replace(driven.drive._ports, store_facts=away)
     assert (await driven.result()).verdict is Verdict.COMPLETE
     assert counts
     assert any("refused the reports" in line for line in driven.lines)

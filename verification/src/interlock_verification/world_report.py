@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import typer
 
-from interlock.cli.agent_process import check_installed
+from interlock.cli.agent import check_installed
 from interlock.cli.output import Sheet, on_terminal, print_json, print_sheets
 from interlock.text import counted
 from interlock_verification.report import bar, print_text

@@ -96,7 +96,7 @@ async def _followed(
     also: Screen[[News]] | None = None,
 ) -> int:
     latest: dict[str, JobView] = {}
-    following = JobFollower(port, ids, tell_steps=steps, on_outage=Outage())
+    following = JobFollower(port, ids, with_steps=steps, on_outage=Outage())
     no_worker = NoWorker(port)
     with screen as shown:
         try:

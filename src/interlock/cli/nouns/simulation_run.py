@@ -132,7 +132,7 @@ async def _left(port: Embedded, run_id: str) -> SimulationView:
     view = await simulations.get(run_id)
     if view.resuming or view.status in (simulation.PENDING, simulation.RUNNING):
         with contextlib.suppress(InterlockError):  # then a resume moves it
-            await simulations.let_go(run_id, view.execution, STOPPED)
+            await simulations.end_execution(run_id, view.execution, STOPPED)
         view = await simulations.get(run_id)
     return view
 

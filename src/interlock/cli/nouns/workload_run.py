@@ -18,8 +18,8 @@ import msgspec
 
 from interlock.cli import connection, project
 from interlock.cli.nouns.workload_views import exit_code, result_sheets, write_files
-from interlock.cli.nouns.workload_watch import NoDisplay, WorkloadLines, WorkloadScreen
-from interlock.cli.output import on_terminal, print_sheets, print_struct
+from interlock.cli.nouns.workload_watch import workload_screen
+from interlock.cli.output import print_sheets, print_struct
 from interlock.cli.watch import JobFollower
 from interlock.errors import CannotLoad, InterlockError, JobFailed
 from interlock.remote import is_server
@@ -74,14 +74,22 @@ class WorkloadDisplay(Watcher):
         self.interrupted = False
         self._as_json = as_json
         self._out = out
-        title = f"{spec.name} on {counted(len(spec.agents), 'agent')}"
-        self.screen: NoDisplay | WorkloadScreen | WorkloadLines = (
-            NoDisplay() if as_json else WorkloadScreen(title) if on_terminal() else WorkloadLines()
-        )
+        self._title = f"{spec.name} on {counted(len(spec.agents), 'agent')}"
+        self._unshown: asyncio.Queue[WorkloadProgress | None] = asyncio.Queue()
 
     def show(self, live: WorkloadProgress) -> None:
-        """Show the progress."""
-        self.screen.show(live)
+        """Show the progress soon: the drive does not wait for the terminal."""
+        self._unshown.put_nowait(live)
+
+    async def follow(self) -> None:
+        """Show all progress until the display is closed."""
+        with workload_screen(self._title, as_json=self._as_json) as screen:
+            while (live := await self._unshown.get()) is not None:
+                await screen.show(live)
+
+    def close(self) -> None:
+        """Close the display after the last progress."""
+        self._unshown.put_nowait(None)
 
     def save(self, result: WorkloadResult, files: Mapping[str, bytes]) -> None:
         """Keep the result, and write the files to the folder of --out."""
@@ -107,20 +115,21 @@ async def _run(here: project.Project, spec: WorkloadSpec, display: WorkloadDispl
         job_id = await reach.here.jobs.submit(submitted, actor=connection.actor())
         worker = _worker(here, queue, display)
         working = asyncio.create_task(worker.run(), name="driver")
-        display.screen.begin()
+        following = asyncio.create_task(display.follow(), name="display")
         try:
             with _stopped_by_signals(lambda: _interrupt(reach, job_id, display, worker)):
                 view = await _ended(reach, job_id, working)
         finally:
-            display.screen.end()
+            display.close()
             worker.shutdown.request()
-            await asyncio.wait([working])
+            await asyncio.wait([working, following])
+        await following
         return display.finish(view)
 
 
 async def _ended(reach: Reach, job_id: str, working: asyncio.Task[int]) -> JobView:
     """Return the job once it has ended, or as it is when its driver has ended."""
-    following = JobFollower(reach, [job_id], tell_steps=False).news()
+    following = JobFollower(reach, [job_id], with_steps=False).news()
     try:
         while not working.done():
             news = await anext(following, None)

@@ -148,6 +148,6 @@ def abort(
 def _check_installed() -> None:
     """Check that the libraries of fleets are installed, and silence the log of gRPC."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from interlock.cli.agent_process import check_installed
+    from interlock.cli.agent import check_installed
 
     check_installed()

@@ -80,7 +80,7 @@ async def lease(call: Call) -> Granted | Response:
     _check_claim(body)
     call.principal.need_queues(body.queues)
     body = _named(call.principal, body)
-    here, room = call.parts.runtime, call.parts.waiting_room
+    here, room = call.parts.runtime, call.parts.long_poll
     if body.worker_id and not await here.workers.takes(body.worker_id, actor=call.actor):
         return Granted(grants=(), now=await here.engine.clock.now())  # it is paused, or it has ended
     if why := here.quarantine.why_not(body.runner_id):

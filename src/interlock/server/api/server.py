@@ -77,7 +77,7 @@ async def readyz(call: Call) -> api.Readiness:
 async def metrics(call: Call) -> Response:
     """Return all metrics."""
     parts = call.parts
-    records, queues = await parts.census.take(), await queue_metrics.look(parts.queue_board)
+    records, queues = await parts.record_gauges.take(), await queue_metrics.look(parts.queue_board)
     page = parts.metrics.page(parts.health(), records, queues)
     return Response(page, media_type=CONTENT_TYPE_LATEST)
 
@@ -118,7 +118,7 @@ async def show_server(call: Call) -> api.ServerView:
         memory_bytes=_memory(),
         connections=len(parts.connections),
         max_connections=parts.connections.most,
-        waiting_runners=parts.waiting_room.waiting,
+        waiting_runners=parts.long_poll.waiting,
         streams=parts.readers.open,
         tokens_required=parts.tokens_required,
         counted_until=await parts.runtime.figures.counted_until(),

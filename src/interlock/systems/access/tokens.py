@@ -216,7 +216,7 @@ class Tokens:
             )
             token = _TOKENS.new(secret.id, body, now)
             change = _written(token, actor=actor, reason=f"{name} ({role})")
-            return Decision(_view(secret.id, ACTIVE, now, body), _under(idempotency_key, change))
+            return Decision(_view(secret.id, ACTIVE, now, body), _with_request(idempotency_key, change))
 
         applied = await self._engine.apply([], decide)
         if not isinstance(applied, Applied):
@@ -275,7 +275,8 @@ class Tokens:
             event = rotate if overlap else rotate_at_once
             change = _moved(record, event, body, now, actor=actor, reason=reason)
             return Decision(
-                _view(record.id, change.state, record.created_at, body), _under(idempotency_key, change)
+                _view(record.id, change.state, record.created_at, body),
+                _with_request(idempotency_key, change),
             )
 
         applied = await self._engine.apply([Key(TOKEN.name, token_id)], decide)
@@ -303,7 +304,8 @@ class Tokens:
             body = msgspec.structs.replace(read_body(record), old_digest="", old_until=None)
             change = _moved(record, revoke, body, now, actor=actor, reason=reason)
             return Decision(
-                _view(record.id, change.state, record.created_at, body), _under(idempotency_key, change)
+                _view(record.id, change.state, record.created_at, body),
+                _with_request(idempotency_key, change),
             )
 
         async def do() -> TokenView:
@@ -442,7 +444,7 @@ def _used(use: Use, record: Record | None, _: datetime, __: str) -> Decision[Non
     return Decision(None, Commit(changes=(rewritten(record, body=msgspec.json.encode(changed)),)))
 
 
-def _under(idempotency_key: IdempotencyKey | None, change: Change) -> Commit:
+def _with_request(idempotency_key: IdempotencyKey | None, change: Change) -> Commit:
     """Return the commit with its request id.
 
     The stored answer does not contain the secret.

@@ -2,6 +2,7 @@
 
 Reading order:
 
+    settings                  the timers of the records of workloads
     clocks                    the offsets of agents' clocks, and the common start
     histograms, results       the measurements of agents, merged, never averaged
     outcome, report           progress, result and its files

@@ -220,7 +220,7 @@ def error_of_call(agent: str, error: aio.AioRpcError, access: Access = NOTHING_N
 
 
 def _refused_by_tls(agent: str, why: str, access: Access) -> AgentRefused | None:
-    """Return the likely cause of a TLS error, if the library's message allows a guess."""
+    """Return the likely cause of a TLS error, if its message has one."""
     ca, certificate, key = _OPTIONS_OF_TLS.values()
     if "CERTIFICATE_VERIFY_FAILED" in why:
         sentence = f"The certificate of {agent} is not signed by an authority in {access.ca}, or has expired."

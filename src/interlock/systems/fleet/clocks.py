@@ -93,11 +93,11 @@ def offset_of(exchanges: Sequence[ClockExchange]) -> Offset:
         # They cannot all be right: the union is used, and marked as unsteady.
         least = min(each.least_ns for each in best)
         most = max(each.most_ns for each in best)
-        return _between(least, most, len(best), steady=False)
-    return _between(least, most, len(best), steady=True)
+        return _middle_of(least, most, len(best), steady=False)
+    return _middle_of(least, most, len(best), steady=True)
 
 
-def _between(least_ns: int, most_ns: int, exchanges: int, *, steady: bool) -> Offset:
+def _middle_of(least_ns: int, most_ns: int, exchanges: int, *, steady: bool) -> Offset:
     middle = (least_ns + most_ns) // 2
     widest = max(most_ns - middle, middle - least_ns)
     return Offset(offset_ns=middle, uncertainty_ns=widest, exchanges=exchanges, steady=steady)
@@ -113,7 +113,7 @@ class CommonStart(msgspec.Struct, frozen=True, kw_only=True):
 
     at_ns: int
     """By the controller's clock."""
-    told_ns: dict[str, int]
+    starts_ns: dict[str, int]
     """The same instant by each agent's clock."""
     bound_ns: int
     """Maximum difference between the starts of two agents with correctly measured clocks."""
@@ -131,7 +131,7 @@ def choose_start(
         raise _too_large(offsets, bound_ns, skew_limit_s)
     at_ns = now_ns + round(min(lead_s, FARTHEST_S) * NS)
     starts_ns = {agent: at_ns + offset.offset_ns for agent, offset in offsets.items()}
-    return CommonStart(at_ns=at_ns, told_ns=starts_ns, bound_ns=bound_ns)
+    return CommonStart(at_ns=at_ns, starts_ns=starts_ns, bound_ns=bound_ns)
 
 
 def start_bound_ns(offsets: Mapping[str, Offset]) -> int:

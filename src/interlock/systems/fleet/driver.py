@@ -92,14 +92,14 @@ class Drive:
         self,
         spec: WorkloadSpec,
         driver: Driver,
-        hands: DriverPorts,
+        ports: DriverPorts,
         lines: Lines,
         reference: ReferenceClock | None = None,
     ) -> None:
         self.spec = spec
         self.merged: MergedReports = MergedReports(spec.agents)
         self._driver = driver
-        self._hands = hands
+        self._ports = ports
         self._reference = reference or ReferenceClock()
         names = (workload_id_of(driver.job_id, driver.fence, number) for number in range(len(spec.agents)))
         self._members = [
@@ -112,7 +112,7 @@ class Drive:
         self._stopped = ""
         self._ended = ""
         self._pulse_s = 0.0
-        self._listens_since_s = 0.0
+        self._reads_since_s = 0.0
         self._silent: dict[str, float] = {}
         """Silent agents, and for how long."""
 
@@ -139,7 +139,7 @@ class Drive:
 
         Raise if it could not be started.
         """
-        recorder = WorkloadRecorder(self._hands.store_facts, lambda text: self._hands.log(text, "warning"))
+        recorder = WorkloadRecorder(self._ports.store_facts, lambda text: self._ports.log(text, "warning"))
         pulse = asyncio.create_task(self._pulse(recorder), name="pulse of the fleet")
         refusal: InterlockError | None = None
         try:
@@ -175,7 +175,7 @@ class Drive:
         self._refuse_if_too_few()
         for member in self._living:
             if member.warning:
-                self._hands.log(member.warning, "warning")
+                self._ports.log(member.warning, "warning")
         offsets = {member.agent: member.offset for member in self._living if member.offset}
         # Insufficient clocks are reported before any agent prepares.
         choose_start(0, offsets, lead_s=self.spec.lead_s, skew_limit_s=self.spec.skew_limit_s)
@@ -205,13 +205,16 @@ class Drive:
         self._start = start
         self._started_at = datetime.fromtimestamp(start.at_ns / NS, UTC)
         sentence = f"All {len(offsets)} begin at {self._started_at.isoformat()}"
-        self._hands.log(f"{sentence}, at most {took(start.bound_ns / 1e6)} apart.", "info")
-        await _each(self._start_member(member, start.told_ns[member.agent]) for member in self._living)
+        self._ports.log(f"{sentence}, at most {took(start.bound_ns / 1e6)} apart.", "info")
+        await _each(self._start_member(member, start.starts_ns[member.agent]) for member in self._living)
         # Some agents may have begun while another did not answer: from here on there is a result.
         self._stop_if_too_few()
 
     async def _follow(self) -> None:
-        """Follow the agents until all have ended, it is stopped, too many are lost, or it takes too long."""
+        """Follow the agents until the workload is over.
+
+        It ends with its agents, with a stop, with too many losses, or with its time.
+        """
         duration_s = self.spec.duration_s or 3_600.0
         overs = [asyncio.create_task(self._noticed(member)) for member in self._members]
         try:
@@ -229,7 +232,7 @@ class Drive:
     async def _all_stopped(self, reason: str) -> None:
         living = self._living
         if living:
-            self._hands.log(f"Stopping {counted(len(living), 'agent')}: {reason}.", "info")
+            self._ports.log(f"Stopping {counted(len(living), 'agent')}: {reason}.", "info")
         await _each(member.abort(reason, STOP_S) for member in living)
 
     # During the drive
@@ -257,20 +260,20 @@ class Drive:
             self._lose(member, error)
             return
         if late_ns > 0:
-            self._hands.log(f"{member.agent} received the start {took(late_ns / 1e6)} too late.", "warning")
+            self._ports.log(f"{member.agent} received the start {took(late_ns / 1e6)} too late.", "warning")
 
     async def _noticed(self, member: FleetMember) -> None:
         await member.over.wait()
         self._changed.set()
 
     def _lose(self, member: FleetMember, error: InterlockError) -> None:
-        self._hands.log(error.sentence, "warning")
+        self._ports.log(error.sentence, "warning")
         member.give_up(error.sentence)
 
     def _merge(self, member: FleetMember, report: AgentReport) -> None:
         fault = self.merged.add(report)
         if fault and self.merged.parts[member.agent].fault == fault:
-            self._hands.log(f"{member.agent} sends numbers that cannot be true: {fault}.", "warning")
+            self._ports.log(f"{member.agent} sends numbers that cannot be true: {fault}.", "warning")
 
     def _stop_if_too_few(self) -> None:
         lost = [member for member in self._members if member.lost]
@@ -314,23 +317,23 @@ class Drive:
         while True:
             self._record_all(recorder)
             self._notice_silence()
-            self._hands.news(self._live())
+            self._ports.news(self._live())
             await asyncio.sleep(PULSE_S)
 
     def _notice_silence(self) -> None:
         """Find silent agents; log each once."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._pulse_s > 3 * PULSE_S:
-            self._listens_since_s = now_s  # this process stalled, and pending reports are not read yet
+            self._reads_since_s = now_s  # this process stalled, and pending reports are not read yet
         self._pulse_s = now_s
-        listened_s = min(now_s - self._listens_since_s, self._elapsed_s)
+        reading_s = min(now_s - self._reads_since_s, self._elapsed_s)
         before, self._silent = self._silent, {}
         for member in self._living:
-            quiet_s = min(now_s - member.heard_s, listened_s)
+            quiet_s = min(now_s - member.last_report_s, reading_s)
             if member.happened in (Happened.READY, Happened.RUNNING) and quiet_s > member.quiet_s:
                 self._silent[member.agent] = quiet_s
         for agent in self._silent.keys() - before.keys():
-            self._hands.log(f"{agent} has reported nothing for {self._silent[agent]:.0f} s.", "warning")
+            self._ports.log(f"{agent} has reported nothing for {self._silent[agent]:.0f} s.", "warning")
 
     def _record_all(self, recorder: WorkloadRecorder) -> None:
         for member in self._members:

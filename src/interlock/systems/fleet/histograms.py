@@ -130,7 +130,7 @@ def by_nines(histogram: Histogram) -> list[tuple[float, float]]:
 
 
 def at_nines(histogram: Histogram) -> list[tuple[float, float]]:
-    """Return the percentile curve at common nines, so that two histograms can be compared."""
+    """Return the percentile curve at common nines, for comparisons."""
     last = histogram.get_counts_array_index(histogram.max_value)
     totals = list(accumulate(histogram.counts[: last + 1]))
     most = min(MOST_NINES, math.log10(max(2, totals[-1])))
@@ -221,7 +221,10 @@ def _stream(encoded: bytes) -> bytes:
 
 
 def _refuse_growth(encoded: bytes) -> None:
-    """Raise if the stream decompresses to too much: a few bytes can stand for billions."""
+    """Raise if the stream decompresses to too much.
+
+    A few bytes can stand for billions.
+    """
     unpacking = zlib.decompressobj()
     if len(unpacking.decompress(encoded, MAX_DECODED)) >= MAX_DECODED:
         raise CorruptHistogram("the histogram is too large")

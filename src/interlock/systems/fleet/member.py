@@ -113,7 +113,7 @@ class FleetMember:
         """A warning about its numbers."""
         self.quiet_s: float = QUIET_S
         """Silence after which it is reported, while it runs."""
-        self.heard_s: float = 0.0
+        self.last_report_s: float = 0.0
         """Time of its last report, by the clock of the event loop."""
         self.happened: Happened | None = None
         """The latest event; None before it has accepted the workload."""
@@ -215,7 +215,7 @@ class FleetMember:
     ) -> None:
         try:
             async for report in self.line.run(self.workload_id, spec, controller):
-                self.heard_s = asyncio.get_running_loop().time()
+                self.last_report_s = asyncio.get_running_loop().time()
                 self._note(report)
                 receive(self, report)
                 if report.completed:

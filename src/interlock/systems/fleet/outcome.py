@@ -108,7 +108,10 @@ def progress_of(
 
 
 def line_of(live: WorkloadProgress) -> str:
-    """Return the log line of a second; without the agents, since there may be many."""
+    """Return the log line of a second, without its agents.
+
+    There may be many.
+    """
     return msgspec.json.encode(msgspec.structs.replace(live, members=())).decode()
 
 
@@ -130,7 +133,10 @@ MOST_SECONDS_IN_A_RESULT = 600
 
 
 def in_short(result: WorkloadResult) -> WorkloadResult:
-    """Return the result for a job: without the seconds of a long workload, which are in the files."""
+    """Return the result for a job, without the seconds of a long workload.
+
+    They are in the files.
+    """
     if len(result.seconds) <= MOST_SECONDS_IN_A_RESULT:
         return result
     return msgspec.structs.replace(result, seconds=())

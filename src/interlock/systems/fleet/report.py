@@ -132,7 +132,7 @@ def plot(drawn: Plot) -> str:
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(drawn.title)}">',
             _title(drawn, scale),
             *_grid(scale),
-            *_words_below(drawn.marks),
+            *_mark_labels(drawn.marks),
             *(part for curve in drawn.curves for part in _line(curve, drawn.xs, scale)),
             *_legend(drawn.curves),
             *_places(drawn),
@@ -193,7 +193,7 @@ def _grid(scale: Scale) -> Iterator[str]:
         yield f'<text class="y" x="{_LEFT - 10}" y="{y + 4:.1f}">{tick:,.4g}</text>'
 
 
-def _words_below(marks: Sequence[Mark]) -> Iterator[str]:
+def _mark_labels(marks: Sequence[Mark]) -> Iterator[str]:
     for mark in marks:
         yield f'<text class="x" x="{_x(mark.at):.1f}" y="{HEIGHT - 8}">{escape(mark.text)}</text>'
 
@@ -288,7 +288,10 @@ def _latency(seconds: Sequence[SecondView]) -> Plot:
 
 
 def _percentiles(result: WorkloadResult) -> Plot:
-    """Return the plot of percentiles, with equal width for each nine, so that the slowest are visible."""
+    """Return the plot of percentiles, with equal width for each nine.
+
+    So the slowest operations are visible.
+    """
     curve = histograms.by_nines(histograms.unwritten(result.histogram))
     widest = curve[-1][0]
     words = ((0.0, "0"), (1.0, "90 %"), (2.0, "99 %"), (3.0, "99.9 %"), (4.0, "99.99 %"), (5.0, "99.999 %"))
@@ -367,7 +370,7 @@ def _head(result: WorkloadResult, title: str) -> Iterator[str]:
 
 
 def _coverage(result: WorkloadResult) -> Iterator[str]:
-    """Yield one segment for each agent, so that missing ones are visible at once."""
+    """Yield one segment for each agent, also for missing ones."""
     found = result.coverage
     text = f"{found.completed} of {counted(found.agents, 'agent')} completed ({found.share:.0%})"
     yield f'<div class="coverage" role="img" aria-label="{text}">'
@@ -384,14 +387,14 @@ def _figures(result: WorkloadResult) -> Iterator[str]:
         ("operations", f"{result.operations:,}", "", ""),
         ("failed", f"{result.errors:,}", share, "bad" if result.errors else ""),
         *([("never began", f"{result.dropped:,}", "", "warn")] if result.dropped else ()),
-        ("p50", *_apart(found.p50_ms), ""),
-        ("p90", *_apart(found.p90_ms), ""),
-        ("p99", *_apart(found.p99_ms), ""),
-        ("p99.9", *_apart(found.p999_ms), ""),
-        ("max", *_apart(found.max_ms), ""),
+        ("p50", *_value_and_unit(found.p50_ms), ""),
+        ("p90", *_value_and_unit(found.p90_ms), ""),
+        ("p99", *_value_and_unit(found.p99_ms), ""),
+        ("p99.9", *_value_and_unit(found.p999_ms), ""),
+        ("max", *_value_and_unit(found.max_ms), ""),
     ]
     if result.spread is not None:
-        spread, unit = _apart(result.spread.spread_ns / 1e6)
+        spread, unit = _value_and_unit(result.spread.spread_ns / 1e6)
         known = f"{unit} ± {took(result.spread.uncertainty_ns / 1e6)}"
         figures.append(("began within", spread, known, ""))
     if result.bytes:
@@ -403,7 +406,7 @@ def _figures(result: WorkloadResult) -> Iterator[str]:
     yield "</dl>"
 
 
-def _apart(ms: float | None) -> tuple[str, str]:
+def _value_and_unit(ms: float | None) -> tuple[str, str]:
     """Return a duration and its unit separately."""
     value, _, unit = took(ms).partition(" ")
     return value, unit
@@ -489,7 +492,10 @@ def as_csv(result: WorkloadResult) -> bytes:
 
 
 def as_log(result: WorkloadResult, by_second: Iterable[tuple[int, Histogram]]) -> bytes:
-    """Return a histogram of nanoseconds for every second, in the log format of HdrHistogram."""
+    """Return a histogram for every second, in the log format of HdrHistogram.
+
+    Its unit is a nanosecond.
+    """
     text = io.StringIO()
     log = HistogramLogWriter(text)
     at = result.started_at.timestamp() if result.started_at else 0.0

@@ -27,9 +27,9 @@ from interlock.lifecycles.workload import WORKLOAD, Status, WorkloadData, Worklo
 from interlock.machine import Event
 from interlock.machine.cascade import RootOf, Wiring
 from interlock.store.records import Commit, Committed, Entry, Key, Query, Record
+from interlock.systems.fleet.settings import DEFAULT_SETTINGS, FleetSettings
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.orchestrator.body import decode_body as decode_job
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.tokens import raise_for_answer, read_token
 from interlock.wire.runner import Heartbeat, SendMessages
 from interlock.wire.workloads import (
@@ -64,7 +64,7 @@ _DECODER = msgspec.json.Decoder(WorkloadBody)
 class WorkloadAggregate(Aggregate):
     """The working copy of one workload."""
 
-    __slots__ = ("body", "durations", "job_id")
+    __slots__ = ("body", "job_id", "settings")
     kind: ClassVar[str] = WORKLOAD.name
     wiring: ClassVar[Wiring] = Wiring(
         (WORKLOAD,),
@@ -75,7 +75,7 @@ class WorkloadAggregate(Aggregate):
     )
 
     def __init__(
-        self, workload_id: str, job_id: str, now: datetime, durations: Durations, record: Record | None
+        self, workload_id: str, job_id: str, now: datetime, settings: FleetSettings, record: Record | None
     ) -> None:
         state = WorkloadState(record.state) if record else WORKLOAD.initial
         self.body: WorkloadBody = (
@@ -83,7 +83,7 @@ class WorkloadAggregate(Aggregate):
         )
         super().__init__(workload_id, RootOf(state, self.body), now, record)
         self.job_id: str = job_id
-        self.durations: Durations = durations
+        self.settings: FleetSettings = settings
 
     @property
     def over(self) -> bool:
@@ -102,12 +102,12 @@ class WorkloadAggregate(Aggregate):
         if self.over:
             return None
         lost = self.body.lost and self.state is workload.ABORTING
-        wait_s = self.durations.abort_kill_s if lost else self.durations.workload_silence_s
+        wait_s = self.settings.abort_kill_s if lost else self.settings.workload_silence_s
         return self.now + timedelta(seconds=wait_s)
 
     def seconds(self, setting: str) -> float:
-        """Return how long a timer runs."""
-        return float(getattr(self.durations, setting))
+        """Raise: the agent runs the timers of the table."""
+        raise KeyError(setting)
 
     def columns(self) -> Columns:
         """Return the columns by which the workload is found."""
@@ -137,7 +137,7 @@ def apply_fact(draft: WorkloadAggregate, fact: WorkloadFact) -> None:
 
 
 def expire_silent(draft: WorkloadAggregate) -> None:
-    """Mark a workload as lost with its controller, which was silent for too long."""
+    """Mark a workload as lost with its silent controller."""
     if not draft.body.lost:
         draft.body.lost, draft.body.why_lost = True, CONTROLLER_LOST
     draft.send(
@@ -221,7 +221,7 @@ class Workloads:
         engine: Engine,
         send_messages: SendMessages,
         *,
-        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        settings: FleetSettings = DEFAULT_SETTINGS,
     ) -> None:
         self.engine = engine
         self._send = send_messages
@@ -264,7 +264,7 @@ class Workloads:
         """
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-            mark = self.engine.mark()
+            mark = self.engine.commit_id()
             return [self._written_off(record, now, mark) for record in records]
 
         outcomes = await self.engine.due([WORKLOAD.name], limit, decide)
@@ -282,12 +282,12 @@ class Workloads:
         keys = [Key(JOB.name, each) for each in jobs] + [Key(WORKLOAD.name, each) for each in by_id]
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            mark = self.engine.mark()
+            mark = self.engine.commit_id()
             known = dict(zip(jobs, found, strict=False))
             changes = []
             for fact, record in zip(facts, found[len(jobs) :], strict=True):
                 _check(fact, known[fact.job_id], record)
-                draft = WorkloadAggregate(fact.workload_id, fact.job_id, now, self.settings.durations, record)
+                draft = WorkloadAggregate(fact.workload_id, fact.job_id, now, self.settings, record)
                 if draft.over:
                     continue
                 apply_fact(draft, fact)
@@ -297,7 +297,7 @@ class Workloads:
         await self.engine.apply(keys, decide)
 
     def _written_off(self, record: Record, now: datetime, mark: str) -> Commit:
-        draft = WorkloadAggregate(record.id, record.parent or "", now, self.settings.durations, record)
+        draft = WorkloadAggregate(record.id, record.parent or "", now, self.settings, record)
         expire_silent(draft)
         why = draft.body.why_lost
         return Commit(changes=(draft.change(mark=mark, actor="clock", reason=why),))
@@ -319,7 +319,10 @@ def unknown_workload(workload_id: str) -> UnknownWorkload:
 
 
 def _check(fact: WorkloadFact, driver: Record | None, record: Record | None) -> None:
-    """Raise unless the workload belongs to the job, or the job is an unfinished driver."""
+    """Raise unless the workload belongs to the job.
+
+    A new workload needs the job of an unfinished driver.
+    """
     if record is not None:
         if record.parent == fact.job_id:
             return
@@ -347,14 +350,14 @@ LAST_WORDS_S = 11.0
 class WorkloadRecorder:
     """Stores events as soon as possible."""
 
-    def __init__(self, store_facts: StoreFacts, complain: Callable[[str], None]) -> None:
+    def __init__(self, store_facts: StoreFacts, warn: Callable[[str], None]) -> None:
         self._store = store_facts
-        self._complain = complain
+        self._warn = warn
         self._unsent: dict[str, WorkloadFact] = {}
         self._known: dict[str, WorkloadFact] = {}
         self._news = asyncio.Event()
         self._closing = False
-        self._task = asyncio.create_task(self._run(), name="telling the store")
+        self._task = asyncio.create_task(self._run(), name="record workloads")
 
     def record(self, fact: WorkloadFact) -> None:
         """Store an event as soon as possible, unless it was stored before."""
@@ -382,7 +385,7 @@ class WorkloadRecorder:
             await self._flush()
 
     async def _flush(self) -> None:
-        facts = self._unsent or self._alive()
+        facts = self._unsent or self._signs_of_life()
         self._unsent = {}
         if not facts:
             return
@@ -393,13 +396,13 @@ class WorkloadRecorder:
             self._news.set()
             await asyncio.sleep(PAUSE_S)
         except InterlockError as error:
-            self._complain(f"The store refused the reports of the agents: {error.sentence}")
+            self._warn(f"The store refused the reports of the agents: {error.sentence}")
 
     @property
     def _every_s(self) -> float:
         return min(WORKLOAD_BEAT_S, max(NUMBERS_EVERY_S, len(self._known) / WRITES_A_SECOND))
 
-    def _alive(self) -> dict[str, WorkloadFact]:
+    def _signs_of_life(self) -> dict[str, WorkloadFact]:
         living = (fact for fact in self._known.values() if fact.happened in _LIVING)
         return {
             fact.workload_id: msgspec.structs.replace(fact, happened=Happened.ALIVE, error="")

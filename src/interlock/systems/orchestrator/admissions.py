@@ -118,7 +118,7 @@ class Admissions:
         due: Mapping[str, Sequence[str]],
         reviewed: Collection[str],
     ) -> None:
-        mark = self._engine.mark()
+        mark = self._engine.commit_id()
         try:
             for key in {**gone, **due, **dict.fromkeys(reviewed)}:
                 await self.serve(key, gone=gone.get(key, ()), due=due.get(key, ()), reviews=key in reviewed)
@@ -196,13 +196,13 @@ class Admissions:
                 await asyncio.sleep(0.001 * tried)
             look = await self._look(key, gone, due, via, reviews, quantum)
             now = max(await engine.clock.now(), self._not_before)
-            made = decide_admission(look, now, engine.mark(), self._settings, quantum=quantum)
+            made = decide_admission(look, now, engine.commit_id(), self._settings, quantum=quantum)
             if made.look_at is not None:
                 self._look_in((made.look_at - now).total_seconds())
             if made.commit is None:
                 return made
-            sealed = engine.sealed(made.commit, look.records)
-            outcome = await commit_with_recovery(engine.store, engine.committer, sealed)
+            stamped = engine.stamped(made.commit, look.records)
+            outcome = await commit_with_recovery(engine.store, engine.committer, stamped)
             if isinstance(outcome, Illegal | RequestReused):
                 raise failed(outcome)
             if not isinstance(outcome, Conflict):

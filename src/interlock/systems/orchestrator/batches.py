@@ -361,7 +361,7 @@ class Batches:
         groups = [alike(specs[at : at + PART_SIZE], self._settings) for at in range(0, len(specs), PART_SIZE)]
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[BatchAddition]:
-            mark = self._engine.mark()
+            mark = self._engine.commit_id()
             if spec is not None:
                 entity = BATCHES.new(self._draw(now), BatchBody(spec=spec, by=actor), now)
             else:
@@ -419,7 +419,7 @@ class Batches:
 
         async def one(name: str, ends: Mapping[str, EndMessage]) -> None:
             def decide(found: Sequence[Record | None], now: datetime) -> Decision[bool]:
-                draw, mark = self._jobs.draw, self._engine.mark()
+                draw, mark = self._jobs.draw, self._engine.commit_id()
                 return decide_ends(ends, found, now, self._settings, draw, mark)
 
             keys = [Key(PART.name, name), batch_key(name.rpartition(".")[0])]
@@ -439,7 +439,7 @@ class Batches:
         idempotency_key = self._engine.key_for(request_id, f"cancel {batch_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            entity, mark = BATCHES.of(_present(batch_id, found[0]), now), self._engine.mark()
+            entity, mark = BATCHES.of(_present(batch_id, found[0]), now), self._engine.commit_id()
             entity.must(cancel)
             entity.body = replace(entity.body, reason=reason)
             _finished(entity, self._settings, self._jobs.draw, mark)

@@ -238,7 +238,7 @@ async def retry_once(
             now,
             settings=settings,
             new_id=draw(now),
-            mark=engine.mark(),
+            mark=engine.commit_id(),
             by=by,
             given=given,
             as_letter=as_letter,
@@ -247,7 +247,7 @@ async def retry_once(
         assert decision.commit is not None
         for spec in again:
             keyed.note(spec, decision.answer)
-        taken = keyed.changes(mark=engine.mark(), actor=by.by)
+        taken = keyed.changes(mark=engine.commit_id(), actor=by.by)
         changes = (*decision.commit.changes, *taken)
         return Decision(
             decision.answer, msgspec.structs.replace(decision.commit, changes=changes, request=request)
@@ -386,7 +386,7 @@ class DeadLetterService:
         by = LetterBody(reason=reason, by=actor)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            decision = decide_discard(job_id, found, now, mark=self._engine.mark(), by=by)
+            decision = decide_discard(job_id, found, now, mark=self._engine.commit_id(), by=by)
             request = idempotency_key.answered(b"null") if idempotency_key else None
             assert decision.commit is not None
             return Decision(None, msgspec.structs.replace(decision.commit, request=request))

@@ -199,7 +199,7 @@ class Followers:
             end = message_in(record.body, EndMessage)
             for name in end.then:
                 (parts if is_part(name) else followers).setdefault(name, {})[end.job_id] = end
-        mark = self._engine.mark()
+        mark = self._engine.commit_id()
         try:
             await self._batches.note_ends(parts)
             await self._move_followers(followers)

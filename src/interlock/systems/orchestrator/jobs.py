@@ -285,7 +285,7 @@ class Jobs:
     async def _submit_batch(
         self, specs: Sequence[JobSpec], groups: Sequence[NewJobs], actor: str
     ) -> list[str]:
-        now, mark = await self.engine.clock.now(), self.engine.mark()
+        now, mark = await self.engine.clock.now(), self.engine.commit_id()
         ids = self._ids.draw_many(now, len(specs))
         batches: list[Work] = [
             (group.commit if group.spec.limits or len(group.places) == 1 else group.batch)(
@@ -333,7 +333,7 @@ class Jobs:
             following = DependentSubmission(earlier, now, self.settings, keyed.changed, keyed.known)
             joining = TreeSubmission(above, kept, now, self.settings, self._ids.draw, following)
             joining.add_all(specs, keyed)
-            mark = self.engine.mark()
+            mark = self.engine.commit_id()
             changes = (
                 *joining.changes(mark=mark, actor=actor),
                 *joining.parents(mark=mark),
@@ -385,7 +385,7 @@ class Jobs:
 
     async def _submit_first(self, spec: JobSpec, actor: str) -> str | None:
         """Submit a job as the first with its key: one commit, and nothing to load; None if it is not."""
-        now, mark = await self.engine.clock.now(), self.engine.mark()
+        now, mark = await self.engine.clock.now(), self.engine.commit_id()
         job_id, part = self._ids.draw(now), unique_part(spec)
         assert spec.unique is not None
         draft = new_job(spec, job_id, now, self.settings, unique=part)
@@ -414,7 +414,7 @@ class Jobs:
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = cancelled(_present(job_id, found[0]), now, self.settings, why, reason)
-            commit = commit_of(draft, mark=self.engine.mark(), actor=actor, reason=reason)
+            commit = commit_of(draft, mark=self.engine.commit_id(), actor=actor, reason=reason)
             request = request_key.answered(msgspec.json.encode(draft.root.state)) if request_key else None
             return Decision(None, msgspec.structs.replace(commit, request=request))
 

@@ -253,11 +253,11 @@ class Limits:
             within=LOOKED_AT,
         )
         page = await self._engine.store.find(query)
-        now, mark = await self._engine.clock.now(), self._engine.mark()
+        now, mark = await self._engine.clock.now(), self._engine.commit_id()
         ready = [record for record in page.records if record.ready_at is not None]
         _, commits = self.adopt(ready, now, mark)
-        sealed = [self._engine.sealed(commit, ready) for commit in commits]
-        await self._engine.committer.commit_all(sealed)  # one that was given out meanwhile stays as it is
+        stamped = [self._engine.stamped(commit, ready) for commit in commits]
+        await self._engine.committer.commit_all(stamped)  # one that was given out meanwhile stays as it is
         if page.cursor:
             self._adopting[name] = page.cursor
         else:

@@ -189,7 +189,11 @@ class Orchestrator:
     ) -> list[Claimed]:
         """Claim jobs for runners with the same queues, labels and tasks; return the grants in their order."""
         first, epoch = requests[0], await self._known_epoch()
-        chance, mark, most = self._seeds(), self.engine.mark(), self.engine.store.capabilities.max_body_bytes
+        chance, mark, most = (
+            self._seeds(),
+            self.engine.commit_id(),
+            self.engine.store.capabilities.max_body_bytes,
+        )
         own = [secret_of(seed_of(each, chance, place)) for place, each in enumerate(requests)]
         claimings = [
             ClaimInput(each, secret, digest_of(secret), epoch, mark, self.settings, most)
@@ -452,7 +456,7 @@ class Orchestrator:
         """
         if not (grouped := self._grouped(messages)):
             return
-        now, mark = await self.engine.clock.now(), self.engine.mark()
+        now, mark = await self.engine.clock.now(), self.engine.commit_id()
         decisions: list[tuple[Answer, list[_Success]]] = []
         work: list[Work] = []
         known: dict[Shape, SharedDecision | None] = {}
@@ -527,7 +531,7 @@ class Orchestrator:
 
     async def sweep(self, *, limit: int = 500) -> int:
         """Handle passed deadlines of jobs; return their number."""
-        mark = self.engine.mark()
+        mark = self.engine.commit_id()
         commits: list[Commit] = []
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:

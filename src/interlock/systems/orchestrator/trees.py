@@ -272,7 +272,7 @@ async def submit_children(
     ) -> Decision[Answer | tuple[str, ...]]:
         above, before, *others = found
         kept, earlier = others[: len(trees)], others[len(trees) :]
-        mark = engine.mark()
+        mark = engine.commit_id()
         decided = decide_message(above, token, births, now, mark, settings)
         if above is None or decided.commit is None or not isinstance(decided.answer, Heard):
             return Decision(decided.answer, decided.commit)
@@ -419,7 +419,7 @@ class Trees:
 
     async def _done(self, letters: Sequence[Record], work: Coroutine[None, None, None]) -> None:
         """Run the work and mark its messages as sent; on failure, retry later."""
-        mark = self._engine.mark()
+        mark = self._engine.commit_id()
         try:
             await work
         except Exception as error:  # noqa: BLE001 - no message may be lost
@@ -455,9 +455,9 @@ class Trees:
             if look is None:
                 return
             now = await self._engine.clock.now()
-            commit = tended(look, now, self._engine.mark(), self._settings)
-            sealed = self._engine.sealed(commit, look.records)
-            outcome = await commit_with_recovery(self._engine.store, self._engine.committer, sealed)
+            commit = tended(look, now, self._engine.commit_id(), self._settings)
+            stamped = self._engine.stamped(commit, look.records)
+            outcome = await commit_with_recovery(self._engine.store, self._engine.committer, stamped)
             if isinstance(outcome, Illegal | RequestReused):
                 raise failed(outcome)
             if not isinstance(outcome, Conflict):
@@ -504,7 +504,7 @@ class Trees:
                 return Decision(None)
             draft.body.failure = _with_its_child(child_id, child)
             return Decision(
-                None, commit_of(draft, mark=self._engine.mark(), actor="orchestrator", reason=reason)
+                None, commit_of(draft, mark=self._engine.commit_id(), actor="orchestrator", reason=reason)
             )
 
         await self._engine.apply([Key(JOB.name, parent_id), Key(JOB.name, child_id)], decide)

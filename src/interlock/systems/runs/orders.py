@@ -223,7 +223,7 @@ class Orders:
         """
         if len(places) < 2 or order.what == STOP:
             return []
-        now, mark = await self._engine.clock.now(), self._engine.mark()
+        now, mark = await self._engine.clock.now(), self._engine.commit_id()
         if order.new:
             batches = created_together(new_run_jobs(order, places, making), now, mark, self._settings)
         elif order.what == RELEASE:

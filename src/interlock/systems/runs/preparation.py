@@ -145,7 +145,7 @@ class RunPreparation:
 
     async def joint_decisions(self) -> JointDecisions:
         """Return where decisions of this moment about several runs are shared."""
-        return JointDecisions(await self._engine.clock.now(), self._engine.mark(), self._settings)
+        return JointDecisions(await self._engine.clock.now(), self._engine.commit_id(), self._settings)
 
     async def prepare(
         self, run_id: str, message: Record | None = None, joint: JointDecisions | None = None
@@ -279,7 +279,7 @@ class RunPreparation:
             draft = decide_planning(before, now, self._settings.durations)
             if draft is None:
                 return Decision(None)
-            prepared = run_commit_of(draft, mark=self._engine.mark(), actor="orchestrator")
+            prepared = run_commit_of(draft, mark=self._engine.commit_id(), actor="orchestrator")
             return Decision(prepared, prepared.commit)
 
         known = () if found is None else (found,)
@@ -317,7 +317,7 @@ class RunPreparation:
             nonlocal tries, is_recorded
             tries += 1
             if tries > 1 or joint is None:
-                shared = JointDecisions(now, self._engine.mark(), self._settings)
+                shared = JointDecisions(now, self._engine.commit_id(), self._settings)
             else:
                 shared, now = joint, joint.now
             if plan is None:
@@ -356,7 +356,7 @@ class RunPreparation:
             if draft.fail_planning(event, error[:MAX_ERROR], reason) is not None:
                 return Decision(None)
             commit: Commit = run_commit_of(
-                draft, mark=self._engine.mark(), actor="planner", reason=reason
+                draft, mark=self._engine.commit_id(), actor="planner", reason=reason
             ).commit
             return Decision(None, commit)
 

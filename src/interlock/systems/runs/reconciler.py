@@ -198,7 +198,7 @@ class RunReconciler:
         for _ in range(self._engine.max_tries):
             prepared = await self._prepared(waiting, failures)
             engine = self._engine
-            commits = [engine.sealed(ready.commit, [one.known]) for one, ready in prepared]
+            commits = [engine.stamped(ready.commit, [one.known]) for one, ready in prepared]
             outcomes = await commit_all_with_recovery(engine, commits)
             following: list[tuple[RunCommit, datetime]] = []
             conflicts: list[tuple[_ChangedRun, Conflict]] = []
@@ -245,7 +245,7 @@ class RunReconciler:
 
         One that cannot be decided does not hold the others.
         """
-        joint = JointDecisions(await self._engine.clock.now(), self._engine.mark(), self._settings)
+        joint = JointDecisions(await self._engine.clock.now(), self._engine.commit_id(), self._settings)
         prepared: list[tuple[_ChangedRun, RunCommit]] = []
         decided: list[tuple[_ChangedRun, RunAggregate, list[JobOrder]]] = []
         for one in runs:
@@ -306,7 +306,7 @@ class RunReconciler:
         except asyncio.CancelledError:
             await self._give_back([record for _, record in orders])
             raise
-        mark = self._engine.mark()
+        mark = self._engine.commit_id()
         done = Commit(changes=tuple(sent(record, mark) for _, record in orders))
         await commit_with_recovery(self._engine.store, self._engine.committer, done)
 
@@ -314,7 +314,7 @@ class RunReconciler:
         """Give orders back, so that another process can carry them out before the timeout."""
         with contextlib.suppress(TimeoutError, InterlockError):
             async with asyncio.timeout(GIVE_BACK_S):
-                now, mark = await self._engine.clock.now(), self._engine.mark()
+                now, mark = await self._engine.clock.now(), self._engine.commit_id()
                 back = Commit(changes=tuple(returned(record, now, mark) for record in records))
                 await commit_with_recovery(self._engine.store, self._engine.committer, back)
 
@@ -322,7 +322,7 @@ class RunReconciler:
 
     async def sweep(self, *, limit: int = MANY) -> int:
         """Handle expired deadlines of runs; return their number."""
-        mark = self._engine.mark()
+        mark = self._engine.commit_id()
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             return [fire_deadlines(record, now, mark, self._settings) for record in records]

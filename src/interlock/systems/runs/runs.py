@@ -298,7 +298,7 @@ class RunService:
         pieces: list[PlanPiece] = []
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[Change]:
-            run_id, mark = self._ids.draw(now), self.engine.mark()
+            run_id, mark = self._ids.draw(now), self.engine.commit_id()
             body = RunBody(
                 spec=msgspec.structs.replace(spec, plan=None),
                 group=group_of(spec),
@@ -361,7 +361,7 @@ class RunService:
             draft = decide_approval(
                 existing_run(run_id, found[0]), now, self.settings.durations, actor, comment
             )
-            mark, version = self.engine.mark(), draft.version
+            mark, version = self.engine.commit_id(), draft.version
             more = (run_message(draft, PLANS, f"plan.{version}", mark),)
             request = idempotency_key.answered(b"null") if idempotency_key else None
             prepared = run_commit_of(

@@ -32,6 +32,7 @@ from interlock.systems.orchestrator.gates import limit_messages_of
 from interlock.systems.orchestrator.ids import ticks_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import check_spec, new_job
+from interlock.systems.schedules.settings import ScheduleSettings
 from interlock.text import counted
 from interlock.wire.calendar import Calendar
 from interlock.wire.jobs import JobSpec
@@ -136,9 +137,9 @@ def calendar_of(name: str, spec: ScheduleSpec) -> Calendar:
     return Calendar(spec, name)
 
 
-def check_schedule(name: str, spec: ScheduleSpec, settings: OrchestratorSettings) -> Calendar:
+def check_schedule(name: str, spec: ScheduleSpec, settings: ScheduleSettings) -> Calendar:
     """Validate a schedule; return its calendar."""
-    check_spec(spec.job, settings)
+    check_spec(spec.job, settings.jobs)
     if spec.job.parent_job_id is not None:
         raise InvalidSchedule(
             "A job that a schedule submits has no parent.",
@@ -200,9 +201,7 @@ def written(entity: Entity[ScheduleBody], *, actor: str, reason: str = "", note:
 # Due schedules
 
 
-def decide_due(
-    record: Record, jobs: KnownJobs, now: datetime, settings: OrchestratorSettings
-) -> Commit | None:
+def decide_due(record: Record, jobs: KnownJobs, now: datetime, settings: ScheduleSettings) -> Commit | None:
     """Return the commit of a due schedule.
 
     Return None if it is not due, or jobs are missing.
@@ -215,8 +214,8 @@ def decide_due(
     live = tuple(job_id for job_id in body.live if jobs.is_live(job_id))
     chosen = choose(body.spec.overlap, body.waiting, passed.fires if passed else (), live)
     fires = (*chosen.begin, *chosen.submit)
-    made, new = submitted(record.id, body.spec.job, fires, "due", jobs, now, settings)
-    stopped = _cancelled(record.id, chosen.cancel, jobs, now, settings)
+    made, new = submitted(record.id, body.spec.job, fires, "due", jobs, now, settings.jobs)
+    stopped = _cancelled(record.id, chosen.cancel, jobs, now, settings.jobs)
     if jobs.missing:
         return None
     next_at = passed.next_at if passed else body.next_at
@@ -277,9 +276,12 @@ def choose(
     return Chosen(begin, submit, rest, (), skipped + len(fires) - len(submit))
 
 
-def look_at(now: datetime, settings: OrchestratorSettings) -> datetime:
-    """Return when a schedule with a waiting fire checks again whether the previous job has ended."""
-    return now + timedelta(seconds=settings.durations.schedule_look_s)
+def look_at(now: datetime, settings: ScheduleSettings) -> datetime:
+    """Return when a schedule with a waiting fire is checked again.
+
+    Its previous job may have ended by then.
+    """
+    return now + timedelta(seconds=settings.schedule_look_s)
 
 
 def _due_at(
@@ -341,7 +343,10 @@ def submitted(
 
 
 def jobs_in(changes: Iterable[Change]) -> int:
-    """Return how many jobs are among these changes; one under a limit comes with its ticket."""
+    """Return how many jobs are among these changes.
+
+    A job under a limit comes with its ticket.
+    """
     return sum(change.kind == JOB.name for change in changes)
 
 
@@ -363,7 +368,10 @@ def job_id_of(name: str, at: datetime, salt: int = 0) -> str:
 
 
 def is_job_of(record: Record, name: str, at: datetime) -> bool:
-    """Return whether a job belongs to this fire, and not to another one with the same id."""
+    """Return whether a job belongs to this fire.
+
+    Another fire may have the same id.
+    """
     trace = given_of(record).trace
     return schedule_in(trace) == name and scheduled_for_in(trace) == at
 

@@ -20,7 +20,6 @@ from interlock.lifecycles.schedule import ENDED, SCHEDULE
 from interlock.machine import Event, Refusal
 from interlock.store.records import Commit, Entry, Key, Query, Record, Repeated, record_after
 from interlock.store.validation import MAX_PAGE
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.schedules.fires import (
     MAX_LIVE,
     MAX_RECENT,
@@ -43,6 +42,7 @@ from interlock.systems.schedules.fires import (
     submitted,
     written,
 )
+from interlock.systems.schedules.settings import ScheduleSettings
 from interlock.text import counted
 from interlock.wire.calendar import Calendar
 from interlock.wire.schedules import (
@@ -67,7 +67,7 @@ class ScheduleService:
     """The schedules in a store."""
 
     def __init__(
-        self, engine: Engine, *, settings: OrchestratorSettings, draw: Callable[[datetime], str]
+        self, engine: Engine, *, settings: ScheduleSettings, draw: Callable[[datetime], str]
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -116,7 +116,7 @@ class ScheduleService:
             if record.state != ENDED and not replace:
                 raise _exists(name)
             body = SCHEDULES.body_of(record)
-            if replace and _same(body.spec, spec):
+            if replace and _is_same_spec(body.spec, spec):
                 return None
             look = look_at(now, self._settings)
             change = _edited(record, body, spec, calendar, now, look, source=source, actor=actor)
@@ -191,7 +191,7 @@ class ScheduleService:
             if commit is None:
                 return Decision(found[0])
             after = record_after(commit.changes[0], found[0], now)
-            return Decision(after, _under(idempotency_key, commit, b"null"))
+            return Decision(after, _with_request(idempotency_key, commit, b"null"))
 
         async def do() -> ScheduleView:
             applied = await self._engine.apply_once(idempotency_key, [_key(name)], decision)
@@ -206,7 +206,10 @@ class ScheduleService:
     async def run(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> FireView:
-        """Submit a job of the schedule now, whatever its overlap policy, even if it is paused."""
+        """Submit a job of the schedule now, even if it is paused.
+
+        The overlap policy does not apply.
+        """
         idempotency_key = self._engine.key_for(request_id, f"run schedule {name}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[FireView]:
@@ -217,11 +220,11 @@ class ScheduleService:
             entity.must(schedule.RunNow(at=now, live=live))
             fire = Fire(scheduled_for=now, job_id=job_id, how="run")
             entity.body = msgspec.structs.replace(entity.body, recent=(fire, *body.recent)[:MAX_RECENT])
-            new = new_scheduled_job(name, body.spec.job, now, job_id, now, self._settings)
+            new = new_scheduled_job(name, body.spec.job, now, job_id, now, self._settings.jobs)
             note = f"{reason}; as {job_id}" if reason else f"as {job_id}"
             view = FireView(scheduled_for=now, job_id=job_id, how="run", state=str(new[0].state))
             commit = Commit(changes=(written(entity, actor=actor, reason=note), *new))
-            return Decision(view, _under(idempotency_key, commit, msgspec.json.encode(view)))
+            return Decision(view, _with_request(idempotency_key, commit, msgspec.json.encode(view)))
 
         applied = await self._engine.apply_once(idempotency_key, [_key(name)], decide)
         return _answer(applied, FireView)
@@ -253,7 +256,7 @@ class ScheduleService:
             entity = SCHEDULES.of(_present(name, record), now)
             body = entity.body
             fires = _past_fires(calendar_of(name, body.spec), first, last, now)
-            made, new = submitted(name, body.spec.job, fires, "backfill", jobs, now, self._settings)
+            made, new = submitted(name, body.spec.job, fires, "backfill", jobs, now, self._settings.jobs)
             if jobs.missing:
                 return None
             created = {change.id for change in new}
@@ -270,14 +273,14 @@ class ScheduleService:
                 due_at = min(due_at, look_at(now, self._settings) if body.live else now)
             entity.must(schedule.Backfill(at=now, submitted=jobs_in(new), waiting=waiting, due_at=due_at))
             if dry_run:
-                return Decision(_foreseen(fresh, answer.present))
+                return Decision(_preview_of(fresh, answer.present))
             if not queued:
                 recent = (*reversed(fresh), *body.recent)[:MAX_RECENT]
                 entity.body = msgspec.structs.replace(entity.body, recent=recent)
             note = f"{counted(len(fresh), 'fire')} from {first} until {last}"
             change = written(entity, actor=actor, reason=f"{reason}; {note}" if reason else note)
             commit = Commit(changes=(change, *new))
-            return Decision(answer, _under(idempotency_key, commit, msgspec.json.encode(answer)))
+            return Decision(answer, _with_request(idempotency_key, commit, msgspec.json.encode(answer)))
 
         if idempotency_key is not None and isinstance(
             before := await self._engine.recall(idempotency_key), Repeated
@@ -294,7 +297,7 @@ class ScheduleService:
     async def find(
         self, *, states: Sequence[str] = (), limit: int = 100, cursor: str = ""
     ) -> tuple[list[ScheduleView], str]:
-        """Return a page of schedules, newest first, and the cursor of the next one."""
+        """Return a page of schedules, newest first, and the next cursor."""
         query = Query(
             kind=SCHEDULE.name,
             states=tuple(str(SCHEDULE.state(each)) for each in states),
@@ -362,11 +365,14 @@ class ScheduleService:
         except StoreUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - one schedule with a fault must not stop all others
-            sealed = self._engine.sealed(postponed(record, due, error), [record])
-            await commit_with_recovery(self._engine.store, self._engine.committer, sealed)
+            stamped = self._engine.stamped(postponed(record, due, error), [record])
+            await commit_with_recovery(self._engine.store, self._engine.committer, stamped)
 
     def _likely_jobs(self, record: Record, due: datetime) -> Sequence[str]:
-        """Return the jobs that the decision will need, to load them with the schedule."""
+        """Return the jobs that the decision is likely to need.
+
+        They are loaded with the schedule.
+        """
         jobs = KnownJobs({})
         decide_due(record, jobs, due, self._settings)
         return sorted(jobs.missing)
@@ -435,7 +441,7 @@ def _words(name: str, spec: ScheduleSpec) -> str:
         return error.sentence
 
 
-def _foreseen(fresh: Sequence[Fire], present: int) -> Backfilled:
+def _preview_of(fresh: Sequence[Fire], present: int) -> Backfilled:
     return Backfilled(fires=tuple(fire.scheduled_for for fire in fresh), present=present)
 
 
@@ -488,7 +494,7 @@ def _past_fires(calendar: Calendar, since: str, until: str, now: datetime) -> li
     return fires
 
 
-def _same(one: ScheduleSpec, other: ScheduleSpec) -> bool:
+def _is_same_spec(one: ScheduleSpec, other: ScheduleSpec) -> bool:
     return _plain(one) == _plain(other)
 
 
@@ -498,7 +504,7 @@ def _plain(spec: ScheduleSpec) -> dict[str, Any]:
     return {**msgspec.structs.asdict(spec), "job": {**job, "input": msgspec.json.decode(job["input"])}}
 
 
-def _under(idempotency_key: IdempotencyKey | None, commit: Commit, answer: bytes) -> Commit:
+def _with_request(idempotency_key: IdempotencyKey | None, commit: Commit, answer: bytes) -> Commit:
     return (
         commit
         if idempotency_key is None

@@ -2,6 +2,7 @@
 
 Reading order:
 
+    settings     when a simulation is stale or silent
     body         the two records of a simulation: its own, and its heartbeat
     aggregate    the effect of an event on both
     validation   the validation of specs

@@ -16,13 +16,11 @@ import msgspec
 from interlock.engine.aggregate import Aggregate, Columns
 from interlock.lifecycles import simulation
 from interlock.lifecycles.couplings import COUPLINGS, Circumstances, Recipient
-from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.simulation import SIMULATION, SimulationData, SimulationState
 from interlock.machine import Couplings, Event, Step, couple
 from interlock.machine.cascade import EventRules, Refusal, Root, RootOf, Wiring, to
 from interlock.machine.couplings import AnyMachine
 from interlock.store.records import Change, Commit, Record, StepLine
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.simulations import body
 from interlock.systems.simulations.body import (
     PULSE,
@@ -36,6 +34,7 @@ from interlock.systems.simulations.body import (
     joined,
     labels_of,
 )
+from interlock.systems.simulations.settings import SimulationSettings
 from interlock.wire.simulations import PRIORITIES, Danger, SimulationMessage, SimulationSpec
 
 MOST_TOLD = 100
@@ -96,7 +95,7 @@ class PulseAggregate(Aggregate):
 class SimulationAggregate(Aggregate):
     """The working copy of one simulation and its pulse."""
 
-    __slots__ = ("_danger_lines", "beating", "body", "pulse", "pulse_record", "settings")
+    __slots__ = ("_danger_lines", "body", "pulse", "pulse_record", "pulse_root", "settings")
     kind: ClassVar[str] = SIMULATION.name
 
     def __init__(
@@ -104,17 +103,17 @@ class SimulationAggregate(Aggregate):
         run_id: str,
         body: SimulationBody,
         now: datetime,
-        settings: OrchestratorSettings,
+        settings: SimulationSettings,
         record: Record | None = None,
         pulse_record: Record | None = None,
     ) -> None:
         state = SIMULATION.initial if record is None else SimulationState(record.state)
         super().__init__(run_id, RootOf(state, body), now, record)
         self.body: SimulationBody = body
-        self.settings: OrchestratorSettings = settings
+        self.settings: SimulationSettings = settings
         self.pulse_record: Record | None = pulse_record
         self.pulse: PulseBody = decode_pulse(pulse_record)
-        self.beating: Root = (
+        self.pulse_root: Root = (
             Root(PULSE.initial)
             if pulse_record is None
             else Root(PulseState(pulse_record.state), None, pulse_record.deadline_at)
@@ -124,14 +123,14 @@ class SimulationAggregate(Aggregate):
 
     @classmethod
     def new(
-        cls, run_id: str, spec: SimulationSpec, now: datetime, settings: OrchestratorSettings
+        cls, run_id: str, spec: SimulationSpec, now: datetime, settings: SimulationSettings
     ) -> SimulationAggregate:
         """Return a new simulation."""
         return cls(run_id, SimulationBody(spec=spec, data=SimulationData(created_at=now)), now, settings)
 
     @classmethod
     def of(
-        cls, record: Record, pulse_record: Record | None, now: datetime, settings: OrchestratorSettings
+        cls, record: Record, pulse_record: Record | None, now: datetime, settings: SimulationSettings
     ) -> SimulationAggregate:
         """Return the working copy of both records."""
         made = cls(record.id, decode_body(record), now, settings, record, pulse_record)
@@ -142,7 +141,7 @@ class SimulationAggregate(Aggregate):
 
     def parts(self) -> Iterable[tuple[AnyMachine, Any, None]]:
         """Return the simulation, and its pulse with the timer of both."""
-        return ((SIMULATION, self.root, None), (PULSE, self.beating, None))
+        return ((SIMULATION, self.root, None), (PULSE, self.pulse_root, None))
 
     def facts(self, _: None) -> Circumstances:
         """Return the facts for couplings."""
@@ -150,7 +149,7 @@ class SimulationAggregate(Aggregate):
 
     def seconds(self, setting: str) -> float:
         """Return how long a timer runs."""
-        return float(getattr(self.settings.durations, setting))
+        return float(getattr(self.settings, setting))
 
     def entered(self, step: Step[Any], _: None) -> None:
         """Record the worker, or the number of warnings."""
@@ -237,7 +236,7 @@ class SimulationAggregate(Aggregate):
         return Commit(changes=(self._pulse_change(mark, actor),))
 
     def _save_pulse(self, event: Event) -> None:
-        self.send_to(PULSE, self.beating, event)
+        self.send_to(PULSE, self.pulse_root, event)
 
     def _note(self, message: SimulationMessage) -> None:
         self.pulse.at = self.now
@@ -264,7 +263,7 @@ class SimulationAggregate(Aggregate):
         A heartbeat is not journalled; a warning is.
         """
         self.pulse.step = max(self.pulse.step, self.body.data.current_step)
-        pulse = PulseAggregate(self.id, self.beating, self.pulse, self.now, self.pulse_record)
+        pulse = PulseAggregate(self.id, self.pulse_root, self.pulse, self.now, self.pulse_record)
         pulse.taken = [
             (owner, effects) for owner, effects in self.taken if effects.machine is PULSE and effects.is_news
         ]
@@ -277,7 +276,7 @@ def _simulation(record: SimulationAggregate, _: None) -> Any:
 
 
 def _pulse(record: SimulationAggregate, _: None) -> Root:
-    return record.beating
+    return record.pulse_root
 
 
 SimulationAggregate.wiring = PulseAggregate.wiring = Wiring(
@@ -292,7 +291,7 @@ SimulationAggregate.wiring = PulseAggregate.wiring = Wiring(
         SIMULATION: tuple(state for state in SIMULATION.states if state is not simulation.RUNNING),
         PULSE: (body.BEATING,),
     },
-    durations=Durations.__struct_fields__,
+    durations=SimulationSettings.__struct_fields__,
 )
 
 

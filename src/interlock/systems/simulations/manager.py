@@ -27,7 +27,6 @@ from interlock.lifecycles.simulation import SIMULATION
 from interlock.machine import Event, Refused
 from interlock.store.records import Count, Entry, Key, Pruned, Query, Record, Repeated
 from interlock.systems.orchestrator.ids import JobIds
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.simulations.aggregate import SimulationAggregate
 from interlock.systems.simulations.body import (
     BEATING,
@@ -39,6 +38,7 @@ from interlock.systems.simulations.body import (
     query_of,
 )
 from interlock.systems.simulations.reconciler import CancelJob, SimulationReconciler, Written
+from interlock.systems.simulations.settings import DEFAULT_SETTINGS, SimulationSettings
 from interlock.systems.simulations.state_files import ImportResult, import_directory
 from interlock.systems.simulations.validation import check, job_change, unknown
 from interlock.wire.filter_language import LOOKED_AT
@@ -58,7 +58,7 @@ class SimulationManager(SimulationReconciler):
         self,
         engine: Engine,
         *,
-        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        settings: SimulationSettings = DEFAULT_SETTINGS,
         cancel_job: CancelJob | None = None,
         below: Callable[[int], int] = secrets.randbelow,
     ) -> None:
@@ -87,7 +87,7 @@ class SimulationManager(SimulationReconciler):
                     facts={"run_id": spec.run_id},
                 )
             run_id = spec.run_id or self._ids.draw(now)
-            draft, mark = SimulationAggregate.new(run_id, spec, now, self.settings), self.engine.mark()
+            draft, mark = SimulationAggregate.new(run_id, spec, now, self.settings), self.engine.commit_id()
             more = self._executed(draft, mark, actor, queue) if spec.task else ()
             commit = draft.commit(mark=mark, actor=actor, reason="created", more=more)
             request = idempotency_key.answered(msgspec.json.encode(run_id)) if idempotency_key else None
@@ -148,7 +148,10 @@ class SimulationManager(SimulationReconciler):
     async def cancel(
         self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> SimulationView:
-        """Cancel it permanently: at once if it is not running, otherwise after the current step."""
+        """Cancel a simulation permanently.
+
+        It ends at once if it is not running, otherwise after the current step.
+        """
 
         def act(draft: SimulationAggregate, _: str) -> tuple[Any, ...] | None:
             if draft.body.data.cancel_requested and draft.state is simulation.RUNNING:
@@ -174,7 +177,10 @@ class SimulationManager(SimulationReconciler):
         reason: str = "",
         request_id: str | None = None,
     ) -> SimulationView:
-        """Apply a transition of the table: for programs that execute simulations without jobs."""
+        """Apply a transition of the table.
+
+        It is for programs that execute simulations without jobs.
+        """
         target = SIMULATION.state(new_status)
 
         def act(draft: SimulationAggregate, _: str) -> tuple[Any, ...]:
@@ -219,7 +225,7 @@ class SimulationManager(SimulationReconciler):
     async def list_runs(
         self, wanted: SimulationFilter = EVERYTHING, *, cursor: str = "", limit: int = 100
     ) -> tuple[list[SimulationView], str]:
-        """Return a page of simulations, newest first, and the cursor of the next one."""
+        """Return a page of simulations, newest first, and the next cursor."""
         page: FoundSimulations = await found(self.engine.store, wanted, cursor=cursor, limit=limit)
         return [await self._view(*pair) for pair in page.pairs], page.cursor
 
@@ -228,8 +234,11 @@ class SimulationManager(SimulationReconciler):
         return await self.engine.store.count(query_of(wanted, "", 1), cap=cap, within=LOOKED_AT)
 
     async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
-        """Return running simulations without a heartbeat for this long; by default as the sweep."""
-        allowed = timedelta(seconds=timeout_s or self.settings.durations.simulation_silence_s)
+        """Return running simulations without a heartbeat for this long.
+
+        The default is the time after which the sweep interrupts them.
+        """
+        allowed = timedelta(seconds=timeout_s or self.settings.simulation_silence_s)
         query, silent = Query(kind=PULSE.name, states=(BEATING,), limit=PAGE), list[str]()
         now = await self.engine.clock.now()
         while True:
@@ -253,7 +262,7 @@ class SimulationManager(SimulationReconciler):
         return sorted(entries, key=lambda entry: (entry.at, entry.kind != PULSE.name))
 
     async def prune(self, older_than: timedelta, *, limit: int = 1_000) -> Pruned:
-        """Remove up to `limit` simulations that ended longer ago, with all their data."""
+        """Remove up to `limit` simulations that ended longer ago."""
         pruned = [
             await self.engine.store.prune(
                 kind=machine.name, states=sorted(machine.terminal), older_than=older_than, limit=limit
@@ -285,7 +294,7 @@ class SimulationManager(SimulationReconciler):
         )
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written]:
-            draft, mark = self._draft(run_id, present, now), self.engine.mark()
+            draft, mark = self._draft(run_id, present, now), self.engine.commit_id()
             more = act(draft, mark)
             if more is None:
                 return Decision(Written(present))

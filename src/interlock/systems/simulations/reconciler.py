@@ -19,10 +19,10 @@ from interlock.store import records
 from interlock.store.records import Commit, JournalledRefusal, Key, Note, Record, record_after
 from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.notifications import ExecutionLost
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.systems.simulations.aggregate import SimulationAggregate, is_of_attempt
 from interlock.systems.simulations.body import PULSE, decode_body, view_of
+from interlock.systems.simulations.settings import SimulationSettings
 from interlock.systems.simulations.validation import check_value, unknown
 from interlock.wire.simulations import (
     MOST_METRICS,
@@ -200,7 +200,7 @@ class SimulationReconciler:
     """Handles messages and events about simulations."""
 
     def __init__(
-        self, engine: Engine, settings: OrchestratorSettings, cancel_job: CancelJob | None = None
+        self, engine: Engine, settings: SimulationSettings, cancel_job: CancelJob | None = None
     ) -> None:
         self.engine = engine
         self.settings = settings
@@ -209,16 +209,16 @@ class SimulationReconciler:
     # Messages of workers
 
     async def receive(self, token: str, runner_id: str, message: AnySimulationMessage) -> SimulationOrders:
-        """Process a message of a worker under the lease of the job that executes a simulation."""
+        """Process a message of a worker under the lease of its job."""
         self._check_values(message)
-        sender = await self._speaker(token, runner_id)
+        sender = await self._sender(token, runner_id)
         if isinstance(sender, str):
             return SimulationOrders(run_id="", status="", go_on=False, reason=sender)
-        beat_every_s = self.settings.durations.simulation_stale_s / BEATS_BEFORE_STALE
+        beat_every_s = self.settings.simulation_stale_s / BEATS_BEFORE_STALE
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[SimulationOrders]:
             draft = self._draft(sender.run_id, present, now)
-            return decide_message(draft, sender, message, self.engine.mark(), beat_every_s)
+            return decide_message(draft, sender, message, self.engine.commit_id(), beat_every_s)
 
         applied = await self.engine.apply(self._keys(sender.run_id), decide)
         assert isinstance(applied, Applied)  # there is no request id
@@ -231,7 +231,7 @@ class SimulationReconciler:
         """
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written | InterlockError]:
-            draft, mark = self._draft(run_id, present, now), self.engine.mark()
+            draft, mark = self._draft(run_id, present, now), self.engine.commit_id()
             if refused := draft.send(simulation.Heartbeat(at=now, worker_id=worker_id, step=step)):
                 error = refused.error()
                 note = Note(refusal=f"heartbeat: {error.sentence}", actor=worker_id, request_id=mark)
@@ -249,7 +249,7 @@ class SimulationReconciler:
 
     # Losses and silence
 
-    async def let_go(self, run_id: str, execution: int, reason: str) -> None:
+    async def end_execution(self, run_id: str, execution: int, reason: str) -> None:
         """End an execution whose worker is certainly gone.
 
         The simulation can be resumed at once.
@@ -286,7 +286,7 @@ class SimulationReconciler:
             )
             return Decision(
                 execution.job_id if held and message.again else "",
-                draft.commit(mark=self.engine.mark(), actor="orchestrator", reason=message.reason),
+                draft.commit(mark=self.engine.commit_id(), actor="orchestrator", reason=message.reason),
             )
 
         applied = await self.engine.apply(self._keys(message.run_id), decide)
@@ -313,7 +313,7 @@ class SimulationReconciler:
         return len(due)
 
     def _silent(self, run_id: str) -> Decider[None]:
-        silence_s = self.settings.durations.simulation_silence_s
+        silence_s = self.settings.simulation_silence_s
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[None]:
             if present[0] is None:
@@ -324,7 +324,7 @@ class SimulationReconciler:
             if draft.interrupt(fired, hold=not draft.body.spec.losses) is not None:
                 return Decision(None)
             return Decision(
-                None, draft.commit(mark=self.engine.mark(), actor="clock", reason=draft.body.trouble)
+                None, draft.commit(mark=self.engine.commit_id(), actor="clock", reason=draft.body.trouble)
             )
 
         return decide
@@ -344,11 +344,11 @@ class SimulationReconciler:
         return [Key(SIMULATION.name, run_id), Key(PULSE.name, run_id)]
 
     async def _view(self, record: Record, beside: Record | None) -> SimulationView:
-        stale_s = self.settings.durations.simulation_stale_s
+        stale_s = self.settings.simulation_stale_s
         return view_of(record, beside, await self.engine.clock.now(), stale_s)
 
-    async def _speaker(self, token: str, runner_id: str) -> MessageSender | str:
-        """Return the sender of a message, from its live lease; or why it is not accepted."""
+    async def _sender(self, token: str, runner_id: str) -> MessageSender | str:
+        """Return the sender of a message, or why it is not accepted."""
         read = read_token(token)
         if read is None:
             return "this is not the token of a lease"
@@ -372,9 +372,9 @@ class SimulationReconciler:
         return MessageSender(part.run_id, part.execution, read.index, runner_id)
 
     def _check_values(self, message: AnySimulationMessage) -> None:
-        sizes = {"checkpoint": (message.checkpoint, self.settings.max_checkpoints_bytes)}
+        sizes = {"checkpoint": (message.checkpoint, self.settings.jobs.max_checkpoints_bytes)}
         if isinstance(message, Completed):
-            sizes["result"] = (message.result, self.settings.max_result_bytes)
+            sizes["result"] = (message.result, self.settings.jobs.max_result_bytes)
         for noun, (raw, most) in sizes.items():
             check_value(noun, raw, most)
         many = f"{len(message.samples)} samples at once" if len(message.samples) > MOST_SAMPLES else ""

@@ -23,8 +23,8 @@ from interlock.lifecycles import simulation
 from interlock.lifecycles.durations import Timed
 from interlock.lifecycles.simulation import SIMULATION
 from interlock.store.records import Key, Record, Repeated
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.simulations.aggregate import SimulationAggregate
+from interlock.systems.simulations.settings import SimulationSettings
 from interlock.systems.simulations.validation import check, check_value
 from interlock.wire.simulations import SimulationSpec
 
@@ -83,7 +83,7 @@ class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def import_directory(
-    engine: Engine, settings: OrchestratorSettings, folder: Path, *, actor: str = "", task: str = ""
+    engine: Engine, settings: SimulationSettings, folder: Path, *, actor: str = "", task: str = ""
 ) -> ImportResult:
     """Import every run below a folder, the oldest first.
 
@@ -111,7 +111,10 @@ async def import_directory(
 
 
 def read_all(folder: Path) -> tuple[list[tuple[Path, Snapshot]], dict[str, str]]:
-    """Return every snapshot below a folder, the oldest first, and why others cannot be read."""
+    """Return every snapshot below a folder, the oldest first.
+
+    The second result names why other files cannot be read.
+    """
     if not folder.is_dir():
         raise CannotLoad(
             f"There is no folder {folder}.",
@@ -159,7 +162,7 @@ def life_of(snapshot: Snapshot, now: datetime) -> Iterator[Timed]:
 
 
 async def _bring_in(
-    engine: Engine, settings: OrchestratorSettings, snapshot: Snapshot, actor: str, task: str
+    engine: Engine, settings: SimulationSettings, snapshot: Snapshot, actor: str, task: str
 ) -> bool:
     spec = SimulationSpec(
         task=task,
@@ -170,7 +173,7 @@ async def _bring_in(
         priority=snapshot.priority,
     )
     check(spec, settings)
-    check_value("state", snapshot.saved, settings.max_checkpoints_bytes)
+    check_value("state", snapshot.saved, settings.jobs.max_checkpoints_bytes)
 
     def decide(present: Sequence[Record | None], now: datetime) -> Decision[bool]:
         if present[0] is not None:
@@ -186,7 +189,7 @@ async def _bring_in(
         draft.pulse.at = _aware(snapshot.last_heartbeat) or draft.pulse.at
         if isinstance(snapshot.saved, msgspec.Raw):
             draft.pulse.checkpoint, draft.pulse.saved_step = snapshot.saved, snapshot.current_step
-        return Decision(True, draft.commit(mark=engine.mark(), actor=actor, reason="imported"))
+        return Decision(True, draft.commit(mark=engine.commit_id(), actor=actor, reason="imported"))
 
     applied = await engine.apply([Key(SIMULATION.name, snapshot.run_id)], decide)
     return not isinstance(applied, Repeated) and applied.answer
@@ -214,7 +217,10 @@ def _created(snapshot: Snapshot) -> datetime:
 
 
 def _aware(at: StoredTime) -> datetime | None:
-    """Return a time in UTC: old snapshots have times without a zone, or seconds since 1970."""
+    """Return a time in UTC.
+
+    Old snapshots have times without a zone, or seconds since 1970.
+    """
     if isinstance(at, int | float):
         return datetime.fromtimestamp(at, UTC)
     return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at

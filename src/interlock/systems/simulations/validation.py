@@ -12,9 +12,9 @@ from interlock.errors import InvalidJob, InvalidSimulation, NotJson, TooLarge, U
 from interlock.store.records import Change
 from interlock.store.validation import MAX_ID
 from interlock.systems.orchestrator.body import SimulationPart
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import MAX_DELAY_S, check_spec, new_job
 from interlock.systems.orchestrator.texts import is_whole
+from interlock.systems.simulations.settings import SimulationSettings
 from interlock.wire.jobs import JobSpec
 from interlock.wire.json_values import json_fault
 from interlock.wire.simulations import PRIORITIES, SimulationSpec
@@ -24,7 +24,7 @@ MAX_TEXT = 2_000
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-def check(spec: SimulationSpec, settings: OrchestratorSettings) -> None:
+def check(spec: SimulationSpec, settings: SimulationSettings) -> None:
     """Raise an error with all faults of a simulation, before it is stored."""
     faults = list(_faults(spec, settings))
     if faults:
@@ -61,14 +61,14 @@ def job_change(
     execution: int,
     job_id: str,
     now: datetime,
-    settings: OrchestratorSettings,
+    settings: SimulationSettings,
     *,
     mark: str,
     actor: str,
 ) -> Change:
     """Return the job of one execution, to be committed with its simulation."""
     part = SimulationPart(run_id=run_id, execution=execution)
-    return new_job(job_spec(spec, run_id), job_id, now, settings, simulation=part).change(
+    return new_job(job_spec(spec, run_id), job_id, now, settings.jobs, simulation=part).change(
         mark=mark, actor=actor
     )
 
@@ -96,7 +96,7 @@ def unknown(run_id: str) -> UnknownSimulation:
     )
 
 
-def _faults(spec: SimulationSpec, settings: OrchestratorSettings) -> Iterator[str]:
+def _faults(spec: SimulationSpec, settings: SimulationSettings) -> Iterator[str]:
     if spec.run_id and not RUN_ID.fullmatch(spec.run_id):
         yield f"an id has 1 to {MAX_ID} letters, digits, dashes and underscores, such as flu-2024"
     if spec.priority not in PRIORITIES:
@@ -107,7 +107,7 @@ def _faults(spec: SimulationSpec, settings: OrchestratorSettings) -> Iterator[st
         if len(text) > MAX_TEXT or not is_whole(text):
             yield f"the {noun} of a scenario has at most {MAX_TEXT} whole characters"
     try:
-        check_spec(job_spec(msgspec.structs.replace(spec, run_id=""), "it"), settings)
+        check_spec(job_spec(msgspec.structs.replace(spec, run_id=""), "it"), settings.jobs)
     except InvalidJob as error:
         faults = error.facts["faults"]
         assert isinstance(faults, list)

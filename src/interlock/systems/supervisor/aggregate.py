@@ -11,11 +11,11 @@ from interlock.engine.aggregate import Aggregate, Columns
 from interlock.engine.outbox import outgoing
 from interlock.lifecycles import worker
 from interlock.lifecycles.couplings import COUPLINGS, Deliverer, Recipient
-from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.worker import TAKING, WORKER, Worker, WorkerState
 from interlock.machine import Deadline, Event
 from interlock.machine.cascade import EventRules, Refusal, Root, Wiring, elsewhere, outward
 from interlock.store.records import Change, Commit, Record
+from interlock.systems.supervisor.settings import SupervisorSettings
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 
 MISSED_BEATS = 3
@@ -161,7 +161,7 @@ class ReleaseLeases(msgspec.Struct, frozen=True):
 class WorkerAggregate(Aggregate):
     """The working copy of one worker."""
 
-    __slots__ = ("body", "durations")
+    __slots__ = ("body", "settings")
     kind: ClassVar[str] = WORKER.name
     wiring: ClassVar[Wiring] = Wiring(
         (WORKER,),
@@ -171,7 +171,7 @@ class WorkerAggregate(Aggregate):
             Recipient.ITS_PROCESS: elsewhere(Deliverer.WORKER),
         },
         events=EventRules(quiet=(worker.Heartbeat,)),
-        durations=Durations.__struct_fields__,
+        durations=SupervisorSettings.__struct_fields__,
     )
 
     def __init__(
@@ -179,19 +179,19 @@ class WorkerAggregate(Aggregate):
         worker_id: str,
         body: WorkerBody,
         now: datetime,
-        durations: Durations,
+        settings: SupervisorSettings,
         record: Record | None = None,
     ) -> None:
         state = WORKER.initial if record is None else WorkerState(record.state)
         deadline_at = None if record is None else record.deadline_at
         super().__init__(worker_id, Root(state, body.data, deadline_at), now, record)
         self.body: WorkerBody = body
-        self.durations: Durations = durations
+        self.settings: SupervisorSettings = settings
 
     @classmethod
-    def of(cls, record: Record, now: datetime, durations: Durations) -> WorkerAggregate:
+    def of(cls, record: Record, now: datetime, settings: SupervisorSettings) -> WorkerAggregate:
         """Return the working copy of a record."""
-        return cls(record.id, decode_body(record), now, durations, record)
+        return cls(record.id, decode_body(record), now, settings, record)
 
     @classmethod
     def new(
@@ -199,7 +199,7 @@ class WorkerAggregate(Aggregate):
         worker_id: str,
         spec: WorkerSpec,
         now: datetime,
-        durations: Durations,
+        settings: SupervisorSettings,
         *,
         registered_by: str = "",
         runner_id: str = "",
@@ -211,13 +211,13 @@ class WorkerAggregate(Aggregate):
         data = Worker(capacity=spec.capacity, last_heartbeat_at=now)
         called = runner_id or runner_id_of(named)
         body = WorkerBody(spec=named, data=data, registered_by=registered_by, runner_id=called)
-        made = cls(worker_id, body, now, durations)
+        made = cls(worker_id, body, now, settings)
         made.arm(WORKER, made.root)
         return made
 
     def seconds(self, setting: str) -> float:
         """Return how long a timer runs."""
-        return float(getattr(self.durations, setting))
+        return float(getattr(self.settings, setting))
 
     def timer_event(self, within: Deadline, _: None) -> Event:
         """Return the event of a silence that was too long."""
@@ -233,7 +233,7 @@ class WorkerAggregate(Aggregate):
         self.body.data = self.root.data
         return encode_body(self.body)
 
-    def wish(self, reason: str, *, drain: bool = False, give_back: bool = False) -> None:
+    def order(self, reason: str, *, drain: bool = False, give_back: bool = False) -> None:
         """Order the worker something; it confirms the number of the order."""
         number = self.body.wishes.number + 1
         look = self.body.wishes.look
@@ -246,11 +246,14 @@ class WorkerAggregate(Aggregate):
         self.body.wishes = msgspec.structs.replace(wishes, number=wishes.number + 1, look=wishes.look + 1)
 
     def commit(self, *, mark: str, actor: str, reason: str = "", ordered: bool = False) -> Commit:
-        """Return the commit of the worker, with a message to its leases if it has ended."""
+        """Return the commit of the worker.
+
+        It has a message to its leases if the worker has ended.
+        """
         change = self.change(mark=mark, actor=actor, reason=reason, note=ordered)
         return Commit(changes=(change, *self._messages(reason)))
 
-    def let_go(self, reason: str) -> list[ReleaseLeases]:
+    def releases(self, reason: str) -> list[ReleaseLeases]:
         """Return the messages to the leases of the worker."""
         until = self.now if self.body.silent or self.state not in WORKER.terminal else None
         events = [c.event.name for c, _ in self.outward if c.event is not None]
@@ -262,7 +265,7 @@ class WorkerAggregate(Aggregate):
     def _messages(self, reason: str) -> tuple[Change, ...]:
         return tuple(
             outgoing(f"{self.id}.{order.event}.{self.version}", LET_GO, msgspec.json.encode(order), self.now)
-            for order in self.let_go(reason)
+            for order in self.releases(reason)
         )
 
 
@@ -279,7 +282,7 @@ def decide_heartbeat(draft: WorkerAggregate, beat: WorkerBeat) -> Refusal:
     if beat.trouble and draft.send(TROUBLES[beat.trouble](at=draft.now)) is None:
         body.reason = beat.reason or beat.trouble
         if draft.state is worker.PAUSED:
-            draft.wish(body.reason, give_back=True)
+            draft.order(body.reason, give_back=True)
     return None
 
 
@@ -300,23 +303,23 @@ def decide_leave(draft: WorkerAggregate, reason: str) -> None:
 
 
 def decide_death(draft: WorkerAggregate, reason: str) -> None:
-    """Apply the death of the worker's process; its jobs are lost, as after a silence."""
+    """Apply the death of a worker's process; its jobs are lost."""
     draft.body.reason = reason
     draft.must(worker.ProcessDied(at=draft.now))
 
 
-def decide_silence(record: Record, now: datetime, durations: Durations) -> WorkerAggregate:
+def decide_silence(record: Record, now: datetime, settings: SupervisorSettings) -> WorkerAggregate:
     """Return a worker that was silent for too long.
 
     A stale timer has no effect.
     """
-    draft = WorkerAggregate.of(record, now, durations)
+    draft = WorkerAggregate.of(record, now, settings)
     draft.fire_due()
     if draft.state is worker.TERMINATED:
         draft.body.silent = True
-        draft.body.reason = f"no heartbeat for {durations.worker_silence_s:g} s"
+        draft.body.reason = f"no heartbeat for {settings.worker_silence_s:g} s"
     elif draft.state not in WORKER.terminal and draft.root.data.last_heartbeat_at is not None:
         # The timer was stale: the last heartbeat counts.
-        silence = timedelta(seconds=durations.worker_silence_s)
+        silence = timedelta(seconds=settings.worker_silence_s)
         draft.root.timer_at = draft.root.data.last_heartbeat_at + silence
     return draft

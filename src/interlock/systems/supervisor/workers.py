@@ -20,7 +20,6 @@ from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.records import Commit, Committed, Count, Entry, Key, Query, Record, Repeated
 from interlock.store.validation import MAX_HANDLER, MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.systems.orchestrator.ids import JobIds
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.waiters import waker
 from interlock.systems.supervisor.aggregate import (
     TROUBLES,
@@ -37,6 +36,7 @@ from interlock.systems.supervisor.aggregate import (
     view_of,
 )
 from interlock.systems.supervisor.leases import release_leases, tasks_of
+from interlock.systems.supervisor.settings import DEFAULT_SETTINGS, SupervisorSettings
 from interlock.wire.filters import WorkerFilter
 from interlock.wire.runner import MAX_TASKS
 from interlock.wire.workers import (
@@ -214,7 +214,7 @@ class Workers:
         self,
         engine: Engine,
         *,
-        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        settings: SupervisorSettings = DEFAULT_SETTINGS,
         ids: JobIds | None = None,
     ) -> None:
         self.engine = engine
@@ -232,11 +232,10 @@ class Workers:
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
             worker_id = self._ids.draw(now)
-            durations = self.settings.durations
             draft = WorkerAggregate.new(
-                worker_id, spec, now, durations, registered_by=actor, runner_id=runner_id
+                worker_id, spec, now, self.settings, registered_by=actor, runner_id=runner_id
             )
-            commit = draft.commit(mark=self.engine.mark(), actor=actor)
+            commit = draft.commit(mark=self.engine.commit_id(), actor=actor)
             request = idempotency_key.answered(msgspec.json.encode(worker_id)) if idempotency_key else None
             return Decision(worker_id, msgspec.structs.replace(commit, request=request))
 
@@ -261,12 +260,12 @@ class Workers:
             )
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[WorkerOrders]:
-            draft = WorkerAggregate.of(_own(worker_id, found[0], actor), now, self.settings.durations)
+            draft = WorkerAggregate.of(_own(worker_id, found[0], actor), now, self.settings)
             over = decide_heartbeat(draft, beat) is not None
             orders = self._orders(draft.state, draft.body)
             if over:
                 return Decision(orders)
-            mark = self.engine.mark()
+            mark = self.engine.commit_id()
             return Decision(orders, draft.commit(mark=mark, actor=worker_id, reason=beat.reason))
 
         applied = await self.engine.apply([_key(worker_id)], decide)
@@ -306,7 +305,7 @@ class Workers:
         return orders
 
     async def takes(self, worker_id: str, *, actor: str = "") -> bool:
-        """Return whether a worker may claim; raise if another principal registered it.
+        """Return whether a worker may claim; raise for another principal.
 
         Checked with every claim, and never cached: jobs of a terminated worker are ready again at once, and
         its own claim could be the first.
@@ -323,15 +322,15 @@ class Workers:
             record = _own(worker_id, found[0], actor)
             if WorkerState(record.state) in worker.ENDED:
                 return Decision(None)
-            draft = WorkerAggregate.of(record, now, self.settings.durations)
+            draft = WorkerAggregate.of(record, now, self.settings)
             decide_leave(draft, reason)
-            return Decision(None, draft.commit(mark=self.engine.mark(), actor=worker_id, reason=reason))
+            return Decision(None, draft.commit(mark=self.engine.commit_id(), actor=worker_id, reason=reason))
 
         await self.engine.apply([_key(worker_id)], decide)
         return await self.get(worker_id)
 
     async def namesakes(self, worker_id: str, *, actor: str = "") -> list[WorkerView]:
-        """Return the other live workers of the same name that the caller has registered, newest first."""
+        """Return the caller's other live workers of this name, newest first."""
         name = decode_body(_own(worker_id, await self._load(worker_id), actor)).spec.name
         query = Query(kind=WORKER.name, parent=name, states=worker.LIVING, limit=MANY)
         found = (await self.engine.store.find(query)).records
@@ -350,18 +349,18 @@ class Workers:
         worker_id = record.id
 
         def decide(records: Sequence[Record | None], now: datetime) -> Decision[list[ReleaseLeases]]:
-            draft = WorkerAggregate.of(_present(worker_id, records[0]), now, self.settings.durations)
+            draft = WorkerAggregate.of(_present(worker_id, records[0]), now, self.settings)
             if draft.state in worker.ENDED:
                 lost = lease.holder_lost.name
                 return Decision([ReleaseLeases(draft.body.runner_id, lost, worker_id, reason=reason)])
             decide_death(draft, reason)
-            commit = draft.commit(mark=self.engine.mark(), actor=actor or "supervisor", reason=reason)
-            return Decision(draft.let_go(reason), commit)
+            commit = draft.commit(mark=self.engine.commit_id(), actor=actor or "supervisor", reason=reason)
+            return Decision(draft.releases(reason), commit)
 
         applied = await self.engine.apply([_key(worker_id)], decide)
         assert not isinstance(applied, Repeated), "there is no request id"
         self.engine.bus.publish(OrdersChanged(worker_id))
-        await self._let_go_now(applied.answer)
+        await self._release_now(applied.answer)
         return await self.get(worker_id)
 
     # Operations of people
@@ -388,7 +387,7 @@ class Workers:
 
         def act(draft: WorkerAggregate) -> None:
             draft.must(worker.Pause(at=draft.now))
-            draft.wish(reason or "paused", give_back=give_back)
+            draft.order(reason or "paused", give_back=give_back)
 
         return await self._act(f"pause {give_back}", worker_id, act, reason, actor, request_id)
 
@@ -399,18 +398,18 @@ class Workers:
 
         def act(draft: WorkerAggregate) -> None:
             draft.must(worker.Resume(at=draft.now))
-            draft.wish(reason)
+            draft.order(reason)
 
         return await self._act("resume", worker_id, act, reason, actor, request_id)
 
     async def terminate(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
-        """Terminate a worker: its leases are revoked, and its process is ordered to exit now."""
+        """Revoke the leases of a worker, and order its process to exit now."""
 
         def act(draft: WorkerAggregate) -> None:
             draft.must(worker.Terminate(at=draft.now))
-            draft.wish(reason or "terminated")
+            draft.order(reason or "terminated")
 
         return await self._act("terminate", worker_id, act, reason, actor, request_id)
 
@@ -426,7 +425,7 @@ class Workers:
                     todo="Nothing; it is gone.",
                     facts={"worker_id": worker_id, "machine": WORKER.name, "state": str(draft.state)},
                 )
-            draft.wish(reason or "drained", drain=True)
+            draft.order(reason or "drained", drain=True)
 
         return await self._act("drain", worker_id, act, reason, actor, request_id)
 
@@ -436,27 +435,27 @@ class Workers:
         idempotency_key = self.engine.key_for(request_id, f"{verb} {worker_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[ReleaseLeases]]:
-            draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings.durations)
+            draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings)
             act(draft)
-            mark, why = self.engine.mark(), reason or draft.body.reason
+            mark, why = self.engine.commit_id(), reason or draft.body.reason
             commit = draft.commit(mark=mark, actor=actor, reason=why, ordered=True)
             request = idempotency_key.answered(b"null") if idempotency_key else None
-            return Decision(draft.let_go(why), msgspec.structs.replace(commit, request=request))
+            return Decision(draft.releases(why), msgspec.structs.replace(commit, request=request))
 
         async def do() -> WorkerView:
             applied = await self.engine.apply_once(idempotency_key, [_key(worker_id)], decide)
             if not isinstance(applied, Repeated):
                 self.engine.bus.publish(OrdersChanged(worker_id))
-                await self._let_go_now(applied.answer)
+                await self._release_now(applied.answer)
             return await self.get(worker_id)
 
         return await self.engine.answer_once(idempotency_key, WorkerView, do)
 
-    async def _let_go_now(self, orders: Sequence[ReleaseLeases]) -> None:
+    async def _release_now(self, orders: Sequence[ReleaseLeases]) -> None:
         """Release leases now, instead of waiting for the committed message."""
         for order in orders:
             with suppress(StoreUnavailable):
-                await release_leases(self.engine, self.settings, order)
+                await release_leases(self.engine, self.settings.jobs, order)
 
     # Views
 
@@ -482,7 +481,7 @@ class Workers:
 
     async def _marked(self, records: Sequence[Record]) -> list[WorkerView]:
         now = await self.engine.clock.now()
-        every_s = self.settings.durations.worker_beat_every_s
+        every_s = self.settings.worker_beat_every_s
         return [marked(view_of(record), now, every_s) for record in records]
 
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
@@ -508,20 +507,21 @@ class Workers:
 
     async def _notify(self, worker_id: str) -> None:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings.durations)
+            draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings)
             if draft.state in worker.ENDED:
                 return Decision(None)
             draft.look()
             reason = "something that it holds was stopped"
             return Decision(
-                None, draft.commit(mark=self.engine.mark(), actor="orchestrator", reason=reason, ordered=True)
+                None,
+                draft.commit(mark=self.engine.commit_id(), actor="orchestrator", reason=reason, ordered=True),
             )
 
         await self.engine.apply([_key(worker_id)], decide)
         self.engine.bus.publish(OrdersChanged(worker_id))
 
     async def _life_of(self, runner_id: str) -> Record | None:
-        """Return the live worker of a runner id. Servers prepend the name of a token."""
+        """Return the live worker of a runner id, with or without token name."""
         called = runner_id.rpartition("#")[0]
         for name in dict.fromkeys((called, called.partition("/")[2])):
             query = Query(kind=WORKER.name, parent=name, states=worker.LIVING, limit=MANY)
@@ -534,23 +534,25 @@ class Workers:
         """Handle workers that were silent for too long; return their number."""
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-            mark = self.engine.mark()
-            drafts = [decide_silence(record, now, self.settings.durations) for record in records]
+            mark = self.engine.commit_id()
+            drafts = [decide_silence(record, now, self.settings) for record in records]
             return [draft.commit(mark=mark, actor="clock", reason=draft.body.reason) for draft in drafts]
 
         outcomes = await self.engine.due([WORKER.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
-    async def let_go(self, payload: bytes) -> None:
+    async def end_leases(self, payload: bytes) -> None:
         """End the leases of a worker, as the handler of a message."""
-        await release_leases(self.engine, self.settings, msgspec.json.decode(payload, type=ReleaseLeases))
+        await release_leases(
+            self.engine, self.settings.jobs, msgspec.json.decode(payload, type=ReleaseLeases)
+        )
 
     async def _current(self, worker_id: str, actor: str) -> WorkerOrders:
         record = _own(worker_id, await self._load(worker_id), actor)
         return self._orders(WorkerState(record.state), decode_body(record))
 
     def _orders(self, state: WorkerState, body: WorkerBody) -> WorkerOrders:
-        return orders_of(state, body, self.settings.durations.worker_beat_every_s)
+        return orders_of(state, body, self.settings.worker_beat_every_s)
 
     async def _load(self, worker_id: str) -> Record:
         (record,) = await self.engine.store.load([_key(worker_id)])
@@ -581,7 +583,10 @@ def unknown_worker(worker_id: str) -> UnknownWorker:
 
 
 def _own(worker_id: str, record: Record | None, actor: str) -> Record:
-    """Return the record for the principal that registered it; raise as if missing for others."""
+    """Return the record for the principal that registered it.
+
+    For others it does not exist.
+    """
     known = _present(worker_id, record)
     return _present(worker_id, known if _is_own(known, actor) else None)
 

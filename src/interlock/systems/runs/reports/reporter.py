@@ -126,7 +126,7 @@ class ReportedRuns:
         draft = RunAggregate.of(record, now, self._settings.durations)
         if draft.send(run.reported) is not None:
             return ()
-        mark = self._engine.mark()
+        mark = self._engine.commit_id()
         pieces = [settled_piece(each, mark=mark) for each in kept if each is not None]
         return run_commit_of(draft, mark=mark, actor="reporter", more=pieces).commit.changes
 
