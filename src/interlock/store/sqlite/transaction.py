@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from interlock.store.cursors import write_cursor
+from interlock.store.plain import split_plain
 from interlock.store.ranking import moment
 from interlock.store.records import (
     Batch,
@@ -221,10 +222,13 @@ class Transaction:
             return repeat
         if not_after is not None and self.now > not_after:
             return TooLate(not_after, self.now)
-        if (refusal := self._why_not(changes)) is not None:
+        changes, plain = split_plain(changes)
+        if (refusal := self._why_not(changes, plain)) is not None:
             return refusal
         for change in changes:
             self._write(change)
+        if plain:
+            self._write_plain(plain)
         for refused in commit.refusals:
             [(key, stand)] = self._standings(refused.kind, (refused.id,))
             self._pending.refuse(key & NUMBERS, refused.kind, refused.id, stand.version, refused.note)
@@ -242,7 +246,7 @@ class Transaction:
         same = found.fingerprint == request.fingerprint
         return Repeated(found) if same else RequestReused(found, request.fingerprint)
 
-    def _why_not(self, changes: Sequence[Change]) -> Conflict | Illegal | None:
+    def _why_not(self, changes: Sequence[Change], plain: Sequence[Change]) -> Conflict | Illegal | None:
         """Return the obstacle; a conflict precedes an illegal step, which was decided on outdated data."""
         illegal: Illegal | None = None
         for change in changes:
@@ -253,6 +257,14 @@ class Transaction:
                 return Conflict(change.key, change.expected, stand.version)
             if illegal is None and (stand.state, change.state) not in self._moves[kind]:
                 illegal = Illegal(change.key, stand.state, change.state)
+        if plain:
+            kind, state = plain[0].kind, plain[0].state
+            standings = self._standings(kind, [change.id for change in plain])
+            for change, (_, stand) in zip(plain, standings, strict=True):
+                if stand.version:
+                    return Conflict(change.key, 0, stand.version)
+            if illegal is None and ("", state) not in self._moves[kind]:
+                illegal = Illegal(plain[0].key, "", state)
         return illegal
 
     def _write(self, change: Change) -> None:
@@ -266,6 +278,14 @@ class Transaction:
             after = self._pending.create(change, move, (name,), (change.given or b"",), results)
         (key,), stand = after
         self._known[kind][name] = (key, stand)
+
+    def _write_plain(self, plain: Sequence[Change]) -> None:
+        """Write plain creations, which differ in ids and bodies."""
+        change = plain[0]
+        kind, names = change.kind, [each.id for each in plain]
+        move, bodies = self._moves[kind]["", change.state], [each.body for each in plain]
+        keys, stand = self._pending.create(change, move, names, (), (), bodies)
+        self._known[kind].update(zip(names, [(key, stand) for key in keys], strict=True))
 
     def _standings(self, kind: str, names: Sequence[str]) -> list[RowState]:
         """Return the standings of these records; the first unknown one makes all of this call be read."""
