@@ -91,6 +91,8 @@ class RowCache:
     """
 
     def __init__(self, kinds: Iterable[str], most: int = 20_000) -> None:
+        self.progress: tuple[int, int, int] | None = None
+        """The last entry of the journal, the highest number and the latest time, as far as they are known."""
         self._most = most
         self._seen = -1
         self._known: Known = {kind: {} for kind in kinds}
@@ -114,6 +116,7 @@ class RowCache:
 
     def forget(self) -> None:
         """Clear the cache, after a rollback or a commit of another connection."""
+        self.progress = None
         for standings in self._known.values():
             standings.clear()
 
@@ -135,7 +138,9 @@ class Transaction:
         self._known = memory.recall(connection)
         self._requests: dict[str, Recorded | None] = {}
         self._work: Sequence[Work] = ()
-        sequence, number, latest_us = connection.execute(_PROGRESS).fetchone()
+        if memory.progress is None:
+            memory.progress = connection.execute(_PROGRESS).fetchone()
+        sequence, number, latest_us = memory.progress
         # Later than all before: records are listed by their numbers, and so by the time of their creation.
         self._begin(clock.read(latest_us + 1), number, sequence)
 
@@ -179,6 +184,7 @@ class Transaction:
             key, stand = self._known[kind][name]
             self._known[kind][name] = ((key & ~NUMBERS) + number, stand)
         self.connection.execute(_MOVE_ON, (pending.sequence, pending.number, self.now_us))
+        self._memory.progress = pending.sequence, pending.number, self.now_us
         self.flushed_us = self.now_us
         if goes_on and has_created:  # records are listed by the time of their creation
             self._begin(self.now_us + 1, pending.number, pending.sequence)
@@ -217,12 +223,12 @@ class Transaction:
         return [self._committed] * len(names)
 
     def _judge_one(self, commit: Commit) -> Outcome:
-        request, not_after, changes = commit.request, commit.not_after, commit.changes
+        request, not_after = commit.request, commit.not_after
         if request is not None and (repeat := self._repeat(request)) is not None:
             return repeat
         if not_after is not None and self.now > not_after:
             return TooLate(not_after, self.now)
-        changes, plain = split_plain(changes)
+        changes, plain = split_plain(commit.changes)
         if (refusal := self._why_not(changes, plain)) is not None:
             return refusal
         for change in changes:
