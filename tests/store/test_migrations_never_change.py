@@ -39,6 +39,7 @@ postgres 0018 prune_by_queue d6372c12192c9e4c
 postgres 0019 foreseen 0fa549efcd6cac3f
 postgres 0020 pair 83a7b48f7e0ae61b
 postgres 0021 fill c3f9c93b63a49021
+postgres 0022 plain a3ce203f2b04309f
 sqlite 0001 records_and_journal ebdae08e74d14f8b
 sqlite 0002 applied_migrations 064c3ac1daac7aef
 sqlite 0003 identity b521d767d8f489a9

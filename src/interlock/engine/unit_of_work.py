@@ -271,11 +271,16 @@ class Engine:
         return await self._loads.load(keys)
 
     async def apply_once(
-        self, idempotency_key: IdempotencyKey | None, keys: Sequence[Key], decide: Decider[A]
+        self,
+        idempotency_key: IdempotencyKey | None,
+        keys: Sequence[Key],
+        decide: Decider[A],
+        *,
+        known: Sequence[Record | None] = (),
     ) -> Applied[A] | Repeated:
         """Apply under a request id: a repeat gets the first answer, even if it would now be refused."""
         try:
-            return await self.apply(keys, decide)
+            return await self.apply(keys, decide, known=known)
         except (StoreUnavailable, RequestIdReused):
             raise
         except InterlockError:

@@ -169,10 +169,11 @@ def _check_change(catalogue: Catalogue, change: Change, max_body_bytes: int) -> 
 
 
 def _differs_by_itself(change: Change, last: Change) -> bool:
-    """Return whether two changes are the same but for what a batch sets for each of its records."""
+    """Return whether two changes are the same but for their bodies and what a batch sets for each of its
+    records.
+    """
     return (
-        change.body is last.body
-        and change.note is last.note
+        change.note is last.note
         and change.kind is last.kind
         and change.state is last.state
         and change.expected == last.expected
@@ -190,6 +191,8 @@ def _check_own(change: Change, last: Change, max_body_bytes: int) -> None:
     """Check what a change does not share with the last one."""
     if not 1 <= len(change.id) <= MAX_ID or not change.id.isprintable():
         _check_name("An id", change.id)
+    if change.body is not last.body:
+        _check_data(change, change.id, "body", change.body, max_body_bytes)
     if change.given:
         _check_given(change, change.id, change.given, max_body_bytes)
     if change.result and change.result != last.result:

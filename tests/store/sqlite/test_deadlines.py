@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE_S, until
 
 from interlock.errors import StoreUnavailable
 from interlock.store.records import Key
-from interlock.store.sqlite import SqliteStore, database, threads
+from interlock.store.sqlite import SqliteStore, database, reader
 from interlock.store.sqlite.threads import ThreadCall
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.builders import creation, each, look, made, see
@@ -176,7 +176,7 @@ async def test_a_store_is_opened_while_another_process_recovers_the_log(
             raise error
         return database.connect(path)
 
-    monkeypatch.setattr(threads, "connect", recovering)
+    monkeypatch.setattr(reader, "connect", recovering)
     store = SqliteStore(str(path), CATALOGUE, timeout_s=PATIENCE_S)
     await store.open()
     assert len(tries) == 3

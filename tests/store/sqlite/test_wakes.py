@@ -56,6 +56,6 @@ async def test_a_commit_of_its_own_notifies_a_subscriber_once(store: SqliteStore
         wakes.clear()
         await made(store, creation(f"p{n}"))
         reader, told_us = store._reader, store._subscribers.told_us
-        await until(lambda: reader._latest_us == told_us, "the reader has looked")  # noqa: B023
+        await until(lambda: bool(wakes) and reader._latest_us == told_us, "both have ended")  # noqa: B023
         await store.now()
         assert wakes == ["woken"]

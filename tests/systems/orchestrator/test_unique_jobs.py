@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 from tests.systems.orchestrator.house import TTL_S, House, done, failed
 
 from interlock.errors import DuplicateJob, InvalidJob, TransitionNotAllowed
-from interlock.store.records import Key, Query
+from interlock.store.records import Key, Query, Record
 from interlock.systems.orchestrator.submission import unique_part
 from interlock.systems.orchestrator.uniqueness import FREED_AFTER, UNIQUE_KEY
 from interlock.wire.jobs import JobSpec, SubmittedJob, Unique
@@ -371,3 +372,34 @@ async def test_a_key_remembers_no_job_that_has_ended(house: House) -> None:
     assert record is not None
     assert len(msgspec.json.decode(record.body)["jobs"]) == 1
     assert (await house.store.find(Query(kind=UNIQUE_KEY.name))).records == (record,)
+
+
+# Loading the keys
+
+
+async def test_the_keys_of_first_jobs_are_not_loaded_until_one_is_there(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[str] = []
+    store = house.jobs.engine.store
+    real = store.load
+
+    async def load(keys: Sequence[Key]) -> list[Record | None]:
+        loads.extend(key.kind for key in keys)
+        return await real(keys)
+
+    monkeypatch.setattr(store, "load", load)
+
+    async def loaded(*names: str) -> tuple[list[str], list[str]]:
+        """What came of each of several jobs, and what kinds were loaded for that."""
+        loads.clear()
+        how = [how for _, how in await submitted(house, *(mail("existing", name) for name in names))]
+        return how, sorted(loads)
+
+    new, there = ["created", "created"], ["existing", "existing"]
+    assert await loaded("a", "b") == (new, [])
+    assert await loaded("c", "d") == (new, [])
+    assert await loaded("c", "e") == (["existing", "created"], ["job", *["unique_key"] * 4])
+    assert await loaded("a", "b") == (there, ["job", "job", *["unique_key"] * 4])
+    assert await loaded("f", "g") == (new, ["unique_key"] * 2), "the last ones were there"
+    assert await loaded("h", "i") == (new, []), "the last ones were new"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -21,6 +21,7 @@ import msgspec
 
 from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Capabilities
+from interlock.store.plain import split_plain
 from interlock.store.postgres.columns import (
     END,
     NOTHING,
@@ -186,6 +187,49 @@ class Wave:
         if self._places is None:
             return item, 0
         return self._places[item], self._turns[item]
+
+
+class PlainWave(Wave):
+    """A commit with plain creations at its end, such as jobs and their unique keys.
+
+    After a conflict it is judged as a wave of all its changes.
+    """
+
+    def __init__(
+        self,
+        ends: Ends,
+        commit: Commit,
+        first: Sequence[Change],
+        plain: Sequence[Change],
+        held: Sequence[Record],
+    ) -> None:
+        super().__init__(ends, [msgspec.structs.replace(commit, changes=tuple(first))], held)
+        self._commit = commit
+        self._plain = plain
+
+    def trial(self, not_before: datetime) -> Statement:
+        """Return the statement that writes everything or nothing; in the latter case there is no answer."""
+        plain = sorted(
+            self._plain, key=attrgetter("id")
+        )  # of two that create the same, one waits for the other
+        ids, bodies = joined([each.id for each in plain]), joined_data([each.body for each in plain])
+        of_kind, to_state = plain[0].kind, plain[0].state
+        return "try_with_plain", [*super().trial(not_before)[1], of_kind, to_state, ids, bodies]
+
+    def judged(self, not_before: datetime) -> Statement:
+        """Return the statement that writes what is possible, and reports the obstacles of the rest."""
+        return self._whole().judged(not_before)
+
+    def within(self, judging: bool, not_before: datetime) -> Statement:
+        """Return the statement for an open transaction; without `judging`, an obstacle raises."""
+        return self._whole().within(judging, not_before)
+
+    def outcomes(self, rows: Sequence[asyncpg.Record]) -> list[Outcome]:
+        """Return the outcome of the commit."""
+        return [Committed(rows[0]["at"])] if len(rows) == 1 else self._whole().outcomes(rows)
+
+    def _whole(self) -> Wave:
+        return Wave(self._ends, [self._commit], self._held)
 
 
 def _in_the_order_of_keys(commits: Sequence[Commit]) -> tuple[list[Change], list[int] | None, list[int]]:
@@ -524,8 +568,13 @@ class CommitWriter:
         ]
 
     def _waves(self, commits: Sequence[Commit], held: Sequence[Record]) -> list[Part]:
-        if len(commits) == 1 and (few := few_of(commits[0], self._ends)) is not None:
-            return [few]
+        if len(commits) == 1:
+            commit = commits[0]
+            if (few := few_of(commit, self._ends)) is not None:
+                return [few]
+            first, plain = split_plain(commit.changes)
+            if plain and not is_end(plain[0], self._ends):
+                return [PlainWave(self._ends, commit, first, plain, held)]
         most = self._max_batch
         return [
             Wave(self._ends, wave[start : start + most], held)

@@ -19,6 +19,7 @@ import msgspec
 from interlock.errors import InvalidRecord
 from interlock.store.catalogue import Catalogue
 from interlock.store.cursors import bad_cursor, read_cursor, write_cursor
+from interlock.store.plain import split_plain
 from interlock.store.ranking import had_by, microseconds, moment
 from interlock.store.records import (
     Batch,
@@ -92,6 +93,8 @@ def stream_id(place: tuple[int, int]) -> str:
 
 _MAX_CALL_BYTES = 32 * 1_048_576
 _MOST_IN_A_BATCH = 1_000
+_BODY = 5
+"""The place of the body in a change for commit.lua."""
 _MICROSECOND = timedelta(microseconds=1)
 _TEXT_HEADER = struct.Struct(">BI")
 _pack = msgspec.msgpack.Encoder().encode
@@ -250,16 +253,28 @@ def _work(item: Work, projections: Projections) -> tuple[object, ...]:
     if isinstance(item, Batch):
         given, result = [_text(each) for each in item.given], [_text(each) for each in item.result]
         return None, not_after, [_changes(item, given or False, result or False)], (), True
+    first, plain = split_plain(item.changes)
+    if plain and projections.shows(plain[0].kind):
+        first, plain = item.changes, ()
     return (
         _request(item.request) if item.request else None,
         not_after,
-        [_change(change, projections) for change in item.changes],
+        [*[_change(change, projections) for change in first], *_plain(plain)],
         [_refusal(refused) for refused in item.refusals],
     )
 
 
 def _changes(batch: Batch, given: object, result: object) -> tuple[object, ...]:
     return *_shared_values(batch.change, batch.ids), _seen(batch.expected_at), given, result, False
+
+
+def _plain(changes: Sequence[Change]) -> Iterator[tuple[object, ...]]:
+    """Yield plain creations, many as one change that has a body for each record."""
+    for start in range(0, len(changes), _MOST_IN_A_BATCH):
+        some = changes[start : start + _MOST_IN_A_BATCH]
+        about = list(_shared_values(some[0], [each.id for each in some]))
+        about[_BODY] = [_text(each.body) for each in some]
+        yield *about, "", False, False, False
 
 
 def _change(change: Change, projections: Projections) -> tuple[object, ...]:

@@ -6,7 +6,9 @@ is flushed before a commit is answered.
 Reading order:
 
     database       the file, its clock, migrations and the enforced tables
-    threads        hand work to the reading and the writing thread, with a deadline; group commit
+    threads        hand work to a thread, with a deadline; the writing thread; group commit
+    reader         the reading thread; noticing commits of other processes
+    file_events    inotify on the files, and announcing commits
     transaction    judging commits in one transaction; pruning
     writes         many records and entries of the journal with one statement
     reads          records by key, claims, deadlines, the journal
@@ -44,7 +46,8 @@ from interlock.store.records import (
 from interlock.store.sqlite import queries, reads
 from interlock.store.sqlite.database import HeldClock, least_epoch, path_of, raise_epoch, url_of
 from interlock.store.sqlite.failures import store_error
-from interlock.store.sqlite.threads import Reader, Subscribers, Writer
+from interlock.store.sqlite.reader import Reader
+from interlock.store.sqlite.threads import Subscribers, Writer
 from interlock.store.sqlite.transaction import (
     Moves,
     QueueWalk,
@@ -214,7 +217,7 @@ class SqliteStore:
         return await self._reader.do(lambda connection: reads.history(connection, key, after_version, limit))
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
-        """Subscribe: own commits notify at once, those of other processes within some 30 ms."""
+        """Subscribe: commits of stores notify at once, those of other programs some 5 ms later."""
         self._reader.check_open()
         stop = self._subscribers.add(wake)
         self._reader.nudge()

@@ -1,4 +1,4 @@
-"""The threads of a store: one writes, one reads and notices commits of other processes.
+"""The threads of a store: one writes, one reads (`reader`).
 
 SQLite blocks, so each connection lives in one thread, to which coroutines hand calls. A caller waits no
 longer than its deadline: a call that has not begun by then never begins, and the error says so; one that has
@@ -9,10 +9,6 @@ one flush serves many callers, and there is no timer. Each call is judged separa
 the transaction, it is rolled back and every call gets its own transaction. Other processes may hold the write
 lock. It is requested at the beginning (`BEGIN IMMEDIATE`: a read transaction that later wants to write could
 not wait), again and again until all callers have given up.
-
-Reading. With a write-ahead log readers see the last commit and block no writer. While there are subscribers,
-the thread polls between its calls whether the database has changed: SQLite tells that from a few bytes of
-shared memory, and has no notification.
 
 Why: decision 0143.
 """
@@ -36,23 +32,21 @@ from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Wake
 from interlock.store.sqlite.database import (
     HeldClock,
-    connect,
     leave_mark,
     load_kinds,
     open_database,
-    patiently,
     places_of,
 )
 from interlock.store.sqlite.failures import (
     BAD_DATA,
     NOTHING,
     UNKNOWN,
-    code_of,
     is_busy,
     late,
     not_open,
     store_error,
 )
+from interlock.store.sqlite.file_events import announce, memory_file_of
 from interlock.store.sqlite.transaction import Moves, RowCache, Transaction
 from interlock.store.sqlite.writes import Move
 
@@ -183,7 +177,7 @@ class DatabaseThread(ABC):
         with self._gate:
             if not self._accepting:
                 raise self.not_open()
-            self._queue.put(job)
+            self._put(job)
         await self._outcome(job)
         result: T = job.result
         return result
@@ -211,8 +205,11 @@ class DatabaseThread(ABC):
 
     def _put_end(self) -> ThreadCall:
         self._closing = ThreadCall(lambda _: self._close())
-        self._queue.put(self._closing)
+        self._put(self._closing)
         return self._closing
+
+    def _put(self, job: ThreadCall | None) -> None:
+        self._queue.put(job)
 
     async def _outcome(self, job: ThreadCall) -> None:
         timer = job.loop.call_later(self.timeout_s, self._give_up, job)
@@ -253,11 +250,7 @@ class DatabaseThread(ABC):
         return job
 
 
-LOOK_EVERY_S = 0.02
-LOOK_SOON_S = 0.005
-"""Polling interval while there is activity; an idle machine is woken less often."""
-_SOON_FOR_S = 10.0
-_RETRY_S = 0.001
+RETRY_S: float = 0.001
 
 
 class Subscribers:
@@ -289,96 +282,6 @@ class Subscribers:
                 wake()
 
 
-class Reader(DatabaseThread):
-    """Owns the connection that reads."""
-
-    def __init__(self, path: Path, timeout_s: float, subscribers: Subscribers) -> None:
-        super().__init__(f"interlock reader of {path.name}", timeout_s)
-        self._path = path
-        self._subscribers = subscribers
-        self._seen = self._latest_us = 0
-        self._seen_at = float("-inf")
-        self._connection: sqlite3.Connection
-
-    def nudge(self) -> None:
-        """Poll at once, and then periodically, for a new subscriber."""
-        self._queue.put(None)
-
-    def late(self, _outcome: str) -> StoreUnavailable:
-        """Return the error of a passed deadline; a read has no unknown outcome."""
-        return late(self._path, self.timeout_s, NOTHING)
-
-    def not_open(self) -> StoreUnavailable:
-        """Return the error of a call before the start or after the end."""
-        return not_open(self._path)
-
-    def stuck(self) -> None:
-        """Interrupt the statement, so that the next one is not late as well."""
-        if self.is_open:
-            self._connection.interrupt()
-
-    def _open(self) -> None:
-        # Another process may be recovering the log, or removing it after it was the last to use it.
-        self._connection = patiently(lambda: connect(self._path), self._path, self.timeout_s)
-        self._connection.execute("PRAGMA query_only = ON")
-
-    def _close(self) -> None:
-        self._connection.close()
-
-    def _serve(self, job: ThreadCall) -> None:
-        while job.begin():
-            job.error = None
-            try:
-                self._connection.execute("BEGIN")  # all statements of a call see the same database
-                try:
-                    job.result = job.work(self._connection)
-                finally:
-                    if self._connection.in_transaction:  # some errors of SQLite have ended it
-                        self._connection.execute("ROLLBACK")
-            except BaseException as error:  # noqa: BLE001 - raised again in the waiter
-                job.error = error
-            if not (isinstance(job.error, sqlite3.Error) and _passing(job.error)):
-                break
-            time.sleep(_RETRY_S)
-        if isinstance(job.error, sqlite3.Error | OverflowError | UnicodeError):
-            job.error = store_error(job.error, self._path)
-        deliver([job])
-
-    def _next(self) -> ThreadCall:
-        while True:
-            pause_s = None  # without subscribers
-            if self._subscribers.wakes:
-                is_active = time.monotonic() - self._seen_at < _SOON_FOR_S
-                pause_s = LOOK_SOON_S if is_active else LOOK_EVERY_S
-            try:
-                job = self._queue.get(timeout=pause_s)
-            except Empty:
-                self._look()
-                continue
-            if job is not None:
-                return job
-            self._look()
-            # Commits before this read cannot be distinguished from later ones.
-            self._subscribers.wake()
-
-    def _look(self) -> None:
-        with contextlib.suppress(sqlite3.Error):  # the next poll is soon
-            (seen,) = self._connection.execute("PRAGMA data_version").fetchone()
-            if seen == self._seen:
-                return
-            self._seen, self._seen_at = seen, time.monotonic()
-            before_us = self._latest_us
-            (self._latest_us,) = self._connection.execute("SELECT latest_us FROM progress").fetchone()
-            # Each transaction is later than all before it, except those of a shell.
-            if not before_us < self._latest_us <= self._subscribers.told_us:
-                self._subscribers.wake()
-
-
-def _passing(error: sqlite3.Error) -> bool:
-    """Return whether another process is recovering the log, or an interruption was for another job."""
-    return is_busy(error) or code_of(error) == sqlite3.SQLITE_INTERRUPT
-
-
 MOST_AT_ONCE = 2_000
 """Maximum commits in one transaction: more would delay the first without a benefit."""
 
@@ -402,6 +305,7 @@ class Writer(DatabaseThread):
         self.transactions: int = 0
         """Number of transactions that wrote something."""
         self._path = path
+        self._memory_file = ""
         self._catalogue = catalogue
         self._clock = clock
         self._subscribers = subscribers
@@ -440,6 +344,7 @@ class Writer(DatabaseThread):
             )
         finally:
             self._is_migrating = False
+        self._memory_file = memory_file_of(self._path)
         self._moves = _moves(self._catalogue, places_of(self._connection))
 
     async def learn(self, kinds: Catalogue) -> None:
@@ -470,6 +375,8 @@ class Writer(DatabaseThread):
                 for one in jobs:
                     if self._begin([one]):
                         self._transact([one])
+        if self.transactions > before:
+            announce(self._memory_file)
         deliver(jobs)
         if self.transactions > before:
             self._subscribers.wake()
@@ -485,7 +392,7 @@ class Writer(DatabaseThread):
                     return False
             else:
                 return True
-            time.sleep(_RETRY_S)
+            time.sleep(RETRY_S)
         return False
 
     def _waiting(self, room: int) -> list[ThreadCall]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from interlock.store.cursors import write_cursor
+from interlock.store.plain import split_plain
 from interlock.store.ranking import moment
 from interlock.store.records import (
     Batch,
@@ -90,6 +91,8 @@ class RowCache:
     """
 
     def __init__(self, kinds: Iterable[str], most: int = 20_000) -> None:
+        self.progress: tuple[int, int, int] | None = None
+        """The last entry of the journal, the highest number and the latest time, as far as they are known."""
         self._most = most
         self._seen = -1
         self._known: Known = {kind: {} for kind in kinds}
@@ -113,6 +116,7 @@ class RowCache:
 
     def forget(self) -> None:
         """Clear the cache, after a rollback or a commit of another connection."""
+        self.progress = None
         for standings in self._known.values():
             standings.clear()
 
@@ -134,7 +138,9 @@ class Transaction:
         self._known = memory.recall(connection)
         self._requests: dict[str, Recorded | None] = {}
         self._work: Sequence[Work] = ()
-        sequence, number, latest_us = connection.execute(_PROGRESS).fetchone()
+        if memory.progress is None:
+            memory.progress = connection.execute(_PROGRESS).fetchone()
+        sequence, number, latest_us = memory.progress
         # Later than all before: records are listed by their numbers, and so by the time of their creation.
         self._begin(clock.read(latest_us + 1), number, sequence)
 
@@ -178,6 +184,7 @@ class Transaction:
             key, stand = self._known[kind][name]
             self._known[kind][name] = ((key & ~NUMBERS) + number, stand)
         self.connection.execute(_MOVE_ON, (pending.sequence, pending.number, self.now_us))
+        self._memory.progress = pending.sequence, pending.number, self.now_us
         self.flushed_us = self.now_us
         if goes_on and has_created:  # records are listed by the time of their creation
             self._begin(self.now_us + 1, pending.number, pending.sequence)
@@ -216,15 +223,18 @@ class Transaction:
         return [self._committed] * len(names)
 
     def _judge_one(self, commit: Commit) -> Outcome:
-        request, not_after, changes = commit.request, commit.not_after, commit.changes
+        request, not_after = commit.request, commit.not_after
         if request is not None and (repeat := self._repeat(request)) is not None:
             return repeat
         if not_after is not None and self.now > not_after:
             return TooLate(not_after, self.now)
-        if (refusal := self._why_not(changes)) is not None:
+        changes, plain = split_plain(commit.changes)
+        if (refusal := self._why_not(changes, plain)) is not None:
             return refusal
         for change in changes:
             self._write(change)
+        if plain:
+            self._write_plain(plain)
         for refused in commit.refusals:
             [(key, stand)] = self._standings(refused.kind, (refused.id,))
             self._pending.refuse(key & NUMBERS, refused.kind, refused.id, stand.version, refused.note)
@@ -242,7 +252,7 @@ class Transaction:
         same = found.fingerprint == request.fingerprint
         return Repeated(found) if same else RequestReused(found, request.fingerprint)
 
-    def _why_not(self, changes: Sequence[Change]) -> Conflict | Illegal | None:
+    def _why_not(self, changes: Sequence[Change], plain: Sequence[Change]) -> Conflict | Illegal | None:
         """Return the obstacle; a conflict precedes an illegal step, which was decided on outdated data."""
         illegal: Illegal | None = None
         for change in changes:
@@ -253,6 +263,14 @@ class Transaction:
                 return Conflict(change.key, change.expected, stand.version)
             if illegal is None and (stand.state, change.state) not in self._moves[kind]:
                 illegal = Illegal(change.key, stand.state, change.state)
+        if plain:
+            kind, state = plain[0].kind, plain[0].state
+            standings = self._standings(kind, [change.id for change in plain])
+            for change, (_, stand) in zip(plain, standings, strict=True):
+                if stand.version:
+                    return Conflict(change.key, 0, stand.version)
+            if illegal is None and ("", state) not in self._moves[kind]:
+                illegal = Illegal(plain[0].key, "", state)
         return illegal
 
     def _write(self, change: Change) -> None:
@@ -266,6 +284,14 @@ class Transaction:
             after = self._pending.create(change, move, (name,), (change.given or b"",), results)
         (key,), stand = after
         self._known[kind][name] = (key, stand)
+
+    def _write_plain(self, plain: Sequence[Change]) -> None:
+        """Write plain creations, which differ in ids and bodies."""
+        change = plain[0]
+        kind, names = change.kind, [each.id for each in plain]
+        move, bodies = self._moves[kind]["", change.state], [each.body for each in plain]
+        keys, stand = self._pending.create(change, move, names, (), (), bodies)
+        self._known[kind].update(zip(names, [(key, stand) for key in keys], strict=True))
 
     def _standings(self, kind: str, names: Sequence[str]) -> list[RowState]:
         """Return the standings of these records; the first unknown one makes all of this call be read."""

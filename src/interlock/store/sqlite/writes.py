@@ -54,6 +54,8 @@ FEW = 4
 """Below this many records separate statements are as fast."""
 MOST_JOINED = 16 * 1_048_576
 """Larger data are written one by one, so that none of them is held twice."""
+_BODY = 3
+"""The place of the body in the values of a state."""
 _DIGITS = 13
 _SPELT = f"%0{_DIGITS}d"
 
@@ -96,6 +98,11 @@ SELECT ?1 + number, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, iif(?7 IS NULL, NULL, i
 FROM record_given WHERE number
 """
 _BEGIN_RUN = numbered(f"{_BEGIN} BETWEEN ?11 AND ?12")
+_BEGIN_OWN = numbered(
+    _BEGIN.replace("?4", f"substr(?4, {_nth(13, 'number - ?11')}, {_nth(14, 'number - ?11')})")
+    + " BETWEEN ?11 AND ?12"
+)
+"""The bodies of consecutive records as one blob, with the start and length of each."""
 _BEGIN_LISTED = numbered(f"{_BEGIN} IN (SELECT value FROM json_each(?11))")
 _LEAVE = "UPDATE record_state SET result = ? WHERE key = ?"
 _PLACE = numbered(
@@ -165,6 +172,8 @@ class Creation(msgspec.Struct, eq=False):
     """In the order of the numbers; empty if there are none."""
     results: Sequence[bytes]
     """In the order of the numbers; empty if there are none."""
+    bodies: Sequence[bytes] = ()
+    """In the order of the numbers; empty if all have that of the change."""
 
     def columns(self) -> Row | None:
         """Return the rows as columns; None if they are too large for that."""
@@ -232,14 +241,15 @@ class PendingWrites:
         names: Sequence[str],
         given: Sequence[bytes],
         results: Sequence[bytes],
+        bodies: Sequence[bytes] = (),
     ) -> tuple[list[int], Stand]:
-        """Create records; return their keys and standing."""
+        """Create records, with their own bodies or that of the change; return their keys and standing."""
         self.is_empty = False
         first = self.number + 1
         self.number += len(names)
         numbers = list(range(first, self.number + 1))
         group = self._add_entries(change, numbers)
-        self.created.append(Creation(change, move.place, group, numbers, names, given, results))
+        self.created.append(Creation(change, move.place, group, numbers, names, given, results, bodies))
         if self._last_name >= names[0] or (len(names) > 1 and list(names) != sorted(names)):
             self._in_order = False
         self._last_name = names[-1]
@@ -356,7 +366,9 @@ class PendingWrites:
             values = self._values(creation.change, creation.place << PLACE_BITS, creation.journal)
             numbers = creation.numbers
             first, last = min(numbers), max(numbers)
-            if last - first == len(numbers) - 1:
+            if creation.bodies:
+                yield from _with_bodies(values, numbers, creation.bodies)
+            elif last - first == len(numbers) - 1:
                 yield _BEGIN_RUN, (*values, first, last)
             else:
                 yield _BEGIN_LISTED, (*values, list_text(numbers))
@@ -432,6 +444,19 @@ def _addressed(keys: list[int], results: list[bytes]) -> Iterator[tuple[str, str
         return
     for key, result_of in zip(ordered, results, strict=True):
         yield _ONE, _SAME_RESULT, (key, bytearray(result_of))
+
+
+def _with_bodies(
+    values: Row, numbers: list[int], bodies: Sequence[bytes]
+) -> Iterator[tuple[RowStatement, Row]]:
+    """Yield the statements that begin records with their own bodies."""
+    first, last = numbers[0], numbers[-1]
+    if numbers == list(range(first, last + 1)) and sum(map(len, bodies)) <= MOST_JOINED:
+        joined, starts, lengths = _joined(bodies)
+        yield _BEGIN_OWN, (*values[:_BODY], joined, *values[_BODY + 1 :], first, last, starts, lengths)
+        return
+    for number, body in zip(numbers, bodies, strict=True):
+        yield _BEGIN_RUN, (*values[:_BODY], bytearray(body), *values[_BODY + 1 :], number, number)
 
 
 def _joined(data: Sequence[bytes]) -> tuple[bytearray, bytearray, bytearray]:

@@ -67,7 +67,7 @@ from interlock.systems.orchestrator.submission import (
     without_context,
 )
 from interlock.systems.orchestrator.trees import TreeSubmission, tree_keys
-from interlock.systems.orchestrator.uniqueness import KeyedSubmission, apply_keyed, first_with
+from interlock.systems.orchestrator.uniqueness import KeyedSubmission, KeyForecast, apply_keyed, first_with
 from interlock.systems.orchestrator.views import apart, tree_below, view_of
 from interlock.systems.quarantine import QUARANTINED, STANDING
 from interlock.text import counted
@@ -202,6 +202,7 @@ class Jobs:
         self.engine = engine
         self.settings = settings
         self._limits = limits
+        self._forecast = KeyForecast()
         self._ids = ids or JobIds(secrets.randbelow)
         self.draw: Callable[[datetime], str] = self._ids.draw
 
@@ -344,7 +345,9 @@ class Jobs:
             return Decision(joining.jobs, commit)
 
         needed = [*keys, *trees, *befores]
-        applied = await apply_keyed(self.engine, request_key, needed, specs, decide, self.settings)
+        applied = await apply_keyed(
+            self.engine, request_key, needed, specs, decide, self.settings, self._forecast
+        )
         if isinstance(applied, Repeated):
             return _decoded(applied.recorded.answer.body)
         if any(spec.after is not None for spec in specs):

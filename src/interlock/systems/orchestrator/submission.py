@@ -54,6 +54,7 @@ MAX_SECRETS = 50
 MAX_KEY = 200
 """Maximum length of a unique key; a longer one that is made of arguments is cut."""
 T = TypeVar("T")
+_decode = msgspec.json.Decoder().decode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _NO_INPUT = msgspec.Raw(b"null")
 MOST_KINDS = 8
@@ -143,7 +144,7 @@ def unique_part(spec: JobSpec) -> UniquePart:
 
 def _key_arguments(given: msgspec.Raw, names: tuple[str, ...]) -> object:
     """Return the arguments that make the key; one that was not given is not among them."""
-    arguments = msgspec.json.decode(given)
+    arguments = _decode(given)
     if not names or not isinstance(arguments, dict):
         return arguments
     return {name: arguments[name] for name in names if name in arguments}
@@ -389,9 +390,12 @@ def _unique_faults(spec: JobSpec) -> Iterator[str]:
 def _argument_faults(spec: JobSpec) -> Iterator[str]:
     yield from into_faults(spec)
     rule = spec.unique
-    if rule is None or not rule.by or json_fault(spec.input):
+    if rule is None or not rule.by:
         return
-    given = msgspec.json.decode(spec.input)
+    try:
+        given = _decode(spec.input)
+    except (msgspec.DecodeError, RecursionError):  # another fault, which is reported by itself
+        return
     if not isinstance(given, dict):
         yield "unique.by names arguments, and the input is no object of arguments by name"
     elif not any(name in given for name in rule.by):

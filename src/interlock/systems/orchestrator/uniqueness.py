@@ -89,6 +89,7 @@ class KeyBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     """The longest time for which one of them counts after its end."""
 
 
+_NO_JOBS = KeyBody()
 _encode = msgspec.json.Encoder().encode
 
 KEYS = RecordKind(UNIQUE_KEY, KeyBody, columns=lambda _: Columns(), journalled=False)
@@ -173,7 +174,7 @@ class KeyedSubmission:
         self.found: bool = False
         """Whether another job was found for a submission."""
         self._bodies = {
-            name: KeyBody() if record is None else KEYS.body_of(record) for name, record in keys.items()
+            name: _NO_JOBS if record is None else KEYS.body_of(record) for name, record in keys.items()
         }
         self._written: set[str] = set()
         self._new: dict[str, JobAggregate] = {}
@@ -193,7 +194,7 @@ class KeyedSubmission:
         Raise `DuplicateJob` where the policy is to reject, or where the job cannot be changed.
         """
         part, rule = self.part(spec), spec.unique
-        if part is None or rule is None:
+        if part is None or rule is None or not self._bodies[part.id].jobs:
             return None
         there = self._counting(part, counting(rule))
         if there is None or self.missing:
@@ -218,15 +219,18 @@ class KeyedSubmission:
         part = self.part(spec)
         if part is None or spec.unique is None:
             return
-        body = self._bodies[part.id]
-        keep_s = max(body.keep_s, counting(spec.unique).within_s)
+        self._written.add(part.id)
+        body, keep_s = self._bodies[part.id], counting(spec.unique).within_s
+        if not body.jobs:
+            self._bodies[part.id] = KeyBody(key=part.key, jobs=(job_id,), keep_s=max(body.keep_s, keep_s))
+            return
+        keep_s = max(body.keep_s, keep_s)
         kept = Counts(ANY_STATE, keep_s)
         jobs = [
             each for each in body.jobs if each in self._new or kept.counts(self._jobs.get(each), self._now)
         ]
         jobs = [*jobs, job_id][-MAX_JOBS:]
         self._bodies[part.id] = KeyBody(key=part.key, jobs=tuple(jobs), keep_s=keep_s)
-        self._written.add(part.id)
 
     def changes(self, *, mark: str, actor: str) -> list[Change]:
         """Return the keys that were taken, and the jobs that were changed."""
@@ -333,6 +337,17 @@ DecideKeyed: TypeAlias = "Callable[[Sequence[Record | None], KeyedSubmission, da
 """Pure: from the records that were asked for, the unique keys and the time to a decision."""
 
 
+class KeyForecast:
+    """Whether the next submission probably is the first with its keys, as the last one was.
+
+    Then its keys are not loaded: the store refuses the commit if there is one, and they are loaded for the
+    next decision.
+    """
+
+    def __init__(self) -> None:
+        self.are_new: bool = True
+
+
 async def apply_keyed(
     engine: Engine,
     idempotency_key: IdempotencyKey | None,
@@ -340,10 +355,14 @@ async def apply_keyed(
     specs: Sequence[JobSpec],
     decide: DecideKeyed[A],
     settings: OrchestratorSettings,
+    forecast: KeyForecast | None = None,
 ) -> Applied[A] | Repeated:
     """Commit what `decide` returns, with the unique keys of these jobs and the jobs that have them."""
     parts = {id(spec): unique_part(spec) for spec in specs if spec.unique is not None}
     unique, wanted = list(dict.fromkeys(map(key_of, parts.values()))), list[str]()
+    known: list[Record | None] = []
+    if unique and forecast is not None and forecast.are_new:
+        known = [*(await engine.load(keys) if keys else ()), *[None] * len(unique)]
     for _ in range(ROUNDS):
         last: list[KeyedSubmission] = []
 
@@ -358,11 +377,14 @@ async def apply_keyed(
             held = {key.id: next(records) for key in unique}
             keyed = KeyedSubmission(held, dict(zip(wanted, records, strict=True)), now, settings, parts)
             last[:] = [keyed]
+            if forecast is not None and unique:
+                forecast.are_new = not any(held.values())
             decision = decide(first, keyed, now)
             return Decision(decision.answer) if keyed.missing else decision
 
         jobs = [Key(JOB.name, name) for name in wanted]
-        applied = await engine.apply_once(idempotency_key, [*keys, *unique, *jobs], decide_all)
+        applied = await engine.apply_once(idempotency_key, [*keys, *unique, *jobs], decide_all, known=known)
+        known = []
         if isinstance(applied, Repeated) or not last[0].missing:
             return applied
         wanted += sorted(last[0].missing)

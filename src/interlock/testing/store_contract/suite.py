@@ -142,6 +142,7 @@ SUBJECTS = (
     "claim",
     "queries",
     "durability",
+    "plain_records",
     "queue_retention",
     "new_kinds",
     "validation",

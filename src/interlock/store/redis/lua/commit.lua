@@ -2,8 +2,8 @@
 -- ARGV: the work packed, floor, the number of the hold that ends with this ('' if none).
 --
 -- A commit is {request, not after, changes, refusals}; with true at its end it is a batch: one change whose
--- records succeed or fail each by itself. A change is {kind, ids, expected version, version after it, state, body,
--- marks, ready at, deadline at, note, when the expected version was written (a list, if not at one time for
+-- records succeed or fail each by itself. A change is {kind, ids, expected version, version after it, state, body
+-- (a list where each record has its own), marks, ready at, deadline at, note, when the expected version was written (a list, if not at one time for
 -- all), given (a list, or false), results (likewise), what is shown}.
 --
 -- A commit is judged whole before anything of it is written, and nothing that is written can fail:
@@ -162,10 +162,12 @@ local function spill(kind, id, trail)
   for step in string.gmatch(trail, '[^,]+') do call('RPUSH', key('history', kind, id), step) end
 end
 
-local function heading(version, state, created_at, updated_at, ready_at, deadline_at, marks, trail, body)
-  return table.concat(
-    { version, state, created_at, updated_at, ready_at, deadline_at, marks, trail, #body, body }, '\n'
-  )
+local function heading(version, state, created_at, updated_at, ready_at, deadline_at, marks, trail)
+  return table.concat({ version, state, created_at, updated_at, ready_at, deadline_at, marks, trail }, '\n')
+end
+
+local function with_body(head, body)
+  return head .. '\n' .. #body .. '\n' .. body
 end
 
 -- What becomes of records that were the same: the text of their lines up to the result, and the result that stays.
@@ -177,13 +179,15 @@ local function becoming(change, before)
     local step = change[4] .. ' ' .. epoch .. '-' .. whole(sequence + 1)
     trail = trail == '' and step or trail .. ',' .. step
   end
-  local head = heading(
-    change[4], change[5], before.created_at or at, at, change[8], change[9], change[7], trail, change[6]
-  )
-  return {
-    ids = {}, n = 0, held_ids = {}, held_n = 0, spills = spills, head = head,
-    line = head .. string.sub(before.text, before.result),
-  }
+  local begin, rest = heading(
+    change[4], change[5], before.created_at or at, at, change[8], change[9], change[7], trail
+  ), string.sub(before.text, before.result)
+  local found = { ids = {}, n = 0, held_ids = {}, held_n = 0, spills = spills, begin = begin, rest = rest }
+  if type(change[6]) == 'string' then
+    found.head = with_body(begin, change[6])
+    found.line = found.head .. rest
+  end
+  return found
 end
 
 -- Writes a change of those records that are in `befores`, each beside its id; their names begin at a place.
@@ -191,6 +195,7 @@ local function write(change, befores, first)
   local kind, ids, given, results = change[1], change[2], change[12], change[13]
   local mine, groups, done, n = held[kind] or {}, {}, {}, 0
   local given_key, group, last = begin_of('given', kind), nil, nil
+  local bodies = type(change[6]) == 'table' and change[6]
   for i = 1, #ids do
     local before, id = befores[i], ids[i]
     if before then
@@ -202,6 +207,7 @@ local function write(change, befores, first)
         end
       end
       local name, line = names[first + i - 1], group.line
+      if bodies then line = with_body(group.begin, bodies[i]) .. group.rest end
       if results then line = group.head .. results[i] end
       pending[waiting + 1], pending[waiting + 2] = name, line
       waiting = waiting + 2
@@ -250,11 +256,20 @@ local function refusal_of(commit, befores)
     if earlier then return earlier end
   end
   if commit[2] and now > commit[2] then return { 'late' } end
+  local place = 0
   for i, change in ipairs(commit[3]) do
-    if conflict(change, 1, befores[i][1]) then return { 'conflict', i - 1, befores[i][1].version } end
+    for j, before in ipairs(befores[i]) do
+      if conflict(change, j, before) then return { 'conflict', place, before.version } end
+      place = place + 1
+    end
   end
+  place = 0
   for i, change in ipairs(commit[3]) do
-    if is_illegal(change, befores[i][1]) then return { 'illegal', i - 1, befores[i][1].state } end
+    local last
+    for _, before in ipairs(befores[i]) do
+      if before ~= last and is_illegal(change, before) then return { 'illegal', place, before.state } end
+      last, place = before, place + 1
+    end
   end
   return nil
 end
@@ -268,9 +283,10 @@ local function refuse(refused)
   if r.trail ~= '' then
     spill(kind, id, r.trail)
     local body = string.sub(line, r.body, r.result - 1)
-    over[name] = heading(
-      r.version, r.state, r.created_at, r.updated_at, r.ready_at, r.deadline_at, r.marks, '', body
-    ) .. string.sub(line, r.result)
+    local head = heading(
+      r.version, r.state, r.created_at, r.updated_at, r.ready_at, r.deadline_at, r.marks, ''
+    )
+    over[name] = with_body(head, body) .. string.sub(line, r.result)
     set(name, over[name])
   end
   end_row()
