@@ -160,6 +160,7 @@ class Runtime:
             below=host.below,
             limits=self.limits,
         )
+        self.orchestrator.run_progress = self.runs.progress
         self.simulations: SimulationManager = SimulationManager(
             self.engine, settings=settings, cancel_job=self.jobs.cancel, below=host.below
         )

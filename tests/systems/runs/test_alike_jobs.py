@@ -271,9 +271,12 @@ async def messages(site: Site) -> list[str]:
     return sorted(each.queue for each in page.records if each.queue in (RUN_JOBS, RUN_JOBS_TOGETHER))
 
 
+@pytest.mark.parametrize("at_once", [True, False])
 async def test_a_layer_of_a_run_takes_one_decision_for_each_of_its_steps(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
+    if not at_once:
+        site.by_messages()
     decided: list[str] = []
 
     def counted(module: Any, name: str) -> None:
@@ -300,7 +303,7 @@ async def test_a_layer_of_a_run_takes_one_decision_for_each_of_its_steps(
         assert [type(answer) for answer in answers] == [Heard] * 9
         await site.recover()
         assert decided == steps
-    assert await messages(site) == [RUN_JOBS, RUN_JOBS_TOGETHER, RUN_JOBS_TOGETHER]
+    assert await messages(site) == [RUN_JOBS, *(() if at_once else [RUN_JOBS_TOGETHER] * 2)]
     assert (await site.look(run_id)).outcome == "SUCCESS"
     assert await site.all_faults() == []
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -27,6 +28,7 @@ from interlock.store.records import (
     Claim,
     Commit,
     Committed,
+    Conflict,
     Guard,
     Key,
     Outcome,
@@ -64,9 +66,12 @@ from interlock.systems.orchestrator.grants import (
 from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.notifications import (
     RUN_JOBS,
+    JobChanged,
+    JobsChanged,
     JobsSwept,
     RunsNotified,
     TreesNotified,
+    change_of_all,
 )
 from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.orchestrator.runner_messages import (
@@ -144,6 +149,66 @@ class _Success(NamedTuple):
     result: bytes
 
 
+class _Together:
+    """Reports of success that are decided once; of a run, if its jobs belong to one."""
+
+    __slots__ = ("before", "decision", "results", "seen", "some")
+
+    def __init__(self, decision: SharedDecision, some: list[_Success]) -> None:
+        self.decision: SharedDecision = decision
+        self.some: list[_Success] = some
+        self.before: list[Record] = [held.before for _, held, _ in some]
+        """The jobs as they were before they were granted."""
+        self.seen: list[datetime] = [held.at for _, held, _ in some if held.at is not None]
+        """The time at which each was granted."""
+        self.results: list[bytes] = [result for _, _, result in some]
+
+    @property
+    def run_id(self) -> str | None:
+        """The run whose jobs they are; None if they belong to none."""
+        return None if self.decision.to_run is None else self.before[0].parent
+
+    @property
+    def ended(self) -> JobChanged | JobsChanged:
+        """What has changed for the run."""
+        assert self.decision.to_run is not None
+        return change_of_all(self.decision.to_run, self.before)
+
+    def work(self, now: datetime) -> Work:
+        """Return the work to commit; with a message to the run."""
+        return self.decision.work(self.before, self.seen, self.results, now)
+
+    def changes(self) -> list[Change]:
+        """Return the changes of the jobs."""
+        return self.decision.changes(self.before, self.seen, self.results)
+
+
+class RunSteps(msgspec.Struct):
+    """Steps of runs that are committed with those of their jobs."""
+
+    changes: Mapping[str, Sequence[Change]]
+    """The changes by run; a run that is missing gets a message."""
+    outcomes: dict[str, Outcome | InterlockError]
+    """The outcomes of their commits, once they are known."""
+
+
+class RunProgress(Protocol):
+    """Decides about runs in the commit in which their jobs end."""
+
+    def steps(
+        self, ended: Mapping[str, Sequence[JobChanged | JobsChanged]], now: datetime, mark: str
+    ) -> AbstractAsyncContextManager[RunSteps]:
+        """Decide about runs whose jobs have ended; at its end, the outcomes are taken notice of."""
+        ...
+
+
+def _commit_of_run(some: Sequence[_Together], changes: Sequence[Change]) -> Commit:
+    """Return the commit of jobs of a run and of its progress."""
+    limits = [each.decision.not_after for each in some if each.decision.not_after is not None]
+    jobs = [change for each in some for change in each.changes()]
+    return Commit(changes=(*jobs, *changes), not_after=min(limits, default=None))
+
+
 class Orchestrator:
     """Grants jobs and processes messages of runners."""
 
@@ -172,6 +237,8 @@ class Orchestrator:
         self._last_claims = LastClaims() if engine.store.capabilities.foresight else None
         # Runs that this process has reported as begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
+        self.run_progress: RunProgress | None = None
+        """Commits the progress of runs with the ends of their jobs; without it they get messages."""
         self._news: dict[type, None] = {}
         """The events to publish about messages to other records that were committed."""
 
@@ -453,8 +520,19 @@ class Orchestrator:
         if not (grouped := self._grouped(messages)):
             return
         now, mark = await self.engine.clock.now(), self.engine.mark()
-        decisions: list[tuple[Answer, list[_Success]]] = []
-        work: list[Work] = []
+        decisions = self._decided(grouped, now, mark)
+        by_run: dict[str, list[_Together]] = {}
+        if self.run_progress is not None:
+            for each in decisions:
+                if (run_id := each.run_id) is not None:
+                    by_run.setdefault(run_id, []).append(each)
+        if by_run:
+            decisions = await self._commit_with_runs(decisions, by_run, answers, now, mark)
+        await self._commit_together(decisions, answers, now)
+
+    def _decided(self, grouped: Mapping[Report, list[_Success]], now: datetime, mark: str) -> list[_Together]:
+        """Return the decisions about equal reports; without those that are decided for each job."""
+        decisions: list[_Together] = []
         known: dict[Shape, SharedDecision | None] = {}
         for report, some in grouped.items():
             first = some[0].held
@@ -466,19 +544,58 @@ class Orchestrator:
                 known[shape] = decide_completions(report, token, like, now, mark, self.settings)
             decided = known[shape]
             if decided is not None:
-                before = [held.before for _, held, _ in some]
-                seen = [held.at for _, held, _ in some if held.at is not None]
-                work.append(decided.work(before, seen, [result for _, _, result in some], now))
-                decisions.append((decided.answer, some))
-        outcomes = iter(await self.engine.committer.commit_all(work))
-        for item, (answer, some) in zip(work, decisions, strict=True):
+                decisions.append(_Together(decided, some))
+        return decisions
+
+    async def _commit_together(
+        self,
+        decisions: Sequence[_Together],
+        answers: list[Answer | None],
+        now: datetime,
+        beside: Sequence[Commit] = (),
+    ) -> list[Outcome | InterlockError]:
+        """Commit decisions, and note the answers of those that were; return the outcomes of `beside`."""
+        work: list[Work] = [each.work(now) for each in decisions]
+        outcomes = iter(await self.engine.committer.commit_all([*work, *beside]))
+        for item, each in zip(work, decisions, strict=True):
             shared = next(outcomes) if isinstance(item, Commit) else None
             if isinstance(shared, Committed):
                 self._news[RunsNotified] = None
-            for place, _, _ in some:
+            for place, _, _ in each.some:
                 outcome = next(outcomes) if shared is None else shared
                 if isinstance(outcome, Committed):
-                    answers[place] = answer
+                    answers[place] = each.decision.answer
+        return list(outcomes)
+
+    async def _commit_with_runs(
+        self,
+        decisions: Sequence[_Together],
+        by_run: Mapping[str, Sequence[_Together]],
+        answers: list[Answer | None],
+        now: datetime,
+        mark: str,
+    ) -> list[_Together]:
+        """Commit decisions, those about jobs of runs with the progress of their runs.
+
+        Return those about jobs of runs that have changed meanwhile: their jobs send them messages.
+        """
+        assert self.run_progress is not None
+        ended = {run_id: [each.ended for each in some] for run_id, some in by_run.items()}
+        again: list[_Together] = []
+        async with self.run_progress.steps(ended, now, mark) as steps:
+            rest = [each for each in decisions if each.run_id not in steps.changes]
+            commits = [_commit_of_run(by_run[run_id], changes) for run_id, changes in steps.changes.items()]
+            outcomes = await self._commit_together(rest, answers, now, commits)
+            for run_id, outcome in zip(steps.changes, outcomes, strict=True):
+                steps.outcomes[run_id] = outcome
+                if isinstance(outcome, Committed):
+                    for each in by_run[run_id]:
+                        for place, _, _ in each.some:
+                            answers[place] = each.decision.answer
+                elif isinstance(outcome, Conflict):
+                    own = {record.id for each in by_run[run_id] for record in each.before}
+                    again += () if outcome.key.id in own else by_run[run_id]
+        return again
 
     def _grouped(self, messages: Sequence[Message]) -> dict[Report, list[_Success]]:
         """Return the messages that can be processed together, by their common report."""

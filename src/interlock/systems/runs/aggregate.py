@@ -249,6 +249,13 @@ class RunAggregate(Aggregate):
         return self.state is run.PLANNING and self.body.pieces > 0
 
     @property
+    def is_unchanged(self) -> bool:
+        """Whether nothing was decided that has to be stored."""
+        body = self.body
+        is_same = self.root.timer_at == body.timer_at and self._states == body.states.encode()
+        return is_same and not self.taken
+
+    @property
     def is_decided(self) -> bool:
         """Whether the outcome was decided in this decision."""
         return self.has_entered(run.OUTCOMES)

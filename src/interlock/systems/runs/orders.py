@@ -28,7 +28,7 @@ from interlock.errors import InterlockError
 from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
-from interlock.store.records import Batch, Change, Commit, Committed, Key, Record
+from interlock.store.records import Batch, Change, Commit, Committed, Key, Record, record_after
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import PlanPlace, Provenance, RunPart
 from interlock.systems.orchestrator.cancellation import commit_of
@@ -48,6 +48,7 @@ from interlock.systems.orchestrator.shapes import (
 from interlock.systems.orchestrator.submission import given_by, grouped, new_job, release, without_given
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run
+from interlock.systems.runs.known import HeldJobs, KnownRuns
 from interlock.systems.runs.plan_validation import confined, origin_of, spec_of
 from interlock.systems.runs.plans import PIECE, PlanGraph, PlanPiece, Plans, piece_key, renamed_piece
 from interlock.wire.jobs import JobSpec
@@ -144,11 +145,14 @@ def _those(answers: dict[int, JobMatch], wanted: JobMatch) -> list[int]:
 class Orders:
     """Carries orders out."""
 
-    def __init__(self, engine: Engine, plans: Plans, settings: OrchestratorSettings, ids: JobIds) -> None:
+    def __init__(
+        self, engine: Engine, plans: Plans, settings: OrchestratorSettings, ids: JobIds, known: KnownRuns
+    ) -> None:
         self._engine = engine
         self._ids = ids
         self._plans = plans
         self._settings = settings
+        self._known = known
 
     async def carry_out(self, order: JobOrder, body: RunBody | None = None) -> None:
         """Carry out an order; idempotent.
@@ -169,17 +173,23 @@ class Orders:
             await self.carry_out(again)
 
     async def jobs_to_release(
-        self, ordered: Iterable[tuple[RunAggregate, Sequence[JobOrder]]]
+        self, ordered: Iterable[tuple[RunAggregate, Sequence[JobOrder]]], joint: JointDecisions
     ) -> dict[str, Record]:
-        """Return the jobs that runs release in their own commits, as they are now."""
-        ids = [
-            draft.graph.ids[place]
-            for draft, orders in ordered
-            if draft.graph is not None
-            for order in _few_to_release(orders)
-            for place in order.places
-        ]
-        found = await self._engine.load([Key(JOB.name, job_id) for job_id in ids])
+        """Return the jobs that runs release in their own commits, as they are now.
+
+        Those that are known as they were created are not loaded.
+        """
+        keys = []
+        for draft, orders in ordered:
+            if draft.graph is None:
+                continue
+            ids, held = draft.graph.ids, self._known.held(draft.id)
+            for order in _few_to_release(orders):
+                known = joint.known_places(order, held)
+                keys += [Key(JOB.name, ids[place]) for place in order.places if place not in known]
+        if not keys:
+            return {}
+        found = await self._engine.load(keys)
         return {record.id: record for record in found if record is not None}
 
     async def _making(
@@ -190,7 +200,7 @@ class Orders:
             if record is None:
                 return None
             body = decode_run(record.body)
-        numbers = sorted({graph.piece_of(place) for place in places})
+        numbers = graph.pieces_with(places)
         return JobSource(body, graph, await self._plans.some(order.run_id, numbers))
 
     async def _apply(
@@ -234,8 +244,24 @@ class Orders:
             return []
         outcomes = await commit_all_with_recovery(self._engine, batches)
         ids = [name for batch in batches for name in batch.ids]
-        done = {name for name, each in zip(ids, outcomes, strict=True) if isinstance(each, Committed)}
+        done = {
+            name: each.at for name, each in zip(ids, outcomes, strict=True) if isinstance(each, Committed)
+        }
+        if order.what == HOLD:
+            self._remember(order, graph, batches, done)
         return [place for place in places if graph.ids[place] in done]
+
+    def _remember(
+        self, order: JobOrder, graph: PlanGraph, batches: Sequence[Batch], done: Mapping[str, datetime]
+    ) -> None:
+        """Remember the jobs that were created and are held."""
+        numbers = {graph.ids[place]: place for place in order.places}
+        for batch in batches:
+            times = {done.get(name) for name in batch.ids}
+            if len(times) == 1 and (at := times.pop()) is not None:
+                like = record_after(batch.change, None, at)
+                places = [numbers[name] for name in batch.ids]
+                self._known.hold(order.run_id, len(graph.ids), like, places)
 
     async def _rename(self, run_id: str, graph: PlanGraph, places: Sequence[int]) -> None:
         """Draw new ids for jobs whose ids were already used by other jobs.
@@ -243,7 +269,7 @@ class Orders:
         No job of the run can exist under such an id, so no job is lost; a process with the old id finds a
         foreign job under it, and comes here for the new one.
         """
-        for number in sorted({graph.piece_of(place) for place in places}):
+        for number in graph.pieces_with(places):
             key = piece_key(run_id, number)
 
             def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
@@ -303,8 +329,10 @@ def new_run_jobs(order: JobOrder, places: Sequence[int], source: JobSource | Non
     )
     origins: dict[str, Provenance] = {}
     new = []
+    numbers = graph.pieces_with(places)
+    of_one = source.pieces.get(numbers[0]) if len(numbers) == 1 else None
     for place in places:
-        piece = source.pieces.get(graph.piece_of(place))
+        piece = of_one or source.pieces.get(graph.piece_of(place))
         if piece is None:
             continue
         planned = piece.jobs[place - piece.first]
@@ -421,15 +449,36 @@ class JointDecisions:
             shapes.setdefault(shape_of(record), []).append(record)
         changes: dict[str, Change] = {}
         for some in shapes.values():
-            like = of_any_run(some[0])
-            shape = (order.why, *shape_of(like))
-            if shape not in self._released:
-                self._released[shape] = _released_like(like, order, self.now, self.mark, self.settings)
-            common = self._released[shape]
+            common = self._release_of(order, some[0])
             if common is not None:
                 common = of_run(common, order.run_id)
                 changes |= {one.id: replace(common, id=one.id, expected_at=one.updated_at) for one in some}
         return changes
+
+    def released_known(self, order: JobOrder, held: HeldJobs, ids: Sequence[str]) -> dict[str, Change]:
+        """Return the release of jobs of a run that are known as they were created. Pure."""
+        changes: dict[str, Change] = {}
+        for like, places in held.by_shape(order.places):
+            common = self._release_of(order, like)
+            if common is not None:
+                common = replace(of_run(common, order.run_id), expected_at=like.updated_at)
+                changes |= {ids[place]: replace(common, id=ids[place]) for place in places}
+        return changes
+
+    def known_places(self, order: JobOrder, held: HeldJobs | None) -> set[int]:
+        """Return the places of jobs that `released_known` releases. Pure."""
+        if held is None:
+            return set()
+        shapes = held.by_shape(order.places)
+        return {place for like, some in shapes if self._release_of(order, like) is not None for place in some}
+
+    def _release_of(self, order: JobOrder, one: Record) -> Change | None:
+        """Return the release of all jobs like this one, if it belongs to a run, of any run."""
+        like = of_any_run(one)
+        shape = (order.why, *shape_of(like))
+        if shape not in self._released:
+            self._released[shape] = _released_like(like, order, self.now, self.mark, self.settings)
+        return self._released[shape]
 
     def created(self, order: JobOrder, source: JobSource) -> dict[str, Change]:
         """Return the creation of jobs of a plan; without those that are decided alone. Pure."""
@@ -503,10 +552,17 @@ def created_within(
 
 
 def released_within(
-    draft: RunAggregate, orders: Sequence[JobOrder], jobs: Mapping[str, Record], joint: JointDecisions
+    draft: RunAggregate,
+    orders: Sequence[JobOrder],
+    jobs: Mapping[str, Record],
+    joint: JointDecisions,
+    held: HeldJobs | None = None,
 ) -> CarriedOut:
-    """Return the release of a few jobs, to be committed with their run. Pure."""
-    return {} if draft.graph is None else _carried_out(draft, _few_to_release(orders), jobs, {}, joint)
+    """Return the release of a few jobs, to be committed with their run. Pure.
+
+    `held` are jobs that are known as they were created, which need not be among `jobs`.
+    """
+    return {} if draft.graph is None else _carried_out(draft, _few_to_release(orders), jobs, {}, joint, held)
 
 
 def _few_to_release(orders: Sequence[JobOrder]) -> list[JobOrder]:
@@ -521,6 +577,7 @@ def _carried_out(
     jobs: Mapping[str, Record],
     pieces: dict[int, PlanPiece],
     joint: JointDecisions,
+    held: HeldJobs | None = None,
 ) -> CarriedOut:
     """Return the changes of jobs by order.
 
@@ -528,20 +585,28 @@ def _carried_out(
     """
     assert draft.graph is not None
     source = JobSource(draft.body, draft.graph, pieces)
-    found = {order: _changes_for(order, source, jobs, joint) for order in orders}
+    found = {order: _changes_for(order, source, jobs, joint, held) for order in orders}
     return {order: changes for order, changes in found.items() if changes is not None}
 
 
 def _changes_for(
-    order: JobOrder, source: JobSource, jobs: Mapping[str, Record], joint: JointDecisions
+    order: JobOrder,
+    source: JobSource,
+    jobs: Mapping[str, Record],
+    joint: JointDecisions,
+    held: HeldJobs | None,
 ) -> list[Change] | None:
     ids = [source.graph.ids[place] for place in order.places]
     if order.new:
         together = joint.created(order, source)
     else:
-        found = [jobs.get(job_id) for job_id in ids]
+        found = [jobs.get(job_id) for job_id in ids] if jobs else []
         ours = [record for record in found if record is not None and record.parent == order.run_id]
-        together = joint.released(order, ours)
+        together = joint.released(order, ours) if ours else {}
+        if held is not None:
+            together = joint.released_known(order, held, source.graph.ids) | together
+    if len(together) == len(ids):
+        return [together[job_id] for job_id in ids]
     changes: list[Change] = []
     for place, job_id in zip(order.places, ids, strict=True):
         change = together.get(job_id)

@@ -11,18 +11,27 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 
 from interlock.engine.debounce import Debouncer
 from interlock.engine.loader import every_entry
-from interlock.engine.outbox import DeliveryPolicy, Receiver, deliver_records, message_in
+from interlock.engine.loops import gather_all
+from interlock.engine.outbox import (
+    DeliveryPolicy,
+    Receiver,
+    TopicGroup,
+    deliver_taken,
+    message_in,
+    take_groups,
+)
 from interlock.engine.unit_of_work import Decision, Engine, IdempotencyKey
 from interlock.lifecycles import run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
-from interlock.store.records import Change, Commit, Entry, Key, Record, Repeated, record_after
+from interlock.store.records import Change, Commit, Committed, Entry, Key, Record, Repeated, record_after
 from interlock.systems.orchestrator.explanation import Blocker, find_blockers
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.limits import Limits
@@ -32,6 +41,7 @@ from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import ChangeTime, RunBody, decode_run, group_of, query_of
 from interlock.systems.runs.cancellation import DECLINED, RunCancellation, decide_approval, existing_run
 from interlock.systems.runs.failure_analysis import FailureAnalyser, signs_of
+from interlock.systems.runs.known import KnownRuns
 from interlock.systems.runs.orders import JointDecisions
 from interlock.systems.runs.plan_validation import FORK, check_run, seconds_for_approvals
 from interlock.systems.runs.plans import PlanPiece, Plans, piece_changes, pieces_of, plan_graph
@@ -43,7 +53,11 @@ from interlock.systems.runs.preparation import (
     plan_of,
     preview_of,
 )
+from interlock.systems.runs.progress import JointProgress
 from interlock.systems.runs.reconciler import (
+    CHANGES,
+    MANY,
+    PENDING,
     PLANS,
     REPORTS,
     RunDecided,
@@ -53,7 +67,7 @@ from interlock.systems.runs.reconciler import (
     run_commit_of,
     run_message,
 )
-from interlock.systems.runs.reports.report import Reporter
+from interlock.systems.runs.reports.report import REPORT, Reporter
 from interlock.systems.runs.reports.reporter import HISTORY_TOPIC, ReportedRuns, ReportService
 from interlock.systems.runs.settings import ReportingSettings
 from interlock.systems.runs.views import (
@@ -88,8 +102,12 @@ from interlock.wire.runs import (
 PLANNING = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
 REPORTING = DeliveryPolicy(max_tries=1_000_000)
 """Retry the messages of reporting without a practical limit."""
+LOOK = 100
+"""Number of messages that a sweep takes by one claim; if there may be more, it asks for each group."""
 AT_ONCE = 50
 """Number of runs planned or reported concurrently."""
+_PLANNED = TopicGroup((PLANS,), timedelta(seconds=PLANNING.delivery_s), AT_ONCE)
+_REPORTED = TopicGroup((REPORTS, HISTORY_TOPIC), timedelta(seconds=REPORTING.delivery_s), AT_ONCE)
 
 
 class RunSweeper:
@@ -131,37 +149,67 @@ class RunSweeper:
 
         Planners may be slow; without `patiently` the caller does not wait for them.
         """
-        done = await self._reconciler.sweep() + await self._reporting().sweep()
+        done = await self.fire_deadlines()
         while some := await self._round(patiently):
             done += some
         return done + await self._reporting().go_on(at_once=not self.prompt)
+
+    async def fire_deadlines(self, *, limit: int = MANY) -> int:
+        """Handle expired deadlines of runs and of their reports; return their number."""
+        mark, reporting = self._engine.mark(), self._reporting()
+        reports: list[Record] = []
+
+        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            reports[:] = [record for record in records if record.kind == REPORT.name]
+            runs = [record for record in records if record.kind == RUN.name]
+            return [*self._reconciler.swept(runs, now, mark), *reporting.swept(reports, now)]
+
+        outcomes = await self._engine.due([RUN.name, REPORT.name], limit, decide)
+        late = await reporting.give_up(reports)
+        return late + sum(isinstance(outcome, Committed) for outcome in outcomes)
 
     async def close(self) -> None:
         """Finish pending rounds, and leave the rest to other processes."""
         await asyncio.gather(*(each.close() for each in (self._changes, self._plans, self._reports)))
 
     async def _round(self, patiently: bool) -> int:
-        done = await self._reconciler.apply_changes() + await self._reconciler.follow_orders()
-        if patiently or not self.prompt:
-            done += await self.plan()
-        else:
+        plans = patiently or not self.prompt
+        groups = [CHANGES, PENDING, _REPORTED, *((_PLANNED,) if plans else ())]
+        found = await take_groups(self._engine.store, groups, limit=LOOK)
+        done = sum(map(len, found.taken)) + await self._reporting().mention()
+        handlers = (
+            self._reconciler.apply_messages,
+            self._reconciler.follow_messages,
+            self._report_taken,
+            self._plan_taken,
+        )
+        await gather_all(handle(taken) for handle, taken in zip(handlers, found.taken, strict=False) if taken)
+        if found.is_full:  # messages of one group may have hidden those of another
+            done += await self._reconciler.apply_changes() + await self._reconciler.follow_orders()
+            done += await self.report() + (await self.plan() if plans else 0)
+        if not plans:
             self._plans.trigger()
-        done += await self.report()
+        if done and self.prompt:
+            await self._reporting().go_on()
         if patiently:
             await asyncio.gather(*(each.idle() for each in (self._changes, self._plans, self._reports)))
         return done
 
     async def plan(self) -> int:
         """Plan the runs that wait for it; return their number."""
-        joint: JointDecisions | None = None
+        (taken,) = (await take_groups(self._engine.store, [_PLANNED])).taken
+        await self._plan_taken(taken)
+        return len(taken)
 
-        async def planned(message: Record) -> bool:
-            nonlocal joint
-            if joint is None:
-                joint = await self._preparation.joint_decisions()
-            return await self._planned(message, joint)
-
-        return await self._deliver({PLANS: planned}, PLANNING)
+    async def _plan_taken(self, taken: Sequence[Record]) -> None:
+        """Plan the runs of these messages together."""
+        if not taken:
+            return
+        joint = await self._preparation.joint_decisions()
+        left = await self._preparation.take_up_all(taken, joint)
+        await self._deliver(left, {PLANS: partial(self._planned, joint=joint)}, PLANNING)
+        if len(left) < len(taken):
+            self._on_decided()
 
     async def _planned(self, message: Record, joint: JointDecisions) -> bool:
         run_id = message_in(message.body, RunMessage).run_id
@@ -172,11 +220,18 @@ class RunSweeper:
 
     async def report(self) -> int:
         """Create the reports of decided outcomes; delivery is asynchronous."""
-        receivers = {REPORTS: self._reporting().outcome, HISTORY_TOPIC: self._learned}
-        done = await self._reporting().mention() + await self._deliver(receivers, REPORTING)
-        if done and self.prompt:
+        mentioned = await self._reporting().mention()
+        (taken,) = (await take_groups(self._engine.store, [_REPORTED])).taken
+        await self._report_taken(taken)
+        if (mentioned or taken) and self.prompt:
             await self._reporting().go_on()
-        return done
+        return mentioned + len(taken)
+
+    async def _report_taken(self, taken: Sequence[Record]) -> None:
+        receivers = {REPORTS: self._reporting().outcome, HISTORY_TOPIC: self._learned}
+        left = await self._reporting().outcomes([each for each in taken if each.queue == REPORTS])
+        left += [each for each in taken if each.queue != REPORTS]
+        await self._deliver(left, receivers, REPORTING)
 
     async def _learned(self, message: Record) -> bool:
         await self._analyser.learn(message_in(message.body, RunMessage).run_id)
@@ -190,9 +245,11 @@ class RunSweeper:
         if self.prompt:
             self._reports.trigger()
 
-    async def _deliver(self, receivers: Mapping[str, Receiver], policy: DeliveryPolicy) -> int:
+    async def _deliver(
+        self, taken: Sequence[Record], receivers: Mapping[str, Receiver], policy: DeliveryPolicy
+    ) -> None:
         engine = self._engine
-        return await deliver_records(engine.store, engine.committer, receivers, policy, limit=AT_ONCE)
+        await deliver_taken(engine.store, engine.committer, taken, receivers, policy)
 
 
 PAGE = 500
@@ -233,7 +290,11 @@ class RunService:
         self._ids = JobIds(below, prefix="r_")
         self._job_ids = JobIds(below)
         self._plans = Plans(lambda: engine.store)
-        self.reconciler: RunReconciler = RunReconciler(engine, self._plans, settings, self._job_ids)
+        self._known = KnownRuns(lambda: engine.store)
+        self.reconciler: RunReconciler = RunReconciler(
+            engine, self._plans, settings, self._job_ids, self._known
+        )
+        self.progress: JointProgress = JointProgress(engine, self.reconciler, settings, self._known)
         self._cancellation = RunCancellation(engine, self.reconciler, settings, self._descends)
         self.preparation: RunPreparation = RunPreparation(
             engine,
@@ -243,6 +304,7 @@ class RunService:
             settings,
             planners or {},
             self._job_ids,
+            self._known,
             limits,
         )
         ending = ReportedRuns(engine, self._plans, settings, self.view, self.outline)
