@@ -204,6 +204,23 @@ async def test_a_waiting_job_that_was_cancelled_meanwhile_is_not_released(site: 
     assert await site.all_faults() == []
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_held_job_that_another_process_has_written_is_read_before_it_is_released(
+    site: Site, at_once: bool
+) -> None:
+    run_id, given = await begun(site)
+    names = {name: job_id for job_id, name in (await site.names(run_id)).items()}
+    (record,) = await site.store.load([Key("job", names["b1"])])
+    assert record is not None
+    await site.store.commit([Commit(changes=(rewritten(record, priority=1),))])
+    if not at_once:
+        site.by_messages()
+    await report(site, given)
+    await site.recover()
+    assert (await site.look(run_id)).tally == {"COMPLETED": 3, "PENDING": 3}
+    assert (await site.record(names["b1"])).priority == 1
+
+
 async def test_a_step_that_orders_more_than_fits_into_a_commit_is_reported_by_a_message(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

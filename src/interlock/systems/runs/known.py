@@ -8,25 +8,50 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
 from interlock.lifecycles.run import RUN
 from interlock.store.contract import Store
 from interlock.store.records import Key, Record
+from interlock.systems.orchestrator.shapes import Shape, of_any_run, shape_of
 
 KEPT_RUNS = 512
 """Number of runs that are remembered."""
 KEPT_BYTES = 4_000_000
-"""Size of all of them together: a run has a character for each job."""
+"""Size of their bodies together: a run has a character for each job."""
 MOST_SHAPES = 255
+
+
+class SharedShape(NamedTuple):
+    """A shape of jobs of any run."""
+
+    like: Record
+    """A job of it."""
+    terms: Shape
+    """All that decisions about it depend on."""
+
+    @classmethod
+    def of(cls, record: Record) -> SharedShape:
+        """Return the shape of a job; that of any run, if it belongs to one."""
+        like = of_any_run(record)
+        return cls(like, shape_of(like))
+
+
+class HeldShape(NamedTuple):
+    """A shape of held jobs of a run, which were created together."""
+
+    shared: SharedShape
+    at: datetime
+    """The time at which they were written."""
 
 
 class HeldJobs(msgspec.Struct):
     """The held jobs of a run, as they were created: a record of each shape, and the shape of each place."""
 
-    shapes: list[Record]
-    """Jobs without an id, one of each shape."""
+    shapes: list[HeldShape]
     numbers: bytearray
     """For each place the number of its shape, from one on; zero if it is not known."""
 
@@ -34,12 +59,12 @@ class HeldJobs(msgspec.Struct):
         """Add created jobs that are alike."""
         if len(self.shapes) == MOST_SHAPES:
             return
-        self.shapes.append(like)
+        self.shapes.append(HeldShape(SharedShape.of(like), like.updated_at))
         number, numbers = len(self.shapes), self.numbers
         for place in places:
             numbers[place] = number
 
-    def by_shape(self, places: Sequence[int]) -> list[tuple[Record, list[int]]]:
+    def by_shape(self, places: Sequence[int]) -> list[tuple[HeldShape, list[int]]]:
         """Return these places by the shape of their jobs; without those that are not known."""
         found: dict[int, list[int]] = {}
         for place in places:
@@ -68,15 +93,17 @@ class KnownRuns:
 
     def remember(self, record: Record) -> None:
         """Remember a run as it was committed."""
-        self._forget_record(record.id)
+        before = self._runs.pop(record.id, None)
+        self._size += len(record.body) - (0 if before is None else len(before.body))
         self._runs[record.id] = record
-        self._size += _size_of(record)
         while len(self._runs) > KEPT_RUNS or (self._size > KEPT_BYTES and len(self._runs) > 1):
             self.forget(next(iter(self._runs)))
 
     def forget(self, run_id: str) -> None:
         """Forget a run and its held jobs."""
-        self._forget_record(run_id)
+        known = self._runs.pop(run_id, None)
+        if known is not None:
+            self._size -= len(known.body)
         self._held.pop(run_id, None)
 
     def clear(self) -> None:
@@ -96,12 +123,3 @@ class KnownRuns:
     def held(self, run_id: str) -> HeldJobs | None:
         """Return the held jobs of a run, as far as they are known."""
         return self._held.get(run_id)
-
-    def _forget_record(self, run_id: str) -> None:
-        known = self._runs.pop(run_id, None)
-        if known is not None:
-            self._size -= _size_of(known)
-
-
-def _size_of(record: Record) -> int:
-    return len(record.body) + 1_000

@@ -41,14 +41,13 @@ from interlock.systems.orchestrator.shapes import (
     Shape,
     any_job,
     common_change,
-    of_any_run,
     of_run,
     shape_of,
 )
 from interlock.systems.orchestrator.submission import given_by, grouped, new_job, release, without_given
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run
-from interlock.systems.runs.known import HeldJobs, KnownRuns
+from interlock.systems.runs.known import HeldJobs, KnownRuns, SharedShape
 from interlock.systems.runs.plan_validation import confined, origin_of, spec_of
 from interlock.systems.runs.plans import PIECE, PlanGraph, PlanPiece, Plans, piece_key, renamed_piece
 from interlock.wire.jobs import JobSpec
@@ -85,9 +84,11 @@ def orders_of(draft: RunAggregate) -> list[JobOrder]:
     orders: list[JobOrder] = []
     new = draft.has_entered((run.QUEUED,))
     for what, places in ((HOLD, draft.hold), (RELEASE, draft.release)):
-        orders += _portions(draft, what, places, new=new)
-    for why, places in _by_reason(draft.stop):
-        orders += _portions(draft, STOP, places, why=why)
+        if places:
+            orders += _portions(draft, what, places, new=new)
+    if draft.stop:
+        for why, places in _by_reason(draft.stop):
+            orders += _portions(draft, STOP, places, why=why)
     return orders
 
 
@@ -103,8 +104,6 @@ def order_change(order: JobOrder, name: str, now: datetime, mark: str, *, taken:
 def _portions(
     draft: RunAggregate, what: str, places: Sequence[int], *, why: str = "", new: bool = False
 ) -> Iterator[JobOrder]:
-    if not places:
-        return
     places = sorted(places)
     firsts = range(0, places[-1] + 1, PIECE) if draft.graph is None else draft.graph.firsts
     cuts = [bisect_left(places, first) for first in (*firsts[1:], places[-1] + 1)]
@@ -181,7 +180,7 @@ class Orders:
         """
         keys = []
         for draft, orders in ordered:
-            if draft.graph is None:
+            if draft.graph is None or not orders:
                 continue
             ids, held = draft.graph.ids, self._known.held(draft.id)
             for order in _few_to_release(orders):
@@ -449,7 +448,7 @@ class JointDecisions:
             shapes.setdefault(shape_of(record), []).append(record)
         changes: dict[str, Change] = {}
         for some in shapes.values():
-            common = self._release_of(order, some[0])
+            common = self._release_of(order, SharedShape.of(some[0]))
             if common is not None:
                 common = of_run(common, order.run_id)
                 changes |= {one.id: replace(common, id=one.id, expected_at=one.updated_at) for one in some}
@@ -459,9 +458,9 @@ class JointDecisions:
         """Return the release of jobs of a run that are known as they were created. Pure."""
         changes: dict[str, Change] = {}
         for like, places in held.by_shape(order.places):
-            common = self._release_of(order, like)
+            common = self._release_of(order, like.shared)
             if common is not None:
-                common = replace(of_run(common, order.run_id), expected_at=like.updated_at)
+                common = replace(of_run(common, order.run_id), expected_at=like.at)
                 changes |= {ids[place]: replace(common, id=ids[place]) for place in places}
         return changes
 
@@ -470,15 +469,19 @@ class JointDecisions:
         if held is None:
             return set()
         shapes = held.by_shape(order.places)
-        return {place for like, some in shapes if self._release_of(order, like) is not None for place in some}
+        return {
+            place
+            for like, some in shapes
+            if self._release_of(order, like.shared) is not None
+            for place in some
+        }
 
-    def _release_of(self, order: JobOrder, one: Record) -> Change | None:
-        """Return the release of all jobs like this one, if it belongs to a run, of any run."""
-        like = of_any_run(one)
-        shape = (order.why, *shape_of(like))
-        if shape not in self._released:
-            self._released[shape] = _released_like(like, order, self.now, self.mark, self.settings)
-        return self._released[shape]
+    def _release_of(self, order: JobOrder, shape: SharedShape) -> Change | None:
+        """Return the release of all jobs of a shape, if they belong to a run, of any run."""
+        terms = (order.why, *shape.terms)
+        if terms not in self._released:
+            self._released[terms] = _released_like(shape.like, order, self.now, self.mark, self.settings)
+        return self._released[terms]
 
     def created(self, order: JobOrder, source: JobSource) -> dict[str, Change]:
         """Return the creation of jobs of a plan; without those that are decided alone. Pure."""
@@ -562,13 +565,19 @@ def released_within(
 
     `held` are jobs that are known as they were created, which need not be among `jobs`.
     """
-    return {} if draft.graph is None else _carried_out(draft, _few_to_release(orders), jobs, {}, joint, held)
+    if draft.graph is None or not orders:
+        return {}
+    return _carried_out(draft, _few_to_release(orders), jobs, {}, joint, held)
 
 
 def _few_to_release(orders: Sequence[JobOrder]) -> list[JobOrder]:
     """Return the orders to release jobs, if they are so few that their run releases them itself."""
-    some = [order for order in orders if order.what == RELEASE and not order.new]
-    return some if sum([len(order.places) for order in some]) <= MOST_WITHIN else []
+    some, number = [], 0
+    for order in orders:
+        if order.what == RELEASE and not order.new:
+            some.append(order)
+            number += len(order.places)
+    return some if number <= MOST_WITHIN else []
 
 
 def _carried_out(

@@ -115,13 +115,14 @@ def run_commit_of(
         if order not in carried_out
     ]
     changes = [change, *[each for _, each in left], *chain.from_iterable(carried_out.values()), *more]
-    if draft.is_decided:
+    is_decided = draft.is_decided
+    if is_decided:
         changes.append(run_message(draft, REPORTS, "report", mark))
     commit = Commit(changes=tuple(changes), request=request)
-    lines = draft.lines
+    lines = () if change.note is None else change.note.steps
     on_its_way = lines and lines[-1].target in (run.AWAITING_APPROVAL, *run.PLANNED)
     mentioned = draft.id if on_its_way else ""
-    return RunCommit(commit, tuple(left) if taken else (), mentioned, draft.is_decided, draft.body)
+    return RunCommit(commit, tuple(left) if taken else (), mentioned, is_decided, draft.body)
 
 
 def run_message(draft: RunAggregate, topic: str, change: str, mark: str) -> Change:
@@ -155,7 +156,7 @@ class ChangedRun(NamedTuple):
 
     def as_sent(self, mark: str) -> tuple[Change, ...]:
         """Return the messages as sent, to be committed with their effect."""
-        return tuple([sent(record, mark) for record in self.messages])
+        return tuple([sent(record, mark) for record in self.messages]) if self.messages else ()
 
 
 class RunProgressed(msgspec.Struct, frozen=True):
@@ -348,8 +349,9 @@ class RunReconciler:
             self._engine.bus.publish(RunProgressed(prepared.mentioned))
         if prepared.decided:
             self._engine.bus.publish(RunDecided())
-        orders = [(order, record_after(change, None, at)) for order, change in prepared.orders]
-        await self._follow(orders, prepared.body)
+        if prepared.orders:
+            orders = [(order, record_after(change, None, at)) for order, change in prepared.orders]
+            await self._follow(orders, prepared.body)
 
     async def _follow(self, orders: Sequence[tuple[JobOrder, Record]], body: RunBody | None = None) -> None:
         """Carry out orders at the same time; `body` is that of their run, if they are of one."""
