@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.effort import pick
 from tests.systems.orchestrator.house import done
 from tests.systems.runs.any_plans import DIAMOND, planned_jobs
-from tests.systems.runs.site import Site, planned
+from tests.systems.runs.site import Site, plan, planned
 from tests.systems.runs.test_alike_jobs import messages
 
 from interlock.engine.aggregate import rewritten
@@ -23,7 +23,7 @@ from interlock.store.records import Commit, Committed, Key, Outcome, Work, one_b
 from interlock.systems.orchestrator.notifications import RUN_JOBS, RUN_JOBS_TOGETHER
 from interlock.systems.runs import orders, progress
 from interlock.wire.runner import Grant, Heard
-from interlock.wire.runs import PlannedJob
+from interlock.wire.runs import PlannedJob, RunSpec
 
 LAYERS = (*(planned(f"a{n}") for n in range(3)), *(planned(f"b{n}", "a0", "a1", "a2") for n in range(3)))
 
@@ -244,3 +244,54 @@ async def test_a_message_about_a_run_that_is_known_from_before_its_approval_is_n
     await report(site, given)
     await site.recover()
     assert (await site.look(run_id)).tally == {"COMPLETED": 3, "PENDING": 3}
+
+
+async def corrupt(site: Site, run_id: str) -> None:
+    """Let the record of a run have a body that cannot be decoded."""
+    (record,) = await site.store.load([Key("run", run_id)])
+    assert record is not None
+    await site.store.commit([Commit(changes=(rewritten(record, body=b'{"spec":1}'),))])
+
+
+async def test_a_run_that_cannot_be_planned_does_not_hold_those_that_are_planned_with_it(site: Site) -> None:
+    made = [await site.runs.submit(RunSpec(plan=plan(planned("a")))) for _ in range(3)]
+    await corrupt(site, made[1].id)
+    await site.recover()
+    assert [(await site.look(each.id)).state for each in (made[0], made[2])] == ["QUEUED"] * 2
+    assert await site.number_of_jobs() == 2
+
+
+async def test_a_run_that_cannot_be_reported_does_not_hold_those_that_are_reported_with_it(
+    site: Site,
+) -> None:
+    runs = [await site.begin(planned("a"), planned("b")) for _ in range(3)]
+    given = await site.claim(limit=100)
+    await site.recover()
+    await report(site, given)
+    await corrupt(site, runs[1])
+    await site.recover()
+    assert [(await site.look(run_id)).state for run_id in (runs[0], runs[2])] == ["REPORTED"] * 2
+
+
+async def test_runs_of_one_round_are_planned_by_one_load_and_one_call_of_the_store(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run that has changed meanwhile the plan is taken up alone."""
+    made = [await site.runs.submit(RunSpec(plan=plan(planned("a"), planned("b", "a")))) for _ in range(4)]
+    commit, sizes = site.store.commit, list[int]()
+
+    async def counted(work: Sequence[Work]) -> list[Outcome]:
+        if any(change.kind == "job" for each in one_by_one(work) for change in each.changes):
+            if not sizes:
+                (record,) = await site.store.load([Key("run", made[1].id)])
+                assert record is not None
+                await commit([Commit(changes=(rewritten(record),))])
+            sizes.append(len(work))
+        return await commit(work)
+
+    monkeypatch.setattr(site.store, "commit", counted)
+    await site.recover()
+    assert sizes == [4, 1]
+    assert {(await site.look(each.id)).state for each in made} == {"QUEUED"}
+    assert await site.number_of_jobs() == 8
+    assert await site.all_faults() == []

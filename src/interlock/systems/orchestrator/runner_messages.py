@@ -510,7 +510,7 @@ class SharedDecision(msgspec.Struct, frozen=True):
         """
         if self.to_run is None:
             return records.Batch(
-                change=self.change,
+                change=of_run(self.change, before[0].parent),
                 ids=tuple([record.id for record in before]),
                 expected_at=tuple(seen),
                 result=tuple(results),

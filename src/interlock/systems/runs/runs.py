@@ -9,8 +9,9 @@ Why: decisions 0171 and 0443.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -98,6 +99,8 @@ from interlock.wire.runs import (
     RunView,
     Which,
 )
+
+log: logging.Logger = logging.getLogger("interlock.runs")
 
 PLANNING = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
 REPORTING = DeliveryPolicy(max_tries=1_000_000)
@@ -206,7 +209,7 @@ class RunSweeper:
         if not taken:
             return
         joint = await self._preparation.joint_decisions()
-        left = await self._preparation.take_up_all(taken, joint)
+        left = await _left_by(partial(self._preparation.take_up_all, joint=joint), taken)
         await self._deliver(left, {PLANS: partial(self._planned, joint=joint)}, PLANNING)
         if len(left) < len(taken):
             self._on_decided()
@@ -229,7 +232,7 @@ class RunSweeper:
 
     async def _report_taken(self, taken: Sequence[Record]) -> None:
         receivers = {REPORTS: self._reporting().outcome, HISTORY_TOPIC: self._learned}
-        left = await self._reporting().outcomes([each for each in taken if each.queue == REPORTS])
+        left = await _left_by(self._reporting().outcomes, [each for each in taken if each.queue == REPORTS])
         left += [each for each in taken if each.queue != REPORTS]
         await self._deliver(left, receivers, REPORTING)
 
@@ -250,6 +253,20 @@ class RunSweeper:
     ) -> None:
         engine = self._engine
         await deliver_taken(engine.store, engine.committer, taken, receivers, policy)
+
+
+async def _left_by(
+    handle: Callable[[Sequence[Record]], Awaitable[list[Record]]], taken: Sequence[Record]
+) -> list[Record]:
+    """Return the messages that are left after handling many together: all of them if that failed.
+
+    Each of them is handled alone then, so that one does not hold the others.
+    """
+    try:
+        return await handle(taken)
+    except Exception as error:  # noqa: BLE001 - it is raised again for the one that causes it
+        log.warning("messages of runs are handled one by one: %s: %s", type(error).__name__, error)
+        return list(taken)
 
 
 PAGE = 500
