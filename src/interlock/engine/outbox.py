@@ -248,7 +248,10 @@ class TakenGroups(msgspec.Struct, frozen=True):
 
 
 async def take_groups(store: Store, groups: Sequence[TopicGroup], *, limit: int | None = None) -> TakenGroups:
-    """Take ready messages of several groups by one claim, of `limit` messages in all."""
+    """Take ready messages of several groups by one claim.
+
+    Take at most `limit` in all; by default, as many as the largest group may have.
+    """
     numbers = {topic: number for number, group in enumerate(groups) for topic in group.topics}
     most = max([group.limit for group in groups]) if limit is None else limit
     chosen: list[Record] = []

@@ -46,7 +46,7 @@ class Site(House):
 
     def by_messages(self) -> None:
         """Let jobs notify their runs by messages only."""
-        self.port.here.orchestrator.run_progress = None
+        self.port.here.orchestrator.joint_reports.progress = None
 
     async def begin(
         self, *jobs: PlannedJob, fail_fast: bool = True, timeout_s: float | None = None, **spec: Any

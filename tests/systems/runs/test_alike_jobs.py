@@ -43,13 +43,16 @@ from interlock.systems.orchestrator.runner_messages import (
 )
 from interlock.systems.orchestrator.shapes import ANY_RUN, common_change, of_any_run, of_run, shape_of
 from interlock.systems.orchestrator.tokens import digest_of, read_token
+from interlock.systems.runs import new_jobs as new_jobs_module
 from interlock.systems.runs import orders
 from interlock.systems.runs.body import RunBody
-from interlock.systems.runs.orders import (
+from interlock.systems.runs.new_jobs import (
     RELEASE,
     JobOrder,
     NewRunJob,
     created_together,
+)
+from interlock.systems.runs.orders import (
     decide_order,
     released_together,
 )
@@ -288,7 +291,7 @@ async def test_a_layer_of_a_run_takes_one_decision_for_each_of_its_steps(
 
         monkeypatch.setattr(module, name, count)
 
-    counted(orders, "new_job")
+    counted(new_jobs_module, "new_job")
     counted(orders, "decide_order")
     counted(grants, "_granted")
     counted(runner_messages, "decide_message")

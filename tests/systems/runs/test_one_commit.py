@@ -33,11 +33,11 @@ from interlock.store.records import (
 from interlock.systems.orchestrator import submission
 from interlock.systems.orchestrator.notifications import JobChanged, JobsChanged
 from interlock.systems.orchestrator.shapes import ANY_RUN
-from interlock.systems.runs import orders
+from interlock.systems.runs import new_jobs, orders
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run
+from interlock.systems.runs.new_jobs import JobSource
 from interlock.systems.runs.orders import (
-    JobSource,
     JointDecisions,
     created_within,
     decide_one,
@@ -190,7 +190,7 @@ def test_runs_of_one_plan_are_created_by_one_decision(monkeypatch: pytest.Monkey
         decided.append(given[1])
         return original(*given, **named)
 
-    monkeypatch.setattr(orders, "new_job", count)
+    monkeypatch.setattr(new_jobs, "new_job", count)
     shared = JointDecisions(NOW, MARK, DEFAULT_SETTINGS)
     for run_id in (RUN_ID, OTHER_ID):
         draft, pieces = queued(DIAMOND, RunBody(spec=COMMON), run_id)

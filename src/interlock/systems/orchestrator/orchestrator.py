@@ -10,11 +10,10 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -28,7 +27,6 @@ from interlock.store.records import (
     Claim,
     Commit,
     Committed,
-    Conflict,
     Guard,
     Key,
     Outcome,
@@ -40,7 +38,7 @@ from interlock.store.records import (
 )
 from interlock.systems.orchestrator import cancellation
 from interlock.systems.orchestrator.admissions import LimitsNotified
-from interlock.systems.orchestrator.body import JobBody, decode_body
+from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.dependencies import ENDS, DependenciesNotified
 from interlock.systems.orchestrator.gates import LIMITS
 from interlock.systems.orchestrator.grants import (
@@ -63,26 +61,26 @@ from interlock.systems.orchestrator.grants import (
     token_in,
     tokens_of,
 )
+from interlock.systems.orchestrator.joint_reports import (
+    HeldJob,
+    JointReports,
+    RunProgress,
+    SuccessReport,
+)
 from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.notifications import (
     RUN_JOBS,
-    JobChanged,
-    JobsChanged,
     JobsSwept,
     RunsNotified,
     TreesNotified,
-    change_of_all,
 )
 from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.orchestrator.runner_messages import (
     Report,
-    SharedDecision,
-    decide_completions,
     decide_message,
     result_in,
 )
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.shapes import Shape, of_any_run, shape_of
 from interlock.systems.orchestrator.tokens import Token, digest_of, fence_of, job_of, read_token, secret_of
 from interlock.systems.orchestrator.tree_slots import TREE_TOPICS
 from interlock.systems.orchestrator.vault import NO_ORIGIN, Vault, redacted, with_secrets
@@ -114,101 +112,6 @@ random_seed: Seeds = partial(secrets.token_bytes, 32)
 """Returns 32 random bytes."""
 
 
-class _Held(msgspec.Struct, frozen=True, gc=False):
-    """The latest written record of a job. After a grant it is made when needed, which for most is never."""
-
-    before: Record
-    """The record, or with an offer the one before it."""
-    token: str = ""
-    """The token of the last grant; empty if it was made elsewhere."""
-    offer: Offer | None = None
-    """The offer of the grant, until another message about the job."""
-    at: datetime | None = None
-    """The time of the offer's commit."""
-
-    @property
-    def record(self) -> Record:
-        """The record as it was written."""
-        if self.offer is None or self.at is None:
-            return self.before
-        return record_after(self.offer.change, self.before, self.at)
-
-    def body_of(self, record: Record | None) -> JobBody | None:
-        """Return the decoded body of a record, if it is this one."""
-        offer = self.offer
-        if offer is None or record is None or record.updated_at != self.at:
-            return None
-        return offer.body if record.version == offer.change.expected + 1 else None
-
-
-class _Success(NamedTuple):
-    """A report of success that can be processed with others."""
-
-    place: int
-    held: _Held
-    result: bytes
-
-
-class _Together:
-    """Reports of success that are decided once; of a run, if its jobs belong to one."""
-
-    __slots__ = ("before", "decision", "results", "seen", "some")
-
-    def __init__(self, decision: SharedDecision, some: list[_Success]) -> None:
-        self.decision: SharedDecision = decision
-        self.some: list[_Success] = some
-        self.before: list[Record] = [held.before for _, held, _ in some]
-        """The jobs as they were before they were granted."""
-        self.seen: list[datetime] = [held.at for _, held, _ in some if held.at is not None]
-        """The time at which each was granted."""
-        self.results: list[bytes] = [result for _, _, result in some]
-
-    @property
-    def run_id(self) -> str | None:
-        """The run whose jobs they are; None if they belong to none."""
-        return None if self.decision.to_run is None else self.before[0].parent
-
-    @property
-    def ended(self) -> JobChanged | JobsChanged:
-        """What has changed for the run."""
-        assert self.decision.to_run is not None
-        return change_of_all(self.decision.to_run, self.before)
-
-    def work(self, now: datetime) -> Work:
-        """Return the work to commit; with a message to the run."""
-        return self.decision.work(self.before, self.seen, self.results, now)
-
-    def changes(self) -> list[Change]:
-        """Return the changes of the jobs."""
-        return self.decision.changes(self.before, self.seen, self.results)
-
-
-class RunSteps(msgspec.Struct):
-    """Steps of runs that are committed with those of their jobs."""
-
-    changes: Mapping[str, Sequence[Change]]
-    """The changes by run; a run that is missing gets a message."""
-    outcomes: dict[str, Outcome | InterlockError]
-    """The outcomes of their commits, once they are known."""
-
-
-class RunProgress(Protocol):
-    """Decides about runs in the commit in which their jobs end."""
-
-    def steps(
-        self, ended: Mapping[str, Sequence[JobChanged | JobsChanged]], now: datetime, mark: str
-    ) -> AbstractAsyncContextManager[RunSteps]:
-        """Decide about runs whose jobs have ended; at its end, the outcomes are taken notice of."""
-        ...
-
-
-def _commit_of_run(some: Sequence[_Together], changes: Sequence[Change]) -> Commit:
-    """Return the commit of jobs of a run and of its progress."""
-    limits = [each.decision.not_after for each in some if each.decision.not_after is not None]
-    jobs = [change for each in some for change in each.changes()]
-    return Commit(changes=(*jobs, *changes), not_after=min(limits, default=None))
-
-
 class Orchestrator:
     """Grants jobs and processes messages of runners."""
 
@@ -221,6 +124,7 @@ class Orchestrator:
         vault: Vault | None = None,
         queues: Queues | None = None,
         limits: Limits | None = None,
+        run_progress: RunProgress | None = None,
     ) -> None:
         self.engine = engine
         self._limits = limits
@@ -233,14 +137,13 @@ class Orchestrator:
         self._epoch_at = datetime.min.replace(tzinfo=UTC)
         # The latest records written by this process: most messages about a job go to the process that granted
         # it, so nothing has to be loaded. A wrong guess costs one conflict.
-        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._held: OrderedDict[str, HeldJob] = OrderedDict()
         self._last_claims = LastClaims() if engine.store.capabilities.foresight else None
         # Runs that this process has reported as begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
-        self.run_progress: RunProgress | None = None
-        """Commits the progress of runs with the ends of their jobs; without it they get messages."""
         self._news: dict[type, None] = {}
         """The events to publish about messages to other records that were committed."""
+        self.joint_reports: JointReports = JointReports(engine, settings, self._news, run_progress)
 
     # Claims
 
@@ -355,7 +258,7 @@ class Orchestrator:
                 self._note_begun(offer)
             for before, grant, result in zip(offer.before, offer.grants, results, strict=False):
                 if type(result) is Committed:
-                    held[before.id] = _Held(before, grant.token, offer, result.at)
+                    held[before.id] = HeldJob(before, grant.token, offer, result.at)
                     held.move_to_end(before.id)
                     given.append((bundle.place, grant))
         while len(held) > MAX_HELD:
@@ -519,87 +422,11 @@ class Orchestrator:
         """
         if not (grouped := self._grouped(messages)):
             return
-        now, mark = await self.engine.clock.now(), self.engine.mark()
-        decisions = self._decided(grouped, now, mark)
-        by_run: dict[str, list[_Together]] = {}
-        if self.run_progress is not None:
-            for each in decisions:
-                if (run_id := each.run_id) is not None:
-                    by_run.setdefault(run_id, []).append(each)
-        if by_run:
-            decisions = await self._commit_with_runs(decisions, by_run, answers, now, mark)
-        await self._commit_together(decisions, answers, now)
+        await self.joint_reports.commit(grouped, answers)
 
-    def _decided(self, grouped: Mapping[Report, list[_Success]], now: datetime, mark: str) -> list[_Together]:
-        """Return the decisions about equal reports; without those that are decided for each job."""
-        decisions: list[_Together] = []
-        known: dict[Shape, SharedDecision | None] = {}
-        for report, some in grouped.items():
-            first = some[0].held
-            token = read_token(first.token)
-            assert token is not None, "it was made by this process"
-            like = of_any_run(first.record)
-            shape = (report.runner_id, report.cost, token.shard, token.index, *shape_of(like))
-            if shape not in known:
-                known[shape] = decide_completions(report, token, like, now, mark, self.settings)
-            decided = known[shape]
-            if decided is not None:
-                decisions.append(_Together(decided, some))
-        return decisions
-
-    async def _commit_together(
-        self,
-        decisions: Sequence[_Together],
-        answers: list[Answer | None],
-        now: datetime,
-        beside: Sequence[Commit] = (),
-    ) -> list[Outcome | InterlockError]:
-        """Commit decisions, and note the answers of those that were; return the outcomes of `beside`."""
-        work: list[Work] = [each.work(now) for each in decisions]
-        outcomes = iter(await self.engine.committer.commit_all([*work, *beside]))
-        for item, each in zip(work, decisions, strict=True):
-            shared = next(outcomes) if isinstance(item, Commit) else None
-            if isinstance(shared, Committed):
-                self._news[RunsNotified] = None
-            for place, _, _ in each.some:
-                outcome = next(outcomes) if shared is None else shared
-                if isinstance(outcome, Committed):
-                    answers[place] = each.decision.answer
-        return list(outcomes)
-
-    async def _commit_with_runs(
-        self,
-        decisions: Sequence[_Together],
-        by_run: Mapping[str, Sequence[_Together]],
-        answers: list[Answer | None],
-        now: datetime,
-        mark: str,
-    ) -> list[_Together]:
-        """Commit decisions, those about jobs of runs with the progress of their runs.
-
-        Return those about jobs of runs that have changed meanwhile: their jobs send them messages.
-        """
-        assert self.run_progress is not None
-        ended = {run_id: [each.ended for each in some] for run_id, some in by_run.items()}
-        again: list[_Together] = []
-        async with self.run_progress.steps(ended, now, mark) as steps:
-            rest = [each for each in decisions if each.run_id not in steps.changes]
-            commits = [_commit_of_run(by_run[run_id], changes) for run_id, changes in steps.changes.items()]
-            outcomes = await self._commit_together(rest, answers, now, commits)
-            for run_id, outcome in zip(steps.changes, outcomes, strict=True):
-                steps.outcomes[run_id] = outcome
-                if isinstance(outcome, Committed):
-                    for each in by_run[run_id]:
-                        for place, _, _ in each.some:
-                            answers[place] = each.decision.answer
-                elif isinstance(outcome, Conflict):
-                    own = {record.id for each in by_run[run_id] for record in each.before}
-                    again += () if outcome.key.id in own else by_run[run_id]
-        return again
-
-    def _grouped(self, messages: Sequence[Message]) -> dict[Report, list[_Success]]:
+    def _grouped(self, messages: Sequence[Message]) -> dict[Report, list[SuccessReport]]:
         """Return the messages that can be processed together, by their common report."""
-        grouped: dict[Report, list[_Success]] = {}
+        grouped: dict[Report, list[SuccessReport]] = {}
         for place, message in enumerate(messages):
             held = self._held.get(job_of(message.token)) if type(message) is Complete else None
             if held is None or held.offer is None or held.offer.change.id:
@@ -609,7 +436,7 @@ class Orchestrator:
             if result is not None:
                 del self._held[held.before.id]  # this version is outdated in any case
                 report = Report(id(held.offer), message.runner_id, message.cost)
-                grouped.setdefault(report, []).append(_Success(place, held, result))
+                grouped.setdefault(report, []).append(SuccessReport(place, held, result))
         return grouped
 
     def _decide_message(
@@ -657,7 +484,7 @@ class Orchestrator:
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
     def _hold(self, record: Record) -> None:
-        self._held[record.id] = _Held(record)
+        self._held[record.id] = HeldJob(record)
         self._held.move_to_end(record.id)
         if len(self._held) > MAX_HELD:
             self._held.popitem(last=False)

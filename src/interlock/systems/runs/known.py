@@ -33,11 +33,11 @@ class SharedShape(NamedTuple):
     terms: Shape
     """All that decisions about it depend on."""
 
-    @classmethod
-    def of(cls, record: Record) -> SharedShape:
-        """Return the shape of a job; that of any run, if it belongs to one."""
-        like = of_any_run(record)
-        return cls(like, shape_of(like))
+
+def shared_shape(record: Record) -> SharedShape:
+    """Return the shape of a job; that of any run, if it belongs to one."""
+    like = of_any_run(record)
+    return SharedShape(like, shape_of(like))
 
 
 class HeldShape(NamedTuple):
@@ -49,7 +49,7 @@ class HeldShape(NamedTuple):
 
 
 class HeldJobs(msgspec.Struct):
-    """The held jobs of a run, as they were created: a record of each shape, and the shape of each place."""
+    """The held jobs of a run as they were created, by shape."""
 
     shapes: list[HeldShape]
     numbers: bytearray
@@ -59,13 +59,13 @@ class HeldJobs(msgspec.Struct):
         """Add created jobs that are alike."""
         if len(self.shapes) == MOST_SHAPES:
             return
-        self.shapes.append(HeldShape(SharedShape.of(like), like.updated_at))
+        self.shapes.append(HeldShape(shared_shape(like), like.updated_at))
         number, numbers = len(self.shapes), self.numbers
         for place in places:
             numbers[place] = number
 
     def by_shape(self, places: Sequence[int]) -> list[tuple[HeldShape, list[int]]]:
-        """Return these places by the shape of their jobs; without those that are not known."""
+        """Return these places, as far as they are known, by shape."""
         found: dict[int, list[int]] = {}
         for place in places:
             if number := self.numbers[place]:
@@ -113,7 +113,7 @@ class KnownRuns:
         self._size = 0
 
     def hold(self, run_id: str, number: int, like: Record, places: Iterable[int]) -> None:
-        """Remember created jobs of a known run of `number` jobs; they are alike, and held."""
+        """Remember held jobs of a known run of `number` jobs; they are alike."""
         if run_id in self._runs:
             held = self._held.get(run_id)
             if held is None:

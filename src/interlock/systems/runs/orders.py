@@ -30,13 +30,11 @@ from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.store.records import Batch, Change, Commit, Committed, Key, Record, record_after
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.body import PlanPlace, Provenance, RunPart
 from interlock.systems.orchestrator.cancellation import commit_of
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.planned_approvals import open_gate
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.shapes import (
-    ANY_JOB,
     ANY_RUN,
     Shape,
     any_job,
@@ -44,13 +42,21 @@ from interlock.systems.orchestrator.shapes import (
     of_run,
     shape_of,
 )
-from interlock.systems.orchestrator.submission import given_by, grouped, new_job, release, without_given
+from interlock.systems.orchestrator.submission import grouped, release
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run
-from interlock.systems.runs.known import HeldJobs, KnownRuns, SharedShape
-from interlock.systems.runs.plan_validation import confined, origin_of, spec_of
+from interlock.systems.runs.known import HeldJobs, KnownRuns, SharedShape, shared_shape
+from interlock.systems.runs.new_jobs import (
+    HOLD,
+    RELEASE,
+    STOP,
+    JobOrder,
+    JobSource,
+    created_like,
+    created_together,
+    new_run_jobs,
+)
 from interlock.systems.runs.plans import PIECE, PlanGraph, PlanPiece, Plans, piece_key, renamed_piece
-from interlock.wire.jobs import JobSpec
 
 ORDERS = "run.orders"
 """The topic of orders from runs to their jobs."""
@@ -60,23 +66,8 @@ PATIENCE_S = 60.0
 MOST_WITHIN = 100
 """Number of jobs that a run creates or releases in its own commit; messages order the others."""
 
-HOLD, RELEASE, STOP = "hold", "release", "stop"
-
 CarriedOut: TypeAlias = Mapping["JobOrder", Sequence[Change]]
 """The changes of jobs by the orders that they carry out."""
-
-
-class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An order to create, release or stop some jobs of a run."""
-
-    run_id: str
-    pieces: int
-    what: str
-    places: tuple[int, ...]
-    why: str = ""
-    """The stop reason."""
-    new: bool = False
-    """Whether the jobs cannot exist yet, unless this is a repeat."""
 
 
 def orders_of(draft: RunAggregate) -> list[JobOrder]:
@@ -118,14 +109,6 @@ def _portions(
 def _by_reason(stop: dict[int, str]) -> Iterator[tuple[str, list[int]]]:
     for why in dict.fromkeys(stop.values()):
         yield why, [place for place, each in stop.items() if each == why]
-
-
-class JobSource(msgspec.Struct, frozen=True):
-    """The data needed to create jobs of a plan."""
-
-    body: RunBody
-    graph: PlanGraph
-    pieces: dict[int, PlanPiece]
 
 
 class JobMatch(Enum):
@@ -281,110 +264,6 @@ class Orders:
         self._plans.forget(run_id)
 
 
-class NewRunJob(msgspec.Struct, frozen=True):
-    """A job of a run that is to be created."""
-
-    id: str
-    spec: JobSpec
-    plan: PlanPlace
-    part: RunPart
-    origin: Provenance | None
-    held: bool
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """All that decisions about it depend on."""
-        return without_given(self.spec), self.part, self.origin, self.held
-
-    @property
-    def given(self) -> bytes:
-        """The data that no decision about it depends on."""
-        return given_by(self.spec, plan=self.plan)
-
-    def draft(self, now: datetime, settings: OrchestratorSettings, job_id: str = "") -> JobAggregate:
-        """Return the new job, or under another id."""
-        return new_job(
-            self.spec,
-            job_id or self.id,
-            now,
-            settings,
-            run=self.part,
-            plan=self.plan,
-            origin=self.origin,
-            held=self.held,
-        )
-
-
-def new_run_jobs(order: JobOrder, places: Sequence[int], source: JobSource | None) -> list[NewRunJob]:
-    """Return the jobs of a plan that are to be created, except those whose piece is not known. Pure."""
-    if source is None:
-        return []
-    body, spec, graph = source.body, source.body.spec, source.graph
-    from_fork, priority, trace, is_held = (
-        spec.source.from_fork,
-        spec.priority,
-        spec.trace,
-        order.what != RELEASE,
-    )
-    origins: dict[str, Provenance] = {}
-    new = []
-    numbers = graph.pieces_with(places)
-    of_one = source.pieces.get(numbers[0]) if len(numbers) == 1 else None
-    for place in places:
-        piece = of_one or source.pieces.get(graph.piece_of(place))
-        if piece is None:
-            continue
-        planned = piece.jobs[place - piece.first]
-        if from_fork:
-            planned = confined(planned, body)
-        origin = origins.get(planned.environment)
-        if origin is None:
-            origin = origins[planned.environment] = origin_of(body, planned)
-        is_root = graph.carried.issuperset(graph.needs[place])
-        new.append(
-            NewRunJob(
-                id=graph.ids[place],
-                spec=spec_of(planned, priority=priority, trace=trace, from_fork=from_fork),
-                plan=PlanPlace(place, planned.name),
-                part=RunPart(
-                    run_id=order.run_id, required=planned.required, root=is_root, approval=planned.approval
-                ),
-                origin=origin,
-                held=is_held or planned.approval is not None,
-            )
-        )
-    return new
-
-
-def created_together(
-    new: Sequence[NewRunJob], now: datetime, mark: str, settings: OrchestratorSettings
-) -> list[Batch]:
-    """Return the jobs that are alike as batches, decided once.
-
-    The others are decided one by one. Pure.
-    """
-    batches = []
-    for _, places in grouped([each.shape for each in new]):
-        some = [new[place] for place in places]
-        common = _created_like(some[0], now, mark, settings) if len(some) > 1 else None
-        if common is not None:
-            ids = tuple([each.id for each in some])
-            batches.append(Batch(change=common, ids=ids, given=tuple([each.given for each in some])))
-    return batches
-
-
-def _created_like(like: NewRunJob, now: datetime, mark: str, settings: OrchestratorSettings) -> Change | None:
-    """Return the creation of all jobs that are alike.
-
-    Return None if each is created alone.
-    """
-    if like.part.approval is not None:
-        return None
-    commit = commit_of(like.draft(now, settings, ANY_JOB), mark=mark, actor="orchestrator")
-    common = common_change(commit)
-    return None if common is None else replace(common, given=None)
-
-
 def released_together(
     held: Sequence[Record], order: JobOrder, now: datetime, mark: str, settings: OrchestratorSettings
 ) -> list[Batch]:
@@ -442,20 +321,23 @@ class JointDecisions:
         self._plans: list[_KnownPlan] = []
 
     def released(self, order: JobOrder, records: Sequence[Record]) -> dict[str, Change]:
-        """Return the release of jobs of a run; without those that are decided alone. Pure."""
+        """Return the release of jobs of a run.
+
+        Those that are decided alone are left out. Pure.
+        """
         shapes: dict[Shape, list[Record]] = {}
         for record in records:
             shapes.setdefault(shape_of(record), []).append(record)
         changes: dict[str, Change] = {}
         for some in shapes.values():
-            common = self._release_of(order, SharedShape.of(some[0]))
+            common = self._release_of(order, shared_shape(some[0]))
             if common is not None:
                 common = of_run(common, order.run_id)
                 changes |= {one.id: replace(common, id=one.id, expected_at=one.updated_at) for one in some}
         return changes
 
     def released_known(self, order: JobOrder, held: HeldJobs, ids: Sequence[str]) -> dict[str, Change]:
-        """Return the release of jobs of a run that are known as they were created. Pure."""
+        """Return the release of held jobs that are known. Pure."""
         changes: dict[str, Change] = {}
         for like, places in held.by_shape(order.places):
             common = self._release_of(order, like.shared)
@@ -477,7 +359,7 @@ class JointDecisions:
         }
 
     def _release_of(self, order: JobOrder, shape: SharedShape) -> Change | None:
-        """Return the release of all jobs of a shape, if they belong to a run, of any run."""
+        """Return the release of jobs of a shape, of any run."""
         terms = (order.why, *shape.terms)
         if terms not in self._released:
             self._released[terms] = _released_like(shape.like, order, self.now, self.mark, self.settings)
@@ -500,7 +382,7 @@ class JointDecisions:
         new = new_run_jobs(order, order.places, source)
         alike = []
         for _, numbers in grouped([each.shape for each in new]):
-            common = _created_like(new[numbers[0]], self.now, self.mark, self.settings)
+            common = created_like(new[numbers[0]], self.now, self.mark, self.settings)
             if common is not None and common.body.count(ANY_RUN.encode()) == 1:
                 some = [new[number] for number in numbers]
                 alike.append((common, tuple([(each.plan.place, each.given) for each in some])))

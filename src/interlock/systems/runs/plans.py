@@ -264,9 +264,10 @@ class Plans:
             self._stored_jobs -= len(oldest.jobs)
 
     async def all_of(self, runs: Mapping[str, int]) -> dict[str, list[PlanPiece]]:
-        """Return all pieces of the plans of runs, given the number of each; by one load of what is missing.
+        """Return all pieces of the plans of runs, given the number of each.
 
-        A run of which some are missing is left out. Ids of jobs may have been replaced since.
+        Missing ones are loaded together. A run of which some do not exist is left out. Ids of jobs may have
+        been replaced since.
         """
         keys = {run_id: [piece_key(run_id, each) for each in range(n)] for run_id, n in runs.items()}
         known = {key: self._stored.get(key) for some in keys.values() for key in some}

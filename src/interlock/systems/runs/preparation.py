@@ -44,9 +44,8 @@ from interlock.systems.runs import body as letters
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run, encode_run, group_key, labels_of
 from interlock.systems.runs.cancellation import RunCancellation
-from interlock.systems.runs.known import KnownRuns
+from interlock.systems.runs.new_jobs import HOLD
 from interlock.systems.runs.orders import (
-    HOLD,
     CarriedOut,
     JointDecisions,
     created_within,
@@ -159,7 +158,6 @@ class RunPreparation:
         settings: OrchestratorSettings,
         planners: Mapping[str, Planner],
         ids: JobIds,
-        known: KnownRuns,
         limits: Limits | None = None,
     ) -> None:
         self._limits = limits
@@ -170,7 +168,7 @@ class RunPreparation:
         self._settings = settings
         self.planners: dict[str, Planner] = dict(planners)
         self._ids = ids
-        self._known = known
+        self._known = reconciler.known
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
         """A run that waits for it is not yet in PLANNING, so that its planning timer does not run."""
 
@@ -386,7 +384,7 @@ class RunPreparation:
         return _AcceptedRun(run_id, ready, created, stored)
 
     async def _follow(self, accepted: _AcceptedRun, before: Record | None, at: datetime) -> None:
-        """Remember the plan of a run as it was committed, and carry out what is left of its orders."""
+        """Remember an accepted plan, and carry out the orders that are left."""
         run_id, stored = accepted.run_id, accepted.stored
         self._plans.remember(run_id, stored.graph)
         self._plans.keep(run_id, stored.pieces)
@@ -394,9 +392,10 @@ class RunPreparation:
         await self._reconciler.carry_out(accepted.ready, at)
 
     async def take_up_all(self, messages: Sequence[Record], joint: JointDecisions) -> list[Record]:
-        """Accept the stored plans of runs that belong to no group; return the other messages.
+        """Accept the stored plans of runs without a group.
 
-        The runs are loaded together, and committed together; one that meets a conflict is among the others.
+        Return the other messages. The runs are loaded and committed together; one that meets a conflict is
+        among the others.
         """
         ids = [message_in(message.body, RunMessage).run_id for message in messages]
         found = await self._engine.store.load([Key(RUN.name, run_id) for run_id in ids])
@@ -437,7 +436,10 @@ class RunPreparation:
         message: Record,
         joint: JointDecisions,
     ) -> _AcceptedRun | None:
-        """Return the commit that accepts the stored plan of a run; None if it is prepared alone."""
+        """Return the commit that accepts a stored plan.
+
+        Return None if its run is prepared alone.
+        """
         jobs = _repeated_jobs(pieces)
         try:
             check_admitted(body, jobs, self._settings.secrets)

@@ -16,8 +16,8 @@ from datetime import datetime, timedelta
 from interlock.engine.unit_of_work import Engine
 from interlock.errors import InterlockError
 from interlock.store.records import Committed, Conflict, Outcome
+from interlock.systems.orchestrator.joint_reports import RunSteps
 from interlock.systems.orchestrator.notifications import JobChanged, JobsChanged
-from interlock.systems.orchestrator.orchestrator import RunSteps
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.known import KnownRuns
 from interlock.systems.runs.orders import JointDecisions
@@ -45,7 +45,7 @@ class JointProgress:
     async def steps(
         self, ended: Mapping[str, Sequence[JobChanged | JobsChanged]], now: datetime, mark: str
     ) -> AsyncIterator[RunSteps]:
-        """Decide about runs whose jobs have ended; at its end, take notice of the outcomes."""
+        """Decide about runs whose jobs have ended; then note the outcomes."""
         mine = [run_id for run_id in ended if run_id not in self._under_way and self._is_free(run_id, now)]
         self._under_way.update(mine)
         prepared: list[tuple[ChangedRun, RunCommit]] = []
@@ -66,7 +66,7 @@ class JointProgress:
     async def _prepared(
         self, ended: Mapping[str, Sequence[JobChanged | JobsChanged]], now: datetime, mark: str
     ) -> list[tuple[ChangedRun, RunCommit]]:
-        """Return the commit of each run that is decided at once, with all of its orders carried out."""
+        """Return the commits of runs, with all of their orders carried out."""
         if not ended:
             return []
         found = await self._known.load([*ended])

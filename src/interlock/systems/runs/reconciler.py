@@ -47,11 +47,11 @@ from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody
 from interlock.systems.runs.known import KnownRuns
+from interlock.systems.runs.new_jobs import JobOrder
 from interlock.systems.runs.orders import (
     ORDERS,
     PATIENCE_S,
     CarriedOut,
-    JobOrder,
     JointDecisions,
     Orders,
     order_change,
@@ -145,7 +145,7 @@ GIVE_BACK_S = 5.0
 
 
 class ChangedRun(NamedTuple):
-    """A run as it was read, the changes of its jobs, and the messages that reported them."""
+    """A run, the changes of its jobs, and the messages that reported them."""
 
     run_id: str
     changes: Sequence[Changes]
@@ -178,7 +178,7 @@ class RunReconciler:
         self._engine = engine
         self._plans = plans
         self._settings = settings
-        self._known = known
+        self.known: KnownRuns = known
         self._orders = Orders(engine, plans, settings, ids, known)
 
     async def apply_changes(self, *, limit: int = MANY) -> int:
@@ -200,7 +200,7 @@ class RunReconciler:
             changes.append(change)
             messages.append(record)
         if by_run:
-            found = await self._known.load([*by_run])
+            found = await self.known.load([*by_run])
             await self.bring(
                 [
                     ChangedRun(run_id, changes, known, messages)
@@ -246,15 +246,18 @@ class RunReconciler:
             raise failures[0]
 
     def note(self, one: ChangedRun, ready: RunCommit, outcome: Outcome | InterlockError) -> None:
-        """Remember the run as it was committed; forget it if that is not known, or it is decided."""
+        """Remember the run as it was committed.
+
+        Forget it if the outcome of the commit is not known, or the run is decided.
+        """
         if ready.is_unchanged:
             if one.known is not None and one.known.state not in run.SETTLED:
-                self._known.remember(one.known)
+                self.known.remember(one.known)
             return
         if isinstance(outcome, Committed) and ready.body is not None and not ready.decided:
-            self._known.remember(record_after(ready.commit.changes[0], one.known, outcome.at))
+            self.known.remember(record_after(ready.commit.changes[0], one.known, outcome.at))
         else:
-            self._known.forget(one.run_id)
+            self.known.forget(one.run_id)
 
     async def _again(self, runs: Sequence[ChangedRun]) -> list[ChangedRun]:
         """Return the runs as they are now, with the changes that no other process has applied meanwhile."""
@@ -308,7 +311,7 @@ class RunReconciler:
         jobs = await self._orders.jobs_to_release(((draft, orders) for _, draft, orders in decided), joint)
         for one, draft, orders in decided:
             try:
-                released = released_within(draft, orders, jobs, joint, self._known.held(draft.id))
+                released = released_within(draft, orders, jobs, joint, self.known.held(draft.id))
             except Exception as error:  # noqa: BLE001 - as above
                 failures.append(error)
                 continue

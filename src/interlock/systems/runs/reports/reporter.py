@@ -83,7 +83,7 @@ class ReportedRuns:
         self.outline: Callable[[str], Awaitable[RunView]] = outline
 
     async def endings(self, run_ids: Sequence[str]) -> list[list[Record]]:
-        """Return each of these runs with the pieces of its plan; nothing for one that was pruned."""
+        """Return runs with the pieces of their plans; nothing for a pruned one."""
         keys = [key for run_id in run_ids for key in (Key(RUN.name, run_id), piece_key(run_id, 0))]
         found = await self._engine.load(keys)
         further = [
@@ -196,9 +196,9 @@ class ReportService:
             await close()
 
     async def outcomes(self, messages: Sequence[Record]) -> list[Record]:
-        """Settle the runs of these messages together, if there is no reporter; return the other messages.
+        """Settle the runs of these messages together, without reporters.
 
-        A run that has not succeeded, or that meets a conflict, is among the others.
+        Return the other messages. Runs that have not succeeded, or meet a conflict, are among the others.
         """
         if self.reporters or len(messages) < 2:
             return list(messages)
@@ -278,7 +278,7 @@ class ReportService:
         return 0
 
     def swept(self, records: Sequence[Record], now: datetime) -> list[Commit]:
-        """Return the commits that bring reports of lost processes back to the queue. Pure."""
+        """Return the commits that requeue reports of lost processes. Pure."""
         return [
             Commit(changes=(overdue(record, now, self.settings),))
             for record in records
