@@ -53,9 +53,8 @@ class Driver:
         await self.house.close()
 
     async def runs(self, plans: Sequence[Plan]) -> int:
-        """Submit these, and see them through to their reports; answers how many jobs there were."""
-        for plan in plans:
-            await self.house.runs.submit(RunSpec(plan=plan))
+        """Submit these at once, and see them through to their reports; answers how many jobs there were."""
+        await asyncio.gather(*(self.house.runs.submit(RunSpec(plan=plan)) for plan in plans))
         while await self.house.runs.keep() + await self.work():
             pass
         ended, _ = await self.house.runs.find(limit=1_000)
@@ -64,11 +63,15 @@ class Driver:
         return sum(len(plan.jobs) for plan in plans)
 
     async def alone(self, layers: Sequence[int]) -> int:
-        """The same jobs on their own: so many are submitted, done, and then the next so many."""
+        """The same jobs on their own: so many are submitted, done, and then the next so many.
+
+        No claim is made that finds nothing, since jobs of runs are claimed once a layer as well.
+        """
         for number in layers:
             await self.house.jobs.submit_many([JobSpec(task="noop") for _ in range(number)])
-            while await self.work():
-                pass
+            for _ in range(0, number, BATCH):
+                if not await self.work():
+                    raise Unexpected("A job was not ready as soon as it was submitted.")
         return sum(layers)
 
     async def work(self) -> int:

@@ -20,7 +20,10 @@ from interlock.systems.orchestrator.submission import release
 from interlock.systems.runs import body as letters
 from interlock.systems.runs import preparation
 from interlock.systems.runs.aggregate import RunAggregate, RunFacts
-from interlock.systems.runs.orders import JobOrder, decide_order
+from interlock.systems.runs.new_jobs import JobOrder
+from interlock.systems.runs.orders import (
+    decide_order,
+)
 from interlock.testing.model_checker import check
 from interlock_verification.environments import REDUCED, model_of
 from interlock_verification.models import job_decisions

@@ -222,7 +222,7 @@ def test_a_failure_shrinks_to_a_story_that_one_can_read_and_play_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(runner_messages, "_repeated", lambda *_: None)
-    (episode,) = episodes_with(22, worlds=[world_named("pair")], faults=[faults_named("network")], hours=0.5)
+    (episode,) = episodes_with(7, worlds=[world_named("pair")], faults=[faults_named("network")], hours=0.5)
     (failure,) = play_all([episode]).failures
     smaller = shrunk(failure, within_s=PROGRAM_S)  # it is done long before, so no clock has a say
     assert smaller.broken is not None

@@ -200,30 +200,85 @@ async def deliver_records(
 ) -> int:
     """Deliver messages like `deliver`, to receivers that may commit the delivery together with its effect."""
     mine = await take_all(store, tuple(receivers), timedelta(seconds=policy.delivery_s), limit=limit)
+    await deliver_taken(store, committer, mine, receivers, policy, sleep=sleep)
+    return len(mine)
+
+
+async def deliver_taken(
+    store: Store,
+    committer: Committer,
+    taken: Sequence[Record],
+    receivers: Mapping[str, Receiver],
+    policy: DeliveryPolicy,
+    *,
+    sleep: Sleep = asyncio.sleep,
+) -> None:
+    """Deliver messages that were taken before, as `deliver_records` does."""
 
     async def hand_over(record: Record) -> None:
         change = await _handed_over(store, record, receivers[record.queue or ""], policy)
         if change is not None:
             await commit_with_recovery(store, committer, Commit(changes=(change,)), sleep=sleep)
 
-    await gather_all(hand_over(record) for record in mine)
-    return len(mine)
+    await gather_all(hand_over(record) for record in taken)
 
 
 async def take_all(store: Store, topics: Sequence[str], patience: timedelta, *, limit: int) -> list[Record]:
     """Take ready messages until `patience` has passed; then others may take them."""
-    taken: list[Record] = []
+    (taken,) = (await take_groups(store, [TopicGroup(tuple(topics), patience, limit)])).taken
+    return taken
+
+
+class TopicGroup(msgspec.Struct, frozen=True):
+    """Topics whose messages are handled together."""
+
+    topics: tuple[str, ...]
+    patience: timedelta
+    """Time until others may take the messages."""
+    limit: int
+    """Maximum number of messages to take at a time."""
+
+
+class TakenGroups(msgspec.Struct, frozen=True):
+    """Messages that were taken, by group."""
+
+    taken: list[list[Record]]
+    is_full: bool
+    """Whether more messages may be ready, of any group: those of one could have hidden the others."""
+
+
+async def take_groups(store: Store, groups: Sequence[TopicGroup], *, limit: int | None = None) -> TakenGroups:
+    """Take ready messages of several groups by one claim.
+
+    Take at most `limit` in all; by default, as many as the largest group may have.
+    """
+    numbers = {topic: number for number, group in enumerate(groups) for topic in group.topics}
+    most = max([group.limit for group in groups]) if limit is None else limit
+    chosen: list[Record] = []
+    seen = 0
 
     def send(records: Sequence[Record], now: datetime) -> list[Commit]:
-        taken[:] = records
-        return [Commit(changes=(_moved(record, take, now, patience=patience),)) for record in records]
+        nonlocal seen
+        seen = len(records)
+        left = [group.limit for group in groups]
+        chosen.clear()
+        commits = []
+        for record in records:
+            number = numbers[record.queue or ""]
+            if left[number]:
+                left[number] -= 1
+                chosen.append(record)
+                patience = groups[number].patience
+                commits.append(Commit(changes=(_moved(record, take, now, patience=patience),)))
+        return commits
 
-    outcomes = await store.claim(Claim(kind=MESSAGE.name, queues=tuple(topics), limit=limit), send)
-    return [
-        replace(record, version=record.version + 1, state=SENDING, updated_at=outcome.at)
-        for record, outcome in zip(taken, outcomes, strict=True)
-        if isinstance(outcome, Committed)
-    ]
+    outcomes = await store.claim(Claim(kind=MESSAGE.name, queues=tuple(numbers), limit=most), send)
+    taken: list[list[Record]] = [[] for _ in groups]
+    for record, outcome in zip(chosen, outcomes, strict=True):
+        if isinstance(outcome, Committed):
+            now_taken = replace(record, version=record.version + 1, state=SENDING, updated_at=outcome.at)
+            taken[numbers[record.queue or ""]].append(now_taken)
+    return TakenGroups(taken, seen == most)
 
 
 async def recover(store: Store, *, limit: int = 500) -> int:

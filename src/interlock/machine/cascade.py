@@ -502,12 +502,12 @@ class Cascade(ABC):
     def has_entered(self, states: Collection[Any]) -> bool:
         """Return whether a step of the root has led to one of these states."""
         root = self.wiring.root
-        return any(
-            step.moves and step.target in states
-            for _, effects in self.taken
-            if effects.machine is root
-            for step in effects.steps
-        )
+        for _, effects in self.taken:
+            if effects.machine is root:
+                for step in effects.steps:
+                    if step.moves and step.target in states:
+                        return True
+        return False
 
     def settle(self) -> None:
         """Carry out waiting consequences, and theirs, in order."""

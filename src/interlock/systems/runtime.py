@@ -118,12 +118,22 @@ class Runtime:
         )
         self.limits: Limits = Limits(self.engine, settings=settings)
         self.queues: Queues = Queues(self.engine, beside=self.limits.look)
+        planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
+        self.runs: RunService = RunService(
+            self.engine,
+            settings=settings,
+            planners=planners,
+            reporting=settings.runs.reporting,
+            below=host.below,
+            limits=self.limits,
+        )
         self.orchestrator: Orchestrator = Orchestrator(
             self.engine,
             settings=settings,
             seeds=host.seeds,
             queues=self.queues,
             limits=self.limits,
+            run_progress=self.runs.progress,
         )
         self.jobs: Jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below), limits=self.limits)
         self.dead_letters: DeadLetterService = DeadLetterService(self.engine, self.jobs, settings=settings)
@@ -155,15 +165,6 @@ class Runtime:
         self.waiting: JobWaiters = JobWaiters(self.engine)
         self.artifacts: Artifacts = Artifacts(store, self.orchestrator.report, blobs)
         self.caches: RunCaches = RunCaches(self.engine, self.orchestrator.report, caches, settings.blobs)
-        planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
-        self.runs: RunService = RunService(
-            self.engine,
-            settings=settings,
-            planners=planners,
-            reporting=settings.runs.reporting,
-            below=host.below,
-            limits=self.limits,
-        )
         self.simulations: SimulationManager = SimulationManager(
             self.engine, settings=settings.simulations, cancel_job=self.jobs.cancel, below=host.below
         )

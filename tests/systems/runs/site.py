@@ -44,6 +44,10 @@ class Site(House):
         """What people do with runs."""
         return self.port.here.runs
 
+    def by_messages(self) -> None:
+        """Let jobs notify their runs by messages only."""
+        self.port.here.orchestrator.joint_reports.progress = None
+
     async def begin(
         self, *jobs: PlannedJob, fail_fast: bool = True, timeout_s: float | None = None, **spec: Any
     ) -> str:

@@ -43,13 +43,16 @@ from interlock.systems.orchestrator.runner_messages import (
 )
 from interlock.systems.orchestrator.shapes import ANY_RUN, common_change, of_any_run, of_run, shape_of
 from interlock.systems.orchestrator.tokens import digest_of, read_token
+from interlock.systems.runs import new_jobs as new_jobs_module
 from interlock.systems.runs import orders
 from interlock.systems.runs.body import RunBody
-from interlock.systems.runs.orders import (
+from interlock.systems.runs.new_jobs import (
     RELEASE,
     JobOrder,
     NewRunJob,
     created_together,
+)
+from interlock.systems.runs.orders import (
     decide_order,
     released_together,
 )
@@ -271,9 +274,12 @@ async def messages(site: Site) -> list[str]:
     return sorted(each.queue for each in page.records if each.queue in (RUN_JOBS, RUN_JOBS_TOGETHER))
 
 
+@pytest.mark.parametrize("at_once", [True, False])
 async def test_a_layer_of_a_run_takes_one_decision_for_each_of_its_steps(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
+    if not at_once:
+        site.by_messages()
     decided: list[str] = []
 
     def counted(module: Any, name: str) -> None:
@@ -285,7 +291,7 @@ async def test_a_layer_of_a_run_takes_one_decision_for_each_of_its_steps(
 
         monkeypatch.setattr(module, name, count)
 
-    counted(orders, "new_job")
+    counted(new_jobs_module, "new_job")
     counted(orders, "decide_order")
     counted(grants, "_granted")
     counted(runner_messages, "decide_message")
@@ -300,7 +306,7 @@ async def test_a_layer_of_a_run_takes_one_decision_for_each_of_its_steps(
         assert [type(answer) for answer in answers] == [Heard] * 9
         await site.recover()
         assert decided == steps
-    assert await messages(site) == [RUN_JOBS, RUN_JOBS_TOGETHER, RUN_JOBS_TOGETHER]
+    assert await messages(site) == [RUN_JOBS, *(() if at_once else [RUN_JOBS_TOGETHER] * 2)]
     assert (await site.look(run_id)).outcome == "SUCCESS"
     assert await site.all_faults() == []
 

@@ -27,13 +27,14 @@ SETTINGS = Settings(secrets=POLICY)
 
 
 def spec(environment: str) -> RunSpec:
-    """A run of five jobs; one that deploys has to be approved."""
+    """A run of six jobs; one that deploys has to be approved."""
     return RunSpec(
         plan=plan(
             planned("a"),
             planned("b", "a"),
+            planned("b2", "a"),
             planned("c", "a", required=False),
-            planned("d", "b", "c", environment=environment),
+            planned("d", "b", "b2", "c", environment=environment),
             planned("e", "d", required=False),
         )
     )
@@ -73,8 +74,12 @@ async def work(site: Site, environment: str, rounds: int, pause_s: float) -> str
         if (await site.look(view.id)).state == "AWAITING_APPROVAL":
             await site.runs.approve(view.id, request_id="yes", actor="olga")
             await site.recover()
-        for name, grant in (await site.offered(view.id)).items():
-            await site.heard(failed(grant, "compile") if name == "c" else done(grant))
+        given = await site.offered(view.id)
+        ended = {
+            name: failed(grant, "compile") if name == "c" else done(grant) for name, grant in given.items()
+        }
+        await site.port.report([ended[name] for name in ("b", "b2") if name in ended])  # decided together
+        await site.port.report([each for name, each in ended.items() if name not in ("b", "b2")])
         await site.recover()
     return view.id
 
@@ -95,9 +100,9 @@ async def die_and_finish(dies_at: int, environment: str, *, afterwards: bool) ->
     run_id = await work(second, environment, 25, 31.0)
     view = await second.look(run_id)
     assert (view.state, view.outcome) == ("REPORTED", "SUCCESS"), (dies_at, afterwards)
-    assert view.tally == {"COMPLETED": 4, "FAILED": 1}
+    assert view.tally == {"COMPLETED": 5, "FAILED": 1}
     assert [made.by for made in view.approvals] == (["olga"] if environment else [])
-    assert await second.number_of_jobs() == 5
+    assert await second.number_of_jobs() == 6
     assert (await second.path(run_id)).count("REPORTED") == 1
     assert await second.all_faults() == []
     return died

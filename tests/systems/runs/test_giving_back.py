@@ -10,7 +10,10 @@ from tests.systems.runs.site import Site, planned
 from interlock.engine.debounce import Debouncer
 from interlock.systems.runs import orders
 from interlock.systems.runs.body import RunBody
-from interlock.systems.runs.orders import JobOrder, Orders
+from interlock.systems.runs.new_jobs import JobOrder
+from interlock.systems.runs.orders import (
+    Orders,
+)
 from interlock.wire.runs import Plan, RunSpec
 
 

@@ -33,11 +33,11 @@ from interlock.store.records import (
 from interlock.systems.orchestrator import submission
 from interlock.systems.orchestrator.notifications import JobChanged, JobsChanged
 from interlock.systems.orchestrator.shapes import ANY_RUN
-from interlock.systems.runs import orders
+from interlock.systems.runs import new_jobs, orders
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run
+from interlock.systems.runs.new_jobs import JobSource
 from interlock.systems.runs.orders import (
-    JobSource,
     JointDecisions,
     created_within,
     decide_one,
@@ -190,7 +190,7 @@ def test_runs_of_one_plan_are_created_by_one_decision(monkeypatch: pytest.Monkey
         decided.append(given[1])
         return original(*given, **named)
 
-    monkeypatch.setattr(orders, "new_job", count)
+    monkeypatch.setattr(new_jobs, "new_job", count)
     shared = JointDecisions(NOW, MARK, DEFAULT_SETTINGS)
     for run_id in (RUN_ID, OTHER_ID):
         draft, pieces = queued(DIAMOND, RunBody(spec=COMMON), run_id)
@@ -345,13 +345,14 @@ async def test_a_run_that_cannot_be_decided_does_not_hold_the_others_of_its_roun
 async def test_runs_that_meet_a_conflict_are_decided_again_without_the_others(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    site.by_messages()
     runs = [await site.begin(planned("a"), planned("b", "a")) for _ in range(3)]
     await site.port.report([done(grant) for grant in await site.claim(limit=100)])
     loaded = orders.Orders.jobs_to_release
     asked: list[int] = []
 
-    async def meanwhile(self: orders.Orders, ordered: Any) -> dict[str, Record]:
-        found = await loaded(self, ordered := list(ordered))
+    async def meanwhile(self: orders.Orders, ordered: Any, joint: JointDecisions) -> dict[str, Record]:
+        found = await loaded(self, ordered := list(ordered), joint)
         asked.append(len(ordered))
         if len(asked) == 1:
             (record,) = await site.store.load([Key("run", runs[1])])
@@ -370,13 +371,14 @@ async def test_runs_that_meet_a_conflict_are_decided_again_without_the_others(
 async def test_changes_that_another_process_has_applied_meanwhile_are_not_applied_again(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    site.by_messages()
     runs = [await site.begin(planned("a"), planned("b", "a")) for _ in range(2)]
     await site.port.report([done(grant) for grant in await site.claim(limit=100)])
     loaded = orders.Orders.jobs_to_release
     asked: list[int] = []
 
-    async def meanwhile(self: orders.Orders, ordered: Any) -> dict[str, Record]:
-        found = await loaded(self, ordered := list(ordered))
+    async def meanwhile(self: orders.Orders, ordered: Any, joint: JointDecisions) -> dict[str, Record]:
+        found = await loaded(self, ordered := list(ordered), joint)
         asked.append(len(ordered))
         if len(asked) == 1:  # it is so slow that its time for the messages runs out
             site.clock.jump("1h")
@@ -392,6 +394,11 @@ async def test_changes_that_another_process_has_applied_meanwhile_are_not_applie
     assert await site.all_faults() == []
 
 
+def jobs_in(commits: Sequence[Commit]) -> list[list[Change]]:
+    """Return the changes of jobs in each of these commits."""
+    return [[change for change in commit.changes if change.kind == "job"] for commit in commits]
+
+
 async def test_a_run_of_two_layers_takes_five_commits_beside_those_of_its_jobs(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,11 +410,12 @@ async def test_a_run_of_two_layers_takes_five_commits_beside_those_of_its_jobs(
         await site.port.report([done(grant) for grant in given])
         await site.recover()
     about_run = [commit for commit in seen if any(change.kind == "run" for change in commit.changes)]
-    assert [commit.changes[0].state for commit in about_run] == [
-        *("CREATED", "QUEUED", "RUNNING", "SUCCESS", "REPORTED")
-    ]
+    states = [change.state for commit in about_run for change in commit.changes if change.kind == "run"]
+    assert states == ["CREATED", "QUEUED", "RUNNING", "SUCCESS", "REPORTED"]
+    assert [len(each) for each in jobs_in(about_run)] == [0, 20, 20, 10, 0]
     alone = [each for commit in seen if commit not in about_run for each in commit.changes]
-    assert not [each for each in alone if each.kind == MESSAGE.name and each.state == "sent"]
+    told = [each.id for each in alone if each.kind == MESSAGE.name and each.state == "sent"]
+    assert [name.rpartition(".")[2] for name in told] == ["RUNNING"], "after its first jobs had ended"
     assert (await site.look(run_id)).outcome == "SUCCESS"
 
 
@@ -419,9 +427,9 @@ async def test_a_job_that_is_cancelled_while_its_run_releases_it_stays_cancelled
     loaded = orders.Orders.jobs_to_release
     canceled: list[str] = []
 
-    async def cancel_first(self: orders.Orders, *given: Any) -> dict[str, Record]:
-        found = await loaded(self, *given)
-        if found and not canceled:
+    async def cancel_first(self: orders.Orders, ordered: Any, joint: JointDecisions) -> dict[str, Record]:
+        found = await loaded(self, ordered := list(ordered), joint)
+        if any(draft.release for draft, _ in ordered) and not canceled:
             canceled.append(names["b0"])
             await site.jobs.cancel(names["b0"])
         return found

@@ -8,6 +8,7 @@ from tests.systems.runs.site import Site, granted, plan, planned, until
 from interlock.engine.outbox import message_in
 from interlock.store.records import Key
 from interlock.systems.orchestrator.notifications import JobChanged
+from interlock.systems.runs.reconciler import ChangedRun
 from interlock.wire.runs import RunSpec
 
 
@@ -47,6 +48,6 @@ async def test_job_messages_that_a_slow_keeper_applies_after_another_keeper_are_
     await site.later(61)
     after = await site.look(run_id)
     assert after.tally == {"COMPLETED": 2, "PENDING": 1}
-    changes = [(message_in(each.body, JobChanged), each) for each in taken]
-    await site.runs.reconciler.bring([(changes, before)])
+    changes = [message_in(each.body, JobChanged) for each in taken]
+    await site.runs.reconciler.bring([ChangedRun(run_id, changes, before, taken)])
     assert (await site.look(run_id)).version == after.version

@@ -69,6 +69,11 @@ class JobsChanged(msgspec.Struct, frozen=True, gc=False):
     target: str
 
     @property
+    def first(self) -> JobChanged:
+        """The change of the first of them."""
+        return JobChanged(self.run_id, self.places[0], self.event, self.source, self.target)
+
+    @property
     def each(self) -> Sequence[JobChanged]:
         """The change of each job that it is about."""
         return [JobChanged(self.run_id, place, self.event, self.source, self.target) for place in self.places]

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -38,7 +38,7 @@ from interlock.store.records import (
 )
 from interlock.systems.orchestrator import cancellation
 from interlock.systems.orchestrator.admissions import LimitsNotified
-from interlock.systems.orchestrator.body import JobBody, decode_body
+from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.dependencies import ENDS, DependenciesNotified
 from interlock.systems.orchestrator.gates import LIMITS
 from interlock.systems.orchestrator.grants import (
@@ -61,6 +61,12 @@ from interlock.systems.orchestrator.grants import (
     token_in,
     tokens_of,
 )
+from interlock.systems.orchestrator.joint_reports import (
+    HeldJob,
+    JointReports,
+    RunProgress,
+    SuccessReport,
+)
 from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.notifications import (
     RUN_JOBS,
@@ -71,13 +77,10 @@ from interlock.systems.orchestrator.notifications import (
 from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.orchestrator.runner_messages import (
     Report,
-    SharedDecision,
-    decide_completions,
     decide_message,
     result_in,
 )
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.shapes import Shape, of_any_run, shape_of
 from interlock.systems.orchestrator.tokens import Token, digest_of, fence_of, job_of, read_token, secret_of
 from interlock.systems.orchestrator.tree_slots import TREE_TOPICS
 from interlock.systems.orchestrator.vault import NO_ORIGIN, Vault, redacted, with_secrets
@@ -109,41 +112,6 @@ random_seed: Seeds = partial(secrets.token_bytes, 32)
 """Returns 32 random bytes."""
 
 
-class _Held(msgspec.Struct, frozen=True, gc=False):
-    """The latest written record of a job. After a grant it is made when needed, which for most is never."""
-
-    before: Record
-    """The record, or with an offer the one before it."""
-    token: str = ""
-    """The token of the last grant; empty if it was made elsewhere."""
-    offer: Offer | None = None
-    """The offer of the grant, until another message about the job."""
-    at: datetime | None = None
-    """The time of the offer's commit."""
-
-    @property
-    def record(self) -> Record:
-        """The record as it was written."""
-        if self.offer is None or self.at is None:
-            return self.before
-        return record_after(self.offer.change, self.before, self.at)
-
-    def body_of(self, record: Record | None) -> JobBody | None:
-        """Return the decoded body of a record, if it is this one."""
-        offer = self.offer
-        if offer is None or record is None or record.updated_at != self.at:
-            return None
-        return offer.body if record.version == offer.change.expected + 1 else None
-
-
-class _Success(NamedTuple):
-    """A report of success that can be processed with others."""
-
-    place: int
-    held: _Held
-    result: bytes
-
-
 class Orchestrator:
     """Grants jobs and processes messages of runners."""
 
@@ -156,6 +124,7 @@ class Orchestrator:
         vault: Vault | None = None,
         queues: Queues | None = None,
         limits: Limits | None = None,
+        run_progress: RunProgress | None = None,
     ) -> None:
         self.engine = engine
         self._limits = limits
@@ -168,12 +137,13 @@ class Orchestrator:
         self._epoch_at = datetime.min.replace(tzinfo=UTC)
         # The latest records written by this process: most messages about a job go to the process that granted
         # it, so nothing has to be loaded. A wrong guess costs one conflict.
-        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._held: OrderedDict[str, HeldJob] = OrderedDict()
         self._last_claims = LastClaims() if engine.store.capabilities.foresight else None
         # Runs that this process has reported as begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
         self._news: dict[type, None] = {}
         """The events to publish about messages to other records that were committed."""
+        self.joint_reports: JointReports = JointReports(engine, settings, self._news, run_progress)
 
     # Claims
 
@@ -292,7 +262,7 @@ class Orchestrator:
                 self._note_begun(offer)
             for before, grant, result in zip(offer.before, offer.grants, results, strict=False):
                 if type(result) is Committed:
-                    held[before.id] = _Held(before, grant.token, offer, result.at)
+                    held[before.id] = HeldJob(before, grant.token, offer, result.at)
                     held.move_to_end(before.id)
                     given.append((bundle.place, grant))
         while len(held) > MAX_HELD:
@@ -456,37 +426,11 @@ class Orchestrator:
         """
         if not (grouped := self._grouped(messages)):
             return
-        now, mark = await self.engine.clock.now(), self.engine.commit_id()
-        decisions: list[tuple[Answer, list[_Success]]] = []
-        work: list[Work] = []
-        known: dict[Shape, SharedDecision | None] = {}
-        for report, some in grouped.items():
-            first = some[0].held
-            token = read_token(first.token)
-            assert token is not None, "it was made by this process"
-            like = of_any_run(first.record)
-            shape = (report.runner_id, report.cost, token.shard, token.index, *shape_of(like))
-            if shape not in known:
-                known[shape] = decide_completions(report, token, like, now, mark, self.settings)
-            decided = known[shape]
-            if decided is not None:
-                before = [held.before for _, held, _ in some]
-                seen = [held.at for _, held, _ in some if held.at is not None]
-                work.append(decided.work(before, seen, [result for _, _, result in some], now))
-                decisions.append((decided.answer, some))
-        outcomes = iter(await self.engine.committer.commit_all(work))
-        for item, (answer, some) in zip(work, decisions, strict=True):
-            shared = next(outcomes) if isinstance(item, Commit) else None
-            if isinstance(shared, Committed):
-                self._news[RunsNotified] = None
-            for place, _, _ in some:
-                outcome = next(outcomes) if shared is None else shared
-                if isinstance(outcome, Committed):
-                    answers[place] = answer
+        await self.joint_reports.commit(grouped, answers)
 
-    def _grouped(self, messages: Sequence[Message]) -> dict[Report, list[_Success]]:
+    def _grouped(self, messages: Sequence[Message]) -> dict[Report, list[SuccessReport]]:
         """Return the messages that can be processed together, by their common report."""
-        grouped: dict[Report, list[_Success]] = {}
+        grouped: dict[Report, list[SuccessReport]] = {}
         for place, message in enumerate(messages):
             held = self._held.get(job_of(message.token)) if type(message) is Complete else None
             if held is None or held.offer is None or held.offer.change.id:
@@ -496,7 +440,7 @@ class Orchestrator:
             if result is not None:
                 del self._held[held.before.id]  # this version is outdated in any case
                 report = Report(id(held.offer), message.runner_id, message.cost)
-                grouped.setdefault(report, []).append(_Success(place, held, result))
+                grouped.setdefault(report, []).append(SuccessReport(place, held, result))
         return grouped
 
     def _decide_message(
@@ -544,7 +488,7 @@ class Orchestrator:
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
     def _hold(self, record: Record) -> None:
-        self._held[record.id] = _Held(record)
+        self._held[record.id] = HeldJob(record)
         self._held.move_to_end(record.id)
         if len(self._held) > MAX_HELD:
             self._held.popitem(last=False)

@@ -508,22 +508,28 @@ class SharedDecision(msgspec.Struct, frozen=True):
 
         Jobs of a run send it one message, so that they are committed all, or none.
         """
-        change = of_run(self.change, before[0].parent)
         if self.to_run is None:
             return records.Batch(
-                change=change,
+                change=of_run(self.change, before[0].parent),
                 ids=tuple([record.id for record in before]),
                 expected_at=tuple(seen),
                 result=tuple(results),
                 not_after=self.not_after,
             )
-        changes = [
+        changes = self.changes(before, seen, results)
+        mark = "" if self.change.note is None else self.change.note.request_id
+        changes.append(change_of_all(self.to_run, before).message(before[0].id, now, mark))
+        return Commit(changes=tuple(changes), not_after=self.not_after)
+
+    def changes(
+        self, before: Sequence[Record], seen: Sequence[datetime], results: Sequence[bytes]
+    ) -> list[records.Change]:
+        """Return the change of each of these jobs of a run."""
+        change = of_run(self.change, before[0].parent)
+        return [
             replace(change, id=record.id, expected_at=seen_at, result=result)
             for record, seen_at, result in zip(before, seen, results, strict=True)
         ]
-        mark = "" if change.note is None else change.note.request_id
-        changes.append(change_of_all(self.to_run, before).message(before[0].id, now, mark))
-        return Commit(changes=tuple(changes), not_after=self.not_after)
 
 
 def result_in(message: Complete, token: str, settings: OrchestratorSettings) -> bytes | None:

@@ -102,6 +102,7 @@ UPSTREAM, FAIL_FAST, TIMEOUT = "upstream", "fail_fast", "timeout"
 NOT_APPROVED = "not_approved"
 
 
+_STATES = {str(state): state for state in RunState}
 _WAITING = ord(letters.WAITING)
 _ENDED, _SUCCEEDED = letters.ENDED.encode(), letters.SUCCEEDED.encode()
 _SHARED = (job.RUNNING, job.COMPLETED)
@@ -143,7 +144,7 @@ class RunAggregate(Aggregate):
     ) -> RunAggregate:
         """Return the working copy of a record."""
         body = decode_run(record.body)
-        return cls(record.id, RunState(record.state), body, now, durations, graph=graph, record=record)
+        return cls(record.id, _STATES[record.state], body, now, durations, graph=graph, record=record)
 
     @classmethod
     def new(cls, run_id: str, body: RunBody, now: datetime, durations: Durations) -> RunAggregate:
@@ -199,7 +200,7 @@ class RunAggregate(Aggregate):
         ended: list[int] = []
         for change in changes:
             if type(change) is JobsChanged and change.target in _SHARED:
-                ended += self._apply_step(change.each[0], change.places)
+                ended += self._apply_step(change.first, change.places)
             else:
                 for one in change.each:
                     ended += self._apply_step(one, (one.place,))
@@ -210,9 +211,10 @@ class RunAggregate(Aggregate):
 
         Ignore the planning timer if the plan is stored.
         """
+        if self.root.timer_at is None or self.root.timer_at > self.now:
+            return
         if self.is_planned_already:
-            if self.root.timer_at is not None and self.root.timer_at <= self.now:
-                self.arm(RUN, self.root)
+            self.arm(RUN, self.root)
             return
         super().fire_due()
         if self.state is run.PLAN_FAILED:
@@ -244,9 +246,22 @@ class RunAggregate(Aggregate):
         return encode_run(self.body)
 
     @property
+    def deadline_at(self) -> datetime | None:
+        """The time at which its only timer expires."""
+        timer_at: datetime | None = self.root.timer_at
+        return timer_at
+
+    @property
     def is_planned_already(self) -> bool:
         """Whether the plan is stored and only has to be accepted: then the planner is not late."""
         return self.state is run.PLANNING and self.body.pieces > 0
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether nothing was decided that has to be stored."""
+        body = self.body
+        is_same = self.root.timer_at == body.timer_at and self._states == body.states.encode()
+        return is_same and not self.taken
 
     @property
     def is_decided(self) -> bool:

@@ -28,29 +28,35 @@ from interlock.errors import InterlockError
 from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
-from interlock.store.records import Batch, Change, Commit, Committed, Key, Record
+from interlock.store.records import Batch, Change, Commit, Committed, Key, Record, record_after
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.body import PlanPlace, Provenance, RunPart
 from interlock.systems.orchestrator.cancellation import commit_of
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.planned_approvals import open_gate
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.shapes import (
-    ANY_JOB,
     ANY_RUN,
     Shape,
     any_job,
     common_change,
-    of_any_run,
     of_run,
     shape_of,
 )
-from interlock.systems.orchestrator.submission import given_by, grouped, new_job, release, without_given
+from interlock.systems.orchestrator.submission import grouped, release
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run
-from interlock.systems.runs.plan_validation import confined, origin_of, spec_of
+from interlock.systems.runs.known import HeldJobs, KnownRuns, SharedShape, shared_shape
+from interlock.systems.runs.new_jobs import (
+    HOLD,
+    RELEASE,
+    STOP,
+    JobOrder,
+    JobSource,
+    created_like,
+    created_together,
+    new_run_jobs,
+)
 from interlock.systems.runs.plans import PIECE, PlanGraph, PlanPiece, Plans, piece_key, renamed_piece
-from interlock.wire.jobs import JobSpec
 
 ORDERS = "run.orders"
 """The topic of orders from runs to their jobs."""
@@ -60,23 +66,8 @@ PATIENCE_S = 60.0
 MOST_WITHIN = 100
 """Number of jobs that a run creates or releases in its own commit; messages order the others."""
 
-HOLD, RELEASE, STOP = "hold", "release", "stop"
-
 CarriedOut: TypeAlias = Mapping["JobOrder", Sequence[Change]]
 """The changes of jobs by the orders that they carry out."""
-
-
-class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An order to create, release or stop some jobs of a run."""
-
-    run_id: str
-    pieces: int
-    what: str
-    places: tuple[int, ...]
-    why: str = ""
-    """The stop reason."""
-    new: bool = False
-    """Whether the jobs cannot exist yet, unless this is a repeat."""
 
 
 def orders_of(draft: RunAggregate) -> list[JobOrder]:
@@ -84,9 +75,11 @@ def orders_of(draft: RunAggregate) -> list[JobOrder]:
     orders: list[JobOrder] = []
     new = draft.has_entered((run.QUEUED,))
     for what, places in ((HOLD, draft.hold), (RELEASE, draft.release)):
-        orders += _portions(draft, what, places, new=new)
-    for why, places in _by_reason(draft.stop):
-        orders += _portions(draft, STOP, places, why=why)
+        if places:
+            orders += _portions(draft, what, places, new=new)
+    if draft.stop:
+        for why, places in _by_reason(draft.stop):
+            orders += _portions(draft, STOP, places, why=why)
     return orders
 
 
@@ -102,8 +95,6 @@ def order_change(order: JobOrder, name: str, now: datetime, mark: str, *, taken:
 def _portions(
     draft: RunAggregate, what: str, places: Sequence[int], *, why: str = "", new: bool = False
 ) -> Iterator[JobOrder]:
-    if not places:
-        return
     places = sorted(places)
     firsts = range(0, places[-1] + 1, PIECE) if draft.graph is None else draft.graph.firsts
     cuts = [bisect_left(places, first) for first in (*firsts[1:], places[-1] + 1)]
@@ -118,14 +109,6 @@ def _portions(
 def _by_reason(stop: dict[int, str]) -> Iterator[tuple[str, list[int]]]:
     for why in dict.fromkeys(stop.values()):
         yield why, [place for place, each in stop.items() if each == why]
-
-
-class JobSource(msgspec.Struct, frozen=True):
-    """The data needed to create jobs of a plan."""
-
-    body: RunBody
-    graph: PlanGraph
-    pieces: dict[int, PlanPiece]
 
 
 class JobMatch(Enum):
@@ -144,11 +127,14 @@ def _those(answers: dict[int, JobMatch], wanted: JobMatch) -> list[int]:
 class Orders:
     """Carries orders out."""
 
-    def __init__(self, engine: Engine, plans: Plans, settings: OrchestratorSettings, ids: JobIds) -> None:
+    def __init__(
+        self, engine: Engine, plans: Plans, settings: OrchestratorSettings, ids: JobIds, known: KnownRuns
+    ) -> None:
         self._engine = engine
         self._ids = ids
         self._plans = plans
         self._settings = settings
+        self._known = known
 
     async def carry_out(self, order: JobOrder, body: RunBody | None = None) -> None:
         """Carry out an order; idempotent.
@@ -169,17 +155,23 @@ class Orders:
             await self.carry_out(again)
 
     async def jobs_to_release(
-        self, ordered: Iterable[tuple[RunAggregate, Sequence[JobOrder]]]
+        self, ordered: Iterable[tuple[RunAggregate, Sequence[JobOrder]]], joint: JointDecisions
     ) -> dict[str, Record]:
-        """Return the jobs that runs release in their own commits, as they are now."""
-        ids = [
-            draft.graph.ids[place]
-            for draft, orders in ordered
-            if draft.graph is not None
-            for order in _few_to_release(orders)
-            for place in order.places
-        ]
-        found = await self._engine.load([Key(JOB.name, job_id) for job_id in ids])
+        """Return the jobs that runs release in their own commits, as they are now.
+
+        Those that are known as they were created are not loaded.
+        """
+        keys = []
+        for draft, orders in ordered:
+            if draft.graph is None or not orders:
+                continue
+            ids, held = draft.graph.ids, self._known.held(draft.id)
+            for order in _few_to_release(orders):
+                known = joint.known_places(order, held)
+                keys += [Key(JOB.name, ids[place]) for place in order.places if place not in known]
+        if not keys:
+            return {}
+        found = await self._engine.load(keys)
         return {record.id: record for record in found if record is not None}
 
     async def _making(
@@ -190,7 +182,7 @@ class Orders:
             if record is None:
                 return None
             body = decode_run(record.body)
-        numbers = sorted({graph.piece_of(place) for place in places})
+        numbers = graph.pieces_with(places)
         return JobSource(body, graph, await self._plans.some(order.run_id, numbers))
 
     async def _apply(
@@ -234,8 +226,24 @@ class Orders:
             return []
         outcomes = await commit_all_with_recovery(self._engine, batches)
         ids = [name for batch in batches for name in batch.ids]
-        done = {name for name, each in zip(ids, outcomes, strict=True) if isinstance(each, Committed)}
+        done = {
+            name: each.at for name, each in zip(ids, outcomes, strict=True) if isinstance(each, Committed)
+        }
+        if order.what == HOLD:
+            self._remember(order, graph, batches, done)
         return [place for place in places if graph.ids[place] in done]
+
+    def _remember(
+        self, order: JobOrder, graph: PlanGraph, batches: Sequence[Batch], done: Mapping[str, datetime]
+    ) -> None:
+        """Remember the jobs that were created and are held."""
+        numbers = {graph.ids[place]: place for place in order.places}
+        for batch in batches:
+            times = {done.get(name) for name in batch.ids}
+            if len(times) == 1 and (at := times.pop()) is not None:
+                like = record_after(batch.change, None, at)
+                places = [numbers[name] for name in batch.ids]
+                self._known.hold(order.run_id, len(graph.ids), like, places)
 
     async def _rename(self, run_id: str, graph: PlanGraph, places: Sequence[int]) -> None:
         """Draw new ids for jobs whose ids were already used by other jobs.
@@ -243,7 +251,7 @@ class Orders:
         No job of the run can exist under such an id, so no job is lost; a process with the old id finds a
         foreign job under it, and comes here for the new one.
         """
-        for number in sorted({graph.piece_of(place) for place in places}):
+        for number in graph.pieces_with(places):
             key = piece_key(run_id, number)
 
             def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
@@ -254,108 +262,6 @@ class Orders:
 
             await self._engine.apply([key], decide)
         self._plans.forget(run_id)
-
-
-class NewRunJob(msgspec.Struct, frozen=True):
-    """A job of a run that is to be created."""
-
-    id: str
-    spec: JobSpec
-    plan: PlanPlace
-    part: RunPart
-    origin: Provenance | None
-    held: bool
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """All that decisions about it depend on."""
-        return without_given(self.spec), self.part, self.origin, self.held
-
-    @property
-    def given(self) -> bytes:
-        """The data that no decision about it depends on."""
-        return given_by(self.spec, plan=self.plan)
-
-    def draft(self, now: datetime, settings: OrchestratorSettings, job_id: str = "") -> JobAggregate:
-        """Return the new job, or under another id."""
-        return new_job(
-            self.spec,
-            job_id or self.id,
-            now,
-            settings,
-            run=self.part,
-            plan=self.plan,
-            origin=self.origin,
-            held=self.held,
-        )
-
-
-def new_run_jobs(order: JobOrder, places: Sequence[int], source: JobSource | None) -> list[NewRunJob]:
-    """Return the jobs of a plan that are to be created, except those whose piece is not known. Pure."""
-    if source is None:
-        return []
-    body, spec, graph = source.body, source.body.spec, source.graph
-    from_fork, priority, trace, is_held = (
-        spec.source.from_fork,
-        spec.priority,
-        spec.trace,
-        order.what != RELEASE,
-    )
-    origins: dict[str, Provenance] = {}
-    new = []
-    for place in places:
-        piece = source.pieces.get(graph.piece_of(place))
-        if piece is None:
-            continue
-        planned = piece.jobs[place - piece.first]
-        if from_fork:
-            planned = confined(planned, body)
-        origin = origins.get(planned.environment)
-        if origin is None:
-            origin = origins[planned.environment] = origin_of(body, planned)
-        is_root = graph.carried.issuperset(graph.needs[place])
-        new.append(
-            NewRunJob(
-                id=graph.ids[place],
-                spec=spec_of(planned, priority=priority, trace=trace, from_fork=from_fork),
-                plan=PlanPlace(place, planned.name),
-                part=RunPart(
-                    run_id=order.run_id, required=planned.required, root=is_root, approval=planned.approval
-                ),
-                origin=origin,
-                held=is_held or planned.approval is not None,
-            )
-        )
-    return new
-
-
-def created_together(
-    new: Sequence[NewRunJob], now: datetime, mark: str, settings: OrchestratorSettings
-) -> list[Batch]:
-    """Return the jobs that are alike as batches, decided once.
-
-    The others are decided one by one. Pure.
-    """
-    batches = []
-    for _, places in grouped([each.shape for each in new]):
-        some = [new[place] for place in places]
-        common = _created_like(some[0], now, mark, settings) if len(some) > 1 else None
-        if common is not None:
-            ids = tuple([each.id for each in some])
-            batches.append(Batch(change=common, ids=ids, given=tuple([each.given for each in some])))
-    return batches
-
-
-def _created_like(like: NewRunJob, now: datetime, mark: str, settings: OrchestratorSettings) -> Change | None:
-    """Return the creation of all jobs that are alike.
-
-    Return None if each is created alone.
-    """
-    if like.part.approval is not None:
-        return None
-    commit = commit_of(like.draft(now, settings, ANY_JOB), mark=mark, actor="orchestrator")
-    common = common_change(commit)
-    return None if common is None else replace(common, given=None)
 
 
 def released_together(
@@ -415,21 +321,49 @@ class JointDecisions:
         self._plans: list[_KnownPlan] = []
 
     def released(self, order: JobOrder, records: Sequence[Record]) -> dict[str, Change]:
-        """Return the release of jobs of a run; without those that are decided alone. Pure."""
+        """Return the release of jobs of a run.
+
+        Those that are decided alone are left out. Pure.
+        """
         shapes: dict[Shape, list[Record]] = {}
         for record in records:
             shapes.setdefault(shape_of(record), []).append(record)
         changes: dict[str, Change] = {}
         for some in shapes.values():
-            like = of_any_run(some[0])
-            shape = (order.why, *shape_of(like))
-            if shape not in self._released:
-                self._released[shape] = _released_like(like, order, self.now, self.mark, self.settings)
-            common = self._released[shape]
+            common = self._release_of(order, shared_shape(some[0]))
             if common is not None:
                 common = of_run(common, order.run_id)
                 changes |= {one.id: replace(common, id=one.id, expected_at=one.updated_at) for one in some}
         return changes
+
+    def released_known(self, order: JobOrder, held: HeldJobs, ids: Sequence[str]) -> dict[str, Change]:
+        """Return the release of held jobs that are known. Pure."""
+        changes: dict[str, Change] = {}
+        for like, places in held.by_shape(order.places):
+            common = self._release_of(order, like.shared)
+            if common is not None:
+                common = replace(of_run(common, order.run_id), expected_at=like.at)
+                changes |= {ids[place]: replace(common, id=ids[place]) for place in places}
+        return changes
+
+    def known_places(self, order: JobOrder, held: HeldJobs | None) -> set[int]:
+        """Return the places of jobs that `released_known` releases. Pure."""
+        if held is None:
+            return set()
+        shapes = held.by_shape(order.places)
+        return {
+            place
+            for like, some in shapes
+            if self._release_of(order, like.shared) is not None
+            for place in some
+        }
+
+    def _release_of(self, order: JobOrder, shape: SharedShape) -> Change | None:
+        """Return the release of jobs of a shape, of any run."""
+        terms = (order.why, *shape.terms)
+        if terms not in self._released:
+            self._released[terms] = _released_like(shape.like, order, self.now, self.mark, self.settings)
+        return self._released[terms]
 
     def created(self, order: JobOrder, source: JobSource) -> dict[str, Change]:
         """Return the creation of jobs of a plan; without those that are decided alone. Pure."""
@@ -448,7 +382,7 @@ class JointDecisions:
         new = new_run_jobs(order, order.places, source)
         alike = []
         for _, numbers in grouped([each.shape for each in new]):
-            common = _created_like(new[numbers[0]], self.now, self.mark, self.settings)
+            common = created_like(new[numbers[0]], self.now, self.mark, self.settings)
             if common is not None and common.body.count(ANY_RUN.encode()) == 1:
                 some = [new[number] for number in numbers]
                 alike.append((common, tuple([(each.plan.place, each.given) for each in some])))
@@ -503,16 +437,29 @@ def created_within(
 
 
 def released_within(
-    draft: RunAggregate, orders: Sequence[JobOrder], jobs: Mapping[str, Record], joint: JointDecisions
+    draft: RunAggregate,
+    orders: Sequence[JobOrder],
+    jobs: Mapping[str, Record],
+    joint: JointDecisions,
+    held: HeldJobs | None = None,
 ) -> CarriedOut:
-    """Return the release of a few jobs, to be committed with their run. Pure."""
-    return {} if draft.graph is None else _carried_out(draft, _few_to_release(orders), jobs, {}, joint)
+    """Return the release of a few jobs, to be committed with their run. Pure.
+
+    `held` are jobs that are known as they were created, which need not be among `jobs`.
+    """
+    if draft.graph is None or not orders:
+        return {}
+    return _carried_out(draft, _few_to_release(orders), jobs, {}, joint, held)
 
 
 def _few_to_release(orders: Sequence[JobOrder]) -> list[JobOrder]:
     """Return the orders to release jobs, if they are so few that their run releases them itself."""
-    some = [order for order in orders if order.what == RELEASE and not order.new]
-    return some if sum([len(order.places) for order in some]) <= MOST_WITHIN else []
+    some, number = [], 0
+    for order in orders:
+        if order.what == RELEASE and not order.new:
+            some.append(order)
+            number += len(order.places)
+    return some if number <= MOST_WITHIN else []
 
 
 def _carried_out(
@@ -521,6 +468,7 @@ def _carried_out(
     jobs: Mapping[str, Record],
     pieces: dict[int, PlanPiece],
     joint: JointDecisions,
+    held: HeldJobs | None = None,
 ) -> CarriedOut:
     """Return the changes of jobs by order.
 
@@ -528,20 +476,28 @@ def _carried_out(
     """
     assert draft.graph is not None
     source = JobSource(draft.body, draft.graph, pieces)
-    found = {order: _changes_for(order, source, jobs, joint) for order in orders}
+    found = {order: _changes_for(order, source, jobs, joint, held) for order in orders}
     return {order: changes for order, changes in found.items() if changes is not None}
 
 
 def _changes_for(
-    order: JobOrder, source: JobSource, jobs: Mapping[str, Record], joint: JointDecisions
+    order: JobOrder,
+    source: JobSource,
+    jobs: Mapping[str, Record],
+    joint: JointDecisions,
+    held: HeldJobs | None,
 ) -> list[Change] | None:
     ids = [source.graph.ids[place] for place in order.places]
     if order.new:
         together = joint.created(order, source)
     else:
-        found = [jobs.get(job_id) for job_id in ids]
+        found = [jobs.get(job_id) for job_id in ids] if jobs else []
         ours = [record for record in found if record is not None and record.parent == order.run_id]
-        together = joint.released(order, ours)
+        together = joint.released(order, ours) if ours else {}
+        if held is not None:
+            together = joint.released_known(order, held, source.graph.ids) | together
+    if len(together) == len(ids):
+        return [together[job_id] for job_id in ids]
     changes: list[Change] = []
     for place, job_id in zip(order.places, ids, strict=True):
         change = together.get(job_id)

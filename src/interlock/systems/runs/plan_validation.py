@@ -77,10 +77,10 @@ def plan_faults(plan: Plan, settings: OrchestratorSettings) -> Iterator[str]:
     if (number := len(plan.jobs) + len(plan.skipped)) > MAX_JOBS:
         yield f"it has {number} jobs, at most {MAX_JOBS} are taken"
         return
-    if (edges := sum(len(each.needs) for each in plan.jobs)) > MAX_NEEDS:
+    if (edges := sum([len(each.needs) for each in plan.jobs])) > MAX_NEEDS:
         yield f"its jobs need each other {edges} times, at most {MAX_NEEDS} times are taken"
         return
-    if (weight := sum(len(each.input) for each in plan.jobs)) > MAX_PLAN_BYTES:
+    if (weight := sum([len(each.input) for each in plan.jobs])) > MAX_PLAN_BYTES:
         yield f"the inputs of its jobs have {weight} bytes, at most {MAX_PLAN_BYTES} are taken"
     if plan.timeout_s is not None and not (
         math.isfinite(plan.timeout_s) and 0 < plan.timeout_s <= MAX_DELAY_S

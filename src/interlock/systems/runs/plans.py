@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
 
@@ -31,8 +31,10 @@ KEPT_GRAPHS = 256
 KEPT_JOBS = 200_000
 SHARED_PLANS, SHARED_JOBS = 8, 1_000
 """Number of plans whose graph is shared by their runs, and the number of jobs of such a plan."""
-KEPT_PIECES = 64
-"""Number of pieces that are kept after they were stored: the same process probably carries the plan out."""
+KEPT_PIECES, STORED_JOBS = 512, 16_000
+"""Number of pieces, and of their jobs, that are kept after they were stored: the same process probably
+carries the plan out.
+"""
 
 
 class PlanState(StrEnum):
@@ -91,6 +93,12 @@ class PlanGraph(msgspec.Struct, frozen=True):
     def piece_of(self, place: int) -> int:
         """Return the number of the piece with the job at that place."""
         return bisect_right(self.firsts, place) - 1
+
+    def pieces_with(self, places: Iterable[int]) -> list[int]:
+        """Return the numbers of the pieces with the jobs at these places."""
+        if len(self.firsts) == 1:
+            return [0]
+        return sorted({bisect_right(self.firsts, place) - 1 for place in places})
 
     def place_of(self, name: str) -> int | None:
         """Return the place of the job of that name."""
@@ -212,6 +220,7 @@ class Plans:
         self._graphs: OrderedDict[str, PlanGraph] = OrderedDict()
         self._jobs = 0
         self._stored: OrderedDict[Key, PlanPiece] = OrderedDict()
+        self._stored_jobs = 0
         self._shared: deque[tuple[object, PlanGraph]] = deque(maxlen=SHARED_PLANS)
 
     async def pieces(self, run_id: str, number: int) -> list[PlanPiece] | None:
@@ -245,10 +254,32 @@ class Plans:
 
     def keep(self, run_id: str, pieces: Sequence[PlanPiece]) -> None:
         """Keep the pieces of a plan that was just stored."""
-        for number, piece in enumerate(pieces[:KEPT_PIECES]):
-            self._stored[piece_key(run_id, number)] = piece
-        while len(self._stored) > KEPT_PIECES:
-            self._stored.popitem(last=False)
+        for number, piece in enumerate(pieces):
+            key = piece_key(run_id, number)
+            before = self._stored.pop(key, None)
+            self._stored_jobs += len(piece.jobs) - (0 if before is None else len(before.jobs))
+            self._stored[key] = piece
+        while len(self._stored) > KEPT_PIECES or self._stored_jobs > STORED_JOBS:
+            _, oldest = self._stored.popitem(last=False)
+            self._stored_jobs -= len(oldest.jobs)
+
+    async def all_of(self, runs: Mapping[str, int]) -> dict[str, list[PlanPiece]]:
+        """Return all pieces of the plans of runs, given the number of each.
+
+        Missing ones are loaded together. A run of which some do not exist is left out. Ids of jobs may have
+        been replaced since.
+        """
+        keys = {run_id: [piece_key(run_id, each) for each in range(n)] for run_id, n in runs.items()}
+        known = {key: self._stored.get(key) for some in keys.values() for key in some}
+        if missing := [key for key, piece in known.items() if piece is None]:
+            for key, record in zip(missing, await self._store().load(missing), strict=True):
+                known[key] = None if record is None else _DECODER.decode(record.body)
+        found: dict[str, list[PlanPiece]] = {}
+        for run_id, some in keys.items():
+            pieces = [piece for key in some if (piece := known[key]) is not None]
+            if len(pieces) == len(some):
+                found[run_id] = pieces
+        return found
 
     async def some(self, run_id: str, numbers: Sequence[int]) -> dict[int, PlanPiece]:
         """Return some pieces, by number.

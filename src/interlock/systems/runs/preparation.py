@@ -15,11 +15,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
 from interlock.engine.aggregate import rewritten
-from interlock.engine.outbox import sent
+from interlock.engine.bulk import commit_all_with_recovery
+from interlock.engine.loops import gather_all
+from interlock.engine.outbox import message_in, sent
 from interlock.engine.unit_of_work import Applied, Decision, Engine
 from interlock.errors import (
     InterlockError,
@@ -33,7 +36,7 @@ from interlock.errors import (
 from interlock.lifecycles import run
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.run import RUN, RunState
-from interlock.store.records import Change, Commit, Key, Record, record_after
+from interlock.store.records import Change, Commit, Committed, Key, Record, record_after
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -41,7 +44,13 @@ from interlock.systems.runs import body as letters
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run, encode_run, group_key, labels_of
 from interlock.systems.runs.cancellation import RunCancellation
-from interlock.systems.runs.orders import CarriedOut, JointDecisions, created_within, orders_of
+from interlock.systems.runs.new_jobs import HOLD
+from interlock.systems.runs.orders import (
+    CarriedOut,
+    JointDecisions,
+    created_within,
+    orders_of,
+)
 from interlock.systems.runs.plan_validation import (
     MOST_FAULTS,
     awaited,
@@ -52,9 +61,9 @@ from interlock.systems.runs.plan_validation import (
     spec_of,
 )
 from interlock.systems.runs.plans import PlanGraph, PlanPiece, Plans, piece_changes, pieces_of
-from interlock.systems.runs.reconciler import RunCommit, RunReconciler, run_commit_of
+from interlock.systems.runs.reconciler import RunCommit, RunMessage, RunReconciler, run_commit_of
 from interlock.systems.runs.workflows import Planner, PlanRequest
-from interlock.wire.runs import AwaitedApproval, Plan, RerunPreview, Which
+from interlock.wire.runs import AwaitedApproval, Plan, PlannedJob, RerunPreview, Which
 
 
 def check_settled(record: Record) -> None:
@@ -118,6 +127,25 @@ ASKED_AT_ONCE = 8
 """Number of concurrent planners in one process."""
 
 
+class _StoredPlan(NamedTuple):
+    """A plan to be accepted."""
+
+    pieces: Sequence[PlanPiece]
+    graph: PlanGraph
+    awaits: AwaitedApproval | None
+    message: Record | None
+    """The message that asked for it, to be committed as sent."""
+
+
+class _AcceptedRun(NamedTuple):
+    """The commit that accepts a plan, and the jobs that it creates."""
+
+    run_id: str
+    ready: RunCommit
+    created: CarriedOut
+    stored: _StoredPlan
+
+
 class RunPreparation:
     """Plans runs."""
 
@@ -140,6 +168,7 @@ class RunPreparation:
         self._settings = settings
         self.planners: dict[str, Planner] = dict(planners)
         self._ids = ids
+        self._known = reconciler.known
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
         """A run that waits for it is not yet in PLANNING, so that its planning timer does not run."""
 
@@ -191,7 +220,7 @@ class RunPreparation:
 
     async def check_limits(self, plan: Plan) -> None:
         """Raise with all limits of a plan that are not declared, or that a job could never have."""
-        if self._limits is None or not any(planned.limits for planned in plan.jobs):
+        if self._limits is None or not [None for planned in plan.jobs if planned.limits]:
             return
         found: dict[str, str] = {}
         for planned in plan.jobs:
@@ -217,12 +246,7 @@ class RunPreparation:
         if len(stored) < body.pieces:
             return False
         pieces = [stored[number] for number in range(body.pieces)]
-        jobs = [
-            job
-            for piece in pieces
-            for place, job in enumerate(piece.jobs, piece.first)
-            if place not in piece.carried
-        ]
+        jobs = _repeated_jobs(pieces)
         try:
             check_admitted(body, jobs, self._settings.secrets)
         except PlanRefused as error:
@@ -310,41 +334,134 @@ class RunPreparation:
         If an operator has to approve it first, the plan is stored, so that the approved plan is the one
         executed. Return whether the message that asked for it was committed as sent.
         """
-        graph, durations = self._plans.graph_of(pieces), self._settings.durations
-        tries, is_recorded = 0, False
+        graph = self._plans.graph_of(pieces)
+        tries = 0
+        before: Record | None = None
 
-        def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
-            nonlocal tries, is_recorded
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[_AcceptedRun | None]:
+            nonlocal tries, before
+            (before,) = found
             tries += 1
             if tries > 1 or joint is None:
                 shared = JointDecisions(now, self._engine.commit_id(), self._settings)
             else:
-                shared, now = joint, joint.now
-            if plan is None:
-                draft = decide_stored_plan(found[0], now, durations, graph, awaits)
-            else:
-                draft = decide_plan(found[0], now, durations, graph, len(pieces), plan, awaits)
-            if draft is None:
-                return Decision(None)
-            mark, orders = shared.mark, orders_of(draft)
-            more = [] if plan is None else piece_changes(run_id, pieces, mark=mark, actor="planner")
-            created: CarriedOut = {}
-            is_recorded = tries == 1 and message is not None
-            if tries == 1:  # a conflict may be about the message, or about the id of a job
-                created = created_within(draft, orders, pieces, shared)
-                more += [] if message is None else [sent(message, mark)]
-            prepared = run_commit_of(
-                draft, orders, mark=mark, actor="planner", more=more, carried_out=created
-            )
-            return Decision(prepared, prepared.commit)
+                shared = joint
+            # A conflict may be about the message, or about the id of a job.
+            stored = _StoredPlan(pieces, graph, awaits, message if tries == 1 else None)
+            accepted = self._accepted(run_id, before, stored, shared, plan, is_first=tries == 1)
+            return Decision(accepted, accepted.ready.commit if accepted is not None else None)
 
         applied = await self._engine.apply([Key(RUN.name, run_id)], decide, known=known)
         if not isinstance(applied, Applied) or applied.answer is None:
             return False
-        self._plans.remember(run_id, graph)
-        self._plans.keep(run_id, pieces)
-        await self._reconciler.carry_out(applied.answer, applied.at)
-        return is_recorded
+        await self._follow(applied.answer, before, applied.at)
+        return tries == 1 and message is not None
+
+    def _accepted(
+        self,
+        run_id: str,
+        record: Record | None,
+        stored: _StoredPlan,
+        joint: JointDecisions,
+        plan: Plan | None = None,
+        *,
+        is_first: bool = True,
+    ) -> _AcceptedRun | None:
+        """Return the commit that accepts a plan; None if it is too late. Pure."""
+        pieces, graph, awaits, message = stored
+        durations, mark = self._settings.durations, joint.mark
+        if plan is None:
+            draft = decide_stored_plan(record, joint.now, durations, graph, awaits)
+        else:
+            draft = decide_plan(record, joint.now, durations, graph, len(pieces), plan, awaits)
+        if draft is None:
+            return None
+        orders = orders_of(draft)
+        more = [] if plan is None else piece_changes(run_id, pieces, mark=mark, actor="planner")
+        more += [] if message is None else [sent(message, mark)]
+        created = created_within(draft, orders, pieces, joint) if is_first else {}
+        ready = run_commit_of(draft, orders, mark=mark, actor="planner", more=more, carried_out=created)
+        return _AcceptedRun(run_id, ready, created, stored)
+
+    async def _follow(self, accepted: _AcceptedRun, before: Record | None, at: datetime) -> None:
+        """Remember an accepted plan, and carry out the orders that are left."""
+        run_id, stored = accepted.run_id, accepted.stored
+        self._plans.remember(run_id, stored.graph)
+        self._plans.keep(run_id, stored.pieces)
+        self._remember(accepted, before, at)
+        await self._reconciler.carry_out(accepted.ready, at)
+
+    async def take_up_all(self, messages: Sequence[Record], joint: JointDecisions) -> list[Record]:
+        """Accept the stored plans of runs without a group.
+
+        Return the other messages. The runs are loaded and committed together; one that meets a conflict is
+        among the others.
+        """
+        ids = [message_in(message.body, RunMessage).run_id for message in messages]
+        found = await self._engine.store.load([Key(RUN.name, run_id) for run_id in ids])
+        bodies = {
+            record.id: decode_run(record.body)
+            for record in found
+            if record is not None and record.queue is None and record.state == run.CREATED
+        }
+        plans = await self._plans.all_of({run_id: body.pieces for run_id, body in bodies.items()})
+        accepted: list[tuple[Record, Record, _AcceptedRun]] = []
+        left: list[Record] = []
+        for message, record in zip(messages, found, strict=True):
+            pieces = None if record is None else plans.get(record.id)
+            one = None
+            if record is not None and pieces:
+                one = self._taken_up(record, bodies[record.id], pieces, message, joint)
+            if record is None or one is None:
+                left.append(message)
+            else:
+                accepted.append((message, record, one))
+        engine = self._engine
+        commits = [engine.sealed(one.ready.commit, [record]) for _, record, one in accepted]
+        outcomes = await commit_all_with_recovery(engine, commits)
+        following = []
+        for (message, record, one), outcome in zip(accepted, outcomes, strict=True):
+            if isinstance(outcome, Committed):
+                following.append((one, record, outcome.at))
+            else:
+                left.append(message)
+        await gather_all(self._follow(*each) for each in following)
+        return left
+
+    def _taken_up(
+        self,
+        record: Record,
+        body: RunBody,
+        pieces: Sequence[PlanPiece],
+        message: Record,
+        joint: JointDecisions,
+    ) -> _AcceptedRun | None:
+        """Return the commit that accepts a stored plan.
+
+        Return None if its run is prepared alone.
+        """
+        jobs = _repeated_jobs(pieces)
+        try:
+            check_admitted(body, jobs, self._settings.secrets)
+        except PlanRefused:
+            return None
+        awaits = awaited(body, jobs, self._settings.secrets)
+        stored = _StoredPlan(pieces, self._plans.graph_of(pieces), awaits, message)
+        return self._accepted(record.id, record, stored, joint)
+
+    def _remember(self, accepted: _AcceptedRun, before: Record | None, at: datetime) -> None:
+        """Remember the run and its held jobs, as they were committed."""
+        run_id, number = accepted.run_id, len(accepted.stored.graph.ids)
+        self._known.forget(run_id)
+        self._known.remember(record_after(accepted.ready.commit.changes[0], before, at))
+        held: dict[object, tuple[Change, list[int]]] = {}
+        for order, changes in accepted.created.items():
+            if order.what == HOLD and len(changes) == len(order.places):
+                for place, change in zip(order.places, changes, strict=True):
+                    shape = (change.body, change.queue, change.labels, change.priority, change.deadline_at)
+                    held.setdefault(shape, (change, []))[1].append(place)
+        for like, places in held.values():
+            self._known.hold(run_id, number, record_after(like, None, at), places)
 
     async def _fail(self, run_id: str, error: str, reason: str) -> None:
         event = run.planner_timeout if reason == "planner_timeout" else run.planning_failed
@@ -361,6 +478,16 @@ class RunPreparation:
             return Decision(None, commit)
 
         await self._engine.apply([Key(RUN.name, run_id)], decide)
+
+
+def _repeated_jobs(pieces: Sequence[PlanPiece]) -> list[PlannedJob]:
+    """Return the jobs of a plan without those that are carried over."""
+    return [
+        job
+        for piece in pieces
+        for place, job in enumerate(piece.jobs, piece.first)
+        if place not in piece.carried
+    ]
 
 
 def _looks_around(record: Record) -> bool:

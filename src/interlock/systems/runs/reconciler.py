@@ -22,7 +22,7 @@ import msgspec
 
 from interlock.engine.bulk import commit_all_with_recovery
 from interlock.engine.loops import gather_all
-from interlock.engine.outbox import message_in, outgoing, returned, sent, take_all
+from interlock.engine.outbox import TopicGroup, message_in, outgoing, returned, sent, take_all
 from interlock.engine.recovery import commit_with_recovery
 from interlock.engine.unit_of_work import Engine, contended, failed
 from interlock.errors import InterlockError
@@ -35,6 +35,7 @@ from interlock.store.records import (
     Conflict,
     Illegal,
     Key,
+    Outcome,
     Record,
     Request,
     RequestReused,
@@ -45,11 +46,12 @@ from interlock.systems.orchestrator.notifications import RUN_JOBS, RUN_JOBS_TOGE
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody
+from interlock.systems.runs.known import KnownRuns
+from interlock.systems.runs.new_jobs import JobOrder
 from interlock.systems.runs.orders import (
     ORDERS,
     PATIENCE_S,
     CarriedOut,
-    JobOrder,
     JointDecisions,
     Orders,
     order_change,
@@ -82,7 +84,9 @@ class RunCommit(msgspec.Struct, frozen=True):
     decided: bool = False
     """Whether its outcome is decided."""
     body: RunBody | None = None
-    """The run, for its orders."""
+    """The run, for its orders; None if it was pruned."""
+    is_unchanged: bool = False
+    """Whether the run itself is not written."""
 
 
 _NONE: CarriedOut = MappingProxyType({})
@@ -111,13 +115,14 @@ def run_commit_of(
         if order not in carried_out
     ]
     changes = [change, *[each for _, each in left], *chain.from_iterable(carried_out.values()), *more]
-    if draft.is_decided:
+    is_decided = draft.is_decided
+    if is_decided:
         changes.append(run_message(draft, REPORTS, "report", mark))
     commit = Commit(changes=tuple(changes), request=request)
-    lines = draft.lines
+    lines = () if change.note is None else change.note.steps
     on_its_way = lines and lines[-1].target in (run.AWAITING_APPROVAL, *run.PLANNED)
     mentioned = draft.id if on_its_way else ""
-    return RunCommit(commit, tuple(left) if taken else (), mentioned, draft.is_decided, draft.body)
+    return RunCommit(commit, tuple(left) if taken else (), mentioned, is_decided, draft.body)
 
 
 def run_message(draft: RunAggregate, topic: str, change: str, mark: str) -> Change:
@@ -131,23 +136,27 @@ MANY = 500
 """Number of job changes processed in one round."""
 FEW = 20
 """Number of orders processed in one round."""
+CHANGES = TopicGroup((RUN_JOBS, RUN_JOBS_TOGETHER), timedelta(seconds=PATIENCE_S), MANY)
+"""The messages of jobs to their runs."""
+PENDING = TopicGroup((ORDERS,), timedelta(seconds=PATIENCE_S), FEW)
+"""The orders that the committing process has not carried out."""
 GIVE_BACK_S = 5.0
 """Deadline for a stopping process to give an order back."""
 
 
-ReportedChange: TypeAlias = tuple[Changes, Record]
-"""A change of jobs, and the message that reports it."""
+class ChangedRun(NamedTuple):
+    """A run, the changes of its jobs, and the messages that reported them."""
 
-
-class _ChangedRun(NamedTuple):
-    """A run as it was read, and what was reported to it."""
-
-    changes: Sequence[ReportedChange]
+    run_id: str
+    changes: Sequence[Changes]
     known: Record | None
+    messages: Sequence[Record] = ()
+    is_guess: bool = True
+    """Whether it was not read just now: then only a commit of the run itself shows whether it is current."""
 
-    def messages(self, mark: str) -> tuple[Change, ...]:
+    def as_sent(self, mark: str) -> tuple[Change, ...]:
         """Return the messages as sent, to be committed with their effect."""
-        return tuple([sent(record, mark) for _, record in self.changes])
+        return tuple([sent(record, mark) for record in self.messages]) if self.messages else ()
 
 
 class RunProgressed(msgspec.Struct, frozen=True):
@@ -163,46 +172,60 @@ class RunDecided(msgspec.Struct, frozen=True):
 class RunReconciler:
     """Processes job changes, orders and deadlines of the runs in a store."""
 
-    def __init__(self, engine: Engine, plans: Plans, settings: OrchestratorSettings, ids: JobIds) -> None:
+    def __init__(
+        self, engine: Engine, plans: Plans, settings: OrchestratorSettings, ids: JobIds, known: KnownRuns
+    ) -> None:
         self._engine = engine
         self._plans = plans
         self._settings = settings
-        self._orders = Orders(engine, plans, settings, ids)
+        self.known: KnownRuns = known
+        self._orders = Orders(engine, plans, settings, ids, known)
 
     async def apply_changes(self, *, limit: int = MANY) -> int:
         """Apply reported job changes to their runs; return their number."""
-        topics = (RUN_JOBS, RUN_JOBS_TOGETHER)
-        taken = await take_all(self._engine.store, topics, timedelta(seconds=PATIENCE_S), limit=limit)
-        if not taken:
-            return 0
-        by_run: dict[str, list[tuple[Changes, Record]]] = {}
+        taken = await take_all(self._engine.store, CHANGES.topics, CHANGES.patience, limit=limit)
+        await self.apply_messages(taken)
+        return len(taken)
+
+    async def apply_messages(self, taken: Sequence[Record]) -> None:
+        """Apply the job changes that these messages report to their runs."""
+        by_run: dict[str, tuple[list[Changes], list[Record]]] = {}
         for record in taken:
             change: Changes = (
                 message_in(record.body, JobsChanged)
                 if record.queue == RUN_JOBS_TOGETHER
                 else message_in(record.body, JobChanged)
             )
-            by_run.setdefault(change.run_id, []).append((change, record))
-        found = await self._engine.store.load([Key(RUN.name, run_id) for run_id in by_run])
-        await self.bring(zip(by_run.values(), found, strict=True))
-        return len(taken)
+            changes, messages = by_run.setdefault(change.run_id, ([], []))
+            changes.append(change)
+            messages.append(record)
+        if by_run:
+            found = await self.known.load([*by_run])
+            await self.bring(
+                [
+                    ChangedRun(run_id, changes, known, messages)
+                    for (run_id, (changes, messages)), known in zip(by_run.items(), found, strict=True)
+                ]
+            )
 
-    async def bring(self, runs: Iterable[tuple[Sequence[ReportedChange], Record | None]]) -> None:
+    async def bring(self, runs: Sequence[ChangedRun]) -> None:
         """Commit all changes reported to each of some runs; raise the first failure, after all others.
 
         The runs are decided at one time, and each by a commit of its own. Those that meet a conflict are
         decided again.
         """
-        waiting = [_ChangedRun(changes, known) for changes, known in runs]
+        waiting = list(runs)
         failures: list[Exception] = []
-        for _ in range(self._engine.max_tries):
-            prepared = await self._prepared(waiting, failures)
-            engine = self._engine
-            commits = [engine.stamped(ready.commit, [one.known]) for one, ready in prepared]
+        engine = self._engine
+        for _ in range(engine.max_tries):
+            joint = JointDecisions(await engine.clock.now(), engine.mark(), self._settings)
+            prepared = await self.prepared(waiting, joint, failures)
+            commits = [engine.sealed(ready.commit, [one.known]) for one, ready in prepared]
             outcomes = await commit_all_with_recovery(engine, commits)
             following: list[tuple[RunCommit, datetime]] = []
-            conflicts: list[tuple[_ChangedRun, Conflict]] = []
+            conflicts: list[tuple[ChangedRun, Conflict]] = []
             for (one, ready), outcome in zip(prepared, outcomes, strict=True):
+                self.note(one, ready, outcome)
                 match outcome:
                     case Committed(at):
                         following.append((ready, at))
@@ -218,60 +241,91 @@ class RunReconciler:
                 break
         else:
             one, conflict = conflicts[0]
-            keys = [Key(RUN.name, one.changes[0][0].run_id)]
-            failures.append(contended(keys, conflict, self._engine.max_tries))
+            failures.append(contended([Key(RUN.name, one.run_id)], conflict, engine.max_tries))
         if failures:
             raise failures[0]
 
-    async def _again(self, runs: Sequence[_ChangedRun]) -> list[_ChangedRun]:
+    def note(self, one: ChangedRun, ready: RunCommit, outcome: Outcome | InterlockError) -> None:
+        """Remember the run as it was committed.
+
+        Forget it if the outcome of the commit is not known, or the run is decided.
+        """
+        if ready.is_unchanged:
+            if one.known is not None and one.known.state not in run.SETTLED:
+                self.known.remember(one.known)
+            return
+        if isinstance(outcome, Committed) and ready.body is not None and not ready.decided:
+            self.known.remember(record_after(ready.commit.changes[0], one.known, outcome.at))
+        else:
+            self.known.forget(one.run_id)
+
+    async def _again(self, runs: Sequence[ChangedRun]) -> list[ChangedRun]:
         """Return the runs as they are now, with the changes that no other process has applied meanwhile."""
         if not runs:
             return []
-        keys = [Key(RUN.name, one.changes[0][0].run_id) for one in runs]
-        messages = [record for one in runs for _, record in one.changes]
+        keys = [Key(RUN.name, one.run_id) for one in runs]
+        messages = [record for one in runs for record in one.messages]
         found = await self._engine.load([*keys, *(record.key for record in messages)])
         versions = {record.id: record.version for record in found[len(keys) :] if record is not None}
         again = []
         for one, known in zip(runs, found, strict=False):
-            ours = [each for each in one.changes if versions.get(each[1].id) == each[1].version]
+            ours = [
+                (change, record)
+                for change, record in zip(one.changes, one.messages, strict=True)
+                if versions.get(record.id) == record.version
+            ]
             if ours:
-                again.append(_ChangedRun(ours, known))
+                changes, left = zip(*ours, strict=True)
+                again.append(ChangedRun(one.run_id, changes, known, left, is_guess=False))
         return again
 
-    async def _prepared(
-        self, runs: Sequence[_ChangedRun], failures: list[Exception]
-    ) -> list[tuple[_ChangedRun, RunCommit]]:
+    async def prepared(
+        self, runs: Sequence[ChangedRun], joint: JointDecisions, failures: list[Exception]
+    ) -> list[tuple[ChangedRun, RunCommit]]:
         """Return the commit of each run.
 
         One that cannot be decided does not hold the others.
         """
-        joint = JointDecisions(await self._engine.clock.now(), self._engine.commit_id(), self._settings)
-        prepared: list[tuple[_ChangedRun, RunCommit]] = []
-        decided: list[tuple[_ChangedRun, RunAggregate, list[JobOrder]]] = []
+        prepared: list[tuple[ChangedRun, RunCommit]] = []
+        decided: list[tuple[ChangedRun, RunAggregate, list[JobOrder]]] = []
+        unsure: list[ChangedRun] = []
         for one in runs:
             try:
                 draft = await self._draft(one.known, joint.now)
-                if draft is None:  # the run was pruned
-                    prepared.append((one, RunCommit(Commit(changes=one.messages(joint.mark)))))
-                    continue
-                apply_job_changes(draft, [change for change, _ in one.changes])
+                if draft is not None:
+                    apply_job_changes(draft, one.changes)
+                    if not draft.is_unchanged:
+                        decided.append((one, draft, orders_of(draft)))
+                        continue
             except Exception as error:  # noqa: BLE001 - raised when the others are done
                 failures.append(error)
-            else:
-                decided.append((one, draft, orders_of(draft)))
-        jobs = await self._orders.jobs_to_release((draft, orders) for _, draft, orders in decided)
+                continue
+            if one.is_guess:
+                unsure.append(one)
+            else:  # it was pruned, or knows this already, such as the begin of a job that has ended
+                commit = Commit(changes=one.as_sent(joint.mark))
+                body = None if draft is None else draft.body
+                prepared.append((one, RunCommit(commit, body=body, is_unchanged=draft is not None)))
+        if unsure:
+            prepared += await self.prepared(await self._read(unsure), joint, failures)
+        jobs = await self._orders.jobs_to_release(((draft, orders) for _, draft, orders in decided), joint)
         for one, draft, orders in decided:
             try:
-                released = released_within(draft, orders, jobs, joint)
+                released = released_within(draft, orders, jobs, joint, self.known.held(draft.id))
             except Exception as error:  # noqa: BLE001 - as above
                 failures.append(error)
                 continue
-            more = one.messages(joint.mark)
+            more = one.as_sent(joint.mark)
             ready = run_commit_of(
                 draft, orders, mark=joint.mark, actor="orchestrator", more=more, carried_out=released
             )
             prepared.append((one, ready))
         return prepared
+
+    async def _read(self, runs: Sequence[ChangedRun]) -> list[ChangedRun]:
+        """Return the runs as they are in the store."""
+        found = await self._engine.load([Key(RUN.name, one.run_id) for one in runs])
+        return [one._replace(known=known, is_guess=False) for one, known in zip(runs, found, strict=True)]
 
     async def _draft(self, record: Record | None, now: datetime) -> RunAggregate | None:
         if record is None:
@@ -284,9 +338,13 @@ class RunReconciler:
 
     async def follow_orders(self, *, limit: int = FEW) -> int:
         """Carry out pending orders; return their number."""
-        taken = await take_all(self._engine.store, (ORDERS,), timedelta(seconds=PATIENCE_S), limit=limit)
-        await self._follow([(message_in(record.body, JobOrder), record) for record in taken])
+        taken = await take_all(self._engine.store, PENDING.topics, PENDING.patience, limit=limit)
+        await self.follow_messages(taken)
         return len(taken)
+
+    async def follow_messages(self, taken: Sequence[Record]) -> None:
+        """Carry out the orders in these messages."""
+        await self._follow([(message_in(record.body, JobOrder), record) for record in taken])
 
     async def carry_out(self, prepared: RunCommit, at: datetime) -> None:
         """Carry out the orders of a commit; after a crash another process does."""
@@ -294,8 +352,9 @@ class RunReconciler:
             self._engine.bus.publish(RunProgressed(prepared.mentioned))
         if prepared.decided:
             self._engine.bus.publish(RunDecided())
-        orders = [(order, record_after(change, None, at)) for order, change in prepared.orders]
-        await self._follow(orders, prepared.body)
+        if prepared.orders:
+            orders = [(order, record_after(change, None, at)) for order, change in prepared.orders]
+            await self._follow(orders, prepared.body)
 
     async def _follow(self, orders: Sequence[tuple[JobOrder, Record]], body: RunBody | None = None) -> None:
         """Carry out orders at the same time; `body` is that of their run, if they are of one."""
@@ -320,15 +379,9 @@ class RunReconciler:
 
     # Deadlines
 
-    async def sweep(self, *, limit: int = MANY) -> int:
-        """Handle expired deadlines of runs; return their number."""
-        mark = self._engine.commit_id()
-
-        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-            return [fire_deadlines(record, now, mark, self._settings) for record in records]
-
-        outcomes = await self._engine.due([RUN.name], limit, decide)
-        return sum(isinstance(outcome, Committed) for outcome in outcomes)
+    def swept(self, records: Sequence[Record], now: datetime, mark: str) -> list[Commit]:
+        """Return the commits of runs whose deadlines have passed. Pure."""
+        return [fire_deadlines(record, now, mark, self._settings) for record in records]
 
 
 def apply_job_changes(draft: RunAggregate, changes: Sequence[Changes]) -> None:

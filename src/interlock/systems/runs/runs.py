@@ -1,4 +1,4 @@
-"""The operations on runs (submit, find, show, cancel, rerun), and the sweeper that advances runs.
+"""The operations on runs: submit, find, show, cancel, rerun.
 
 It contains no rules; the tables have them. The sweeper acts at once on events of its own process. Work of a
 process that died, or that has no sweeper, is found by the next sweep.
@@ -8,16 +8,13 @@ Why: decisions 0171 and 0443.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from interlock.engine.debounce import Debouncer
 from interlock.engine.loader import every_entry
-from interlock.engine.outbox import DeliveryPolicy, Receiver, deliver_records, message_in
 from interlock.engine.unit_of_work import Decision, Engine, IdempotencyKey
 from interlock.lifecycles import run
 from interlock.lifecycles.job import JOB
@@ -26,13 +23,12 @@ from interlock.store.records import Change, Commit, Entry, Key, Record, Repeated
 from interlock.systems.orchestrator.explanation import Blocker, find_blockers
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.limits import Limits
-from interlock.systems.orchestrator.notifications import RunsNotified
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import ChangeTime, RunBody, decode_run, group_of, query_of
 from interlock.systems.runs.cancellation import DECLINED, RunCancellation, decide_approval, existing_run
 from interlock.systems.runs.failure_analysis import FailureAnalyser, signs_of
-from interlock.systems.runs.orders import JointDecisions
+from interlock.systems.runs.known import KnownRuns
 from interlock.systems.runs.plan_validation import FORK, check_run, seconds_for_approvals
 from interlock.systems.runs.plans import PlanPiece, Plans, piece_changes, pieces_of, plan_graph
 from interlock.systems.runs.preparation import (
@@ -43,19 +39,17 @@ from interlock.systems.runs.preparation import (
     plan_of,
     preview_of,
 )
+from interlock.systems.runs.progress import JointProgress
 from interlock.systems.runs.reconciler import (
     PLANS,
-    REPORTS,
-    RunDecided,
-    RunMessage,
-    RunProgressed,
     RunReconciler,
     run_commit_of,
     run_message,
 )
 from interlock.systems.runs.reports.report import Reporter
-from interlock.systems.runs.reports.reporter import HISTORY_TOPIC, ReportedRuns, ReportService
+from interlock.systems.runs.reports.reporter import ReportedRuns, ReportService
 from interlock.systems.runs.settings import ReportingSettings
+from interlock.systems.runs.sweeper import RunSweeper
 from interlock.systems.runs.views import (
     LOOKS_BACK,
     MOST_LINES,
@@ -84,116 +78,6 @@ from interlock.wire.runs import (
     RunView,
     Which,
 )
-
-PLANNING = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
-REPORTING = DeliveryPolicy(max_tries=1_000_000)
-"""Retry the messages of reporting without a practical limit."""
-AT_ONCE = 50
-"""Number of runs planned or reported concurrently."""
-
-
-class RunSweeper:
-    """Advances runs: plans them, applies job changes, and has outcomes reported."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        reconciler: RunReconciler,
-        preparation: RunPreparation,
-        reporting: Callable[[], ReportService],
-        analyser: FailureAnalyser,
-    ) -> None:
-        self._engine = engine
-        self._reconciler = reconciler
-        self._preparation = preparation
-        self._reporting = reporting
-        self._analyser = analyser
-        self._changes = Debouncer("job changes of runs", reconciler.apply_changes)
-        self._plans = Debouncer("runs are planned", self.plan)
-        self._reports = Debouncer("runs are reported", self.report)
-        self.prompt = True
-        engine.bus.subscribe(RunsNotified, lambda _: self.job_changed())
-        engine.bus.subscribe(RunProgressed, self._on_progress)
-        engine.bus.subscribe(RunDecided, lambda _: self._on_decided())
-
-    def job_changed(self) -> None:
-        """Wake the reconciler: jobs of runs have changed."""
-        if self.prompt:
-            self._changes.trigger()
-
-    def run_submitted(self) -> None:
-        """Wake the planner: a run was submitted."""
-        if self.prompt:
-            self._plans.trigger()
-
-    async def sweep(self, *, patiently: bool = True) -> int:
-        """Handle all pending work of runs; return its amount.
-
-        Planners may be slow; without `patiently` the caller does not wait for them.
-        """
-        done = await self._reconciler.sweep() + await self._reporting().sweep()
-        while some := await self._round(patiently):
-            done += some
-        return done + await self._reporting().go_on(at_once=not self.prompt)
-
-    async def close(self) -> None:
-        """Finish pending rounds, and leave the rest to other processes."""
-        await asyncio.gather(*(each.close() for each in (self._changes, self._plans, self._reports)))
-
-    async def _round(self, patiently: bool) -> int:
-        done = await self._reconciler.apply_changes() + await self._reconciler.follow_orders()
-        if patiently or not self.prompt:
-            done += await self.plan()
-        else:
-            self._plans.trigger()
-        done += await self.report()
-        if patiently:
-            await asyncio.gather(*(each.idle() for each in (self._changes, self._plans, self._reports)))
-        return done
-
-    async def plan(self) -> int:
-        """Plan the runs that wait for it; return their number."""
-        joint: JointDecisions | None = None
-
-        async def planned(message: Record) -> bool:
-            nonlocal joint
-            if joint is None:
-                joint = await self._preparation.joint_decisions()
-            return await self._planned(message, joint)
-
-        return await self._deliver({PLANS: planned}, PLANNING)
-
-    async def _planned(self, message: Record, joint: JointDecisions) -> bool:
-        run_id = message_in(message.body, RunMessage).run_id
-        is_recorded = await self._preparation.prepare(run_id, message, joint)
-        self.job_changed()  # of superseded runs
-        self._on_decided()
-        return is_recorded
-
-    async def report(self) -> int:
-        """Create the reports of decided outcomes; delivery is asynchronous."""
-        receivers = {REPORTS: self._reporting().outcome, HISTORY_TOPIC: self._learned}
-        done = await self._reporting().mention() + await self._deliver(receivers, REPORTING)
-        if done and self.prompt:
-            await self._reporting().go_on()
-        return done
-
-    async def _learned(self, message: Record) -> bool:
-        await self._analyser.learn(message_in(message.body, RunMessage).run_id)
-        return False
-
-    def _on_progress(self, event: RunProgressed) -> None:
-        if self._reporting().on_its_way(event.run_id):
-            self._on_decided()
-
-    def _on_decided(self) -> None:
-        if self.prompt:
-            self._reports.trigger()
-
-    async def _deliver(self, receivers: Mapping[str, Receiver], policy: DeliveryPolicy) -> int:
-        engine = self._engine
-        return await deliver_records(engine.store, engine.committer, receivers, policy, limit=AT_ONCE)
-
 
 PAGE = 500
 COMPARED_AT_ONCE = 20
@@ -233,7 +117,11 @@ class RunService:
         self._ids = JobIds(below, prefix="r_")
         self._job_ids = JobIds(below)
         self._plans = Plans(lambda: engine.store)
-        self.reconciler: RunReconciler = RunReconciler(engine, self._plans, settings, self._job_ids)
+        self._known = KnownRuns(lambda: engine.store)
+        self.reconciler: RunReconciler = RunReconciler(
+            engine, self._plans, settings, self._job_ids, self._known
+        )
+        self.progress: JointProgress = JointProgress(engine, self.reconciler, settings, self._known)
         self._cancellation = RunCancellation(engine, self.reconciler, settings, self._descends)
         self.preparation: RunPreparation = RunPreparation(
             engine,

@@ -96,7 +96,7 @@ def _tally(jobs: Sequence[RunJobView]) -> dict[str, int]:
 
     A run receives job changes a moment later, and one response must be consistent.
     """
-    return dict(Counter(job.state for job in jobs))
+    return dict(Counter([job.state for job in jobs]))
 
 
 def _confirmed_dead(state: RunState, body: RunBody) -> bool | None:

@@ -235,7 +235,7 @@ async def test_a_sender_whose_claim_expired_does_not_change_a_report_that_was_cl
     site.clock.jump("10s")
     (late,) = await site.lane("github")._take()
     site.clock.jump("61s")
-    await site.runs.reporting.sweep()
+    await site.runs.sweeper.fire_deadlines()
     (again,) = await site.lane("github")._take()
     await site.lane("github")._handle(late)
     (record,) = await site.store.load([Key(REPORT.name, report_id(run_id, "github"))])

@@ -44,13 +44,15 @@ from interlock.systems.orchestrator.runner_messages import (
 from interlock.systems.orchestrator.shapes import of_any_run
 from interlock.systems.orchestrator.submission import alike, new_job
 from interlock.systems.orchestrator.tokens import Token, token_for
-from interlock.systems.runs.orders import (
+from interlock.systems.runs.new_jobs import (
     RELEASE,
     STOP,
     JobOrder,
-    JointDecisions,
     NewRunJob,
     created_together,
+)
+from interlock.systems.runs.orders import (
+    JointDecisions,
     decide_order,
 )
 from interlock.testing.model_checker import bit

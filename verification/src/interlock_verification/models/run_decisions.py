@@ -18,7 +18,10 @@ from interlock.systems.runs import body as letters
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run, encode_run
 from interlock.systems.runs.cancellation import decide_approval, decide_stop
-from interlock.systems.runs.orders import ORDERS, RELEASE, STOP, JobOrder
+from interlock.systems.runs.new_jobs import RELEASE, STOP, JobOrder
+from interlock.systems.runs.orders import (
+    ORDERS,
+)
 from interlock.systems.runs.plan_validation import ENVIRONMENT
 from interlock.systems.runs.plans import PLAN
 from interlock.systems.runs.preparation import decide_plan, decide_planning

@@ -9,7 +9,7 @@ from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JobState
 from interlock.store.records import StepLine
 from interlock.systems.orchestrator.notifications import JobChanged
-from interlock.systems.runs.orders import RELEASE, STOP, JobOrder
+from interlock.systems.runs.new_jobs import RELEASE, STOP, JobOrder
 from interlock.testing.model_checker import (
     AIDED,
     Mode,

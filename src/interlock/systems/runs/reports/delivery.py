@@ -217,6 +217,10 @@ class ReportRuns(Protocol):
         """Return the run without its jobs."""
         ...
 
+    async def endings(self, run_ids: Sequence[str]) -> Sequence[Sequence[Record]]:
+        """Return the same for each of these runs."""
+        ...
+
     async def ending(self, run_id: str) -> Sequence[Record]:
         """Return the run and the records that are settled with it.
 

@@ -14,6 +14,7 @@ from datetime import datetime
 
 import msgspec
 
+from interlock.engine.bulk import commit_all_with_recovery
 from interlock.engine.debounce import Debouncer
 from interlock.engine.outbox import MESSAGE, message_in, outgoing, sent
 from interlock.engine.unit_of_work import Applied, Decision, Engine
@@ -81,17 +82,33 @@ class ReportedRuns:
         self.view: Callable[[str], Awaitable[RunView]] = view
         self.outline: Callable[[str], Awaitable[RunView]] = outline
 
+    async def endings(self, run_ids: Sequence[str]) -> list[list[Record]]:
+        """Return runs with the pieces of their plans; nothing for a pruned one."""
+        keys = [key for run_id in run_ids for key in (Key(RUN.name, run_id), piece_key(run_id, 0))]
+        found = await self._engine.load(keys)
+        further = [
+            piece_key(record.id, number)
+            for record in found[::2]
+            if record is not None
+            for number in range(1, decode_run(record.body).pieces)
+        ]
+        beside: dict[str | None, list[Record]] = {}
+        for piece in await self._engine.load(further):
+            if piece is not None:
+                beside.setdefault(piece.parent, []).append(piece)
+        return [
+            []
+            if record is None
+            else [record, *([] if first is None else [first]), *beside.get(record.id, ())]
+            for record, first in zip(found[::2], found[1::2], strict=True)
+        ]
+
     async def ending(self, run_id: str) -> list[Record]:
         """Return the run and the pieces of its plan, which are settled together.
 
         Return nothing if it was pruned.
         """
-        record, first = await self._engine.load([Key(RUN.name, run_id), piece_key(run_id, 0)])
-        if record is None:
-            return []
-        number = decode_run(record.body).pieces
-        more = await self._engine.load([piece_key(run_id, each) for each in range(1, number)])
-        return [record, *(piece for piece in (first, *more) if piece is not None)]
+        return (await self.endings([run_id]))[0]
 
     async def newer(self, run: RunView) -> list[RunView]:
         """Return runs of the same commit that superseded a run, or came after it."""
@@ -178,6 +195,32 @@ class ReportService:
         for close in self._closing:
             await close()
 
+    async def outcomes(self, messages: Sequence[Record]) -> list[Record]:
+        """Settle the runs of these messages together, without reporters.
+
+        Return the other messages. Runs that have not succeeded, or meet a conflict, are among the others.
+        """
+        if self.reporters or len(messages) < 2:
+            return list(messages)
+        endings = await self._runs.endings([message_in(each.body, RunMessage).run_id for each in messages])
+        now, left = await self._engine.clock.now(), list[Record]()
+        settling: list[tuple[Record, RunView, Commit]] = []
+        for message, ending in zip(messages, endings, strict=True):
+            view = view_of(ending[0]) if ending else None
+            if view is None or view.outcome != run.SUCCESS or not view.tally:
+                left.append(message)
+                continue
+            changes = [*self._runs.reported(ending, now), *_lesson_of(view, now), sent(message)]
+            settling.append((message, view, self._engine.sealed(Commit(changes=tuple(changes)), ending)))
+        outcomes = await commit_all_with_recovery(self._engine, [commit for *_, commit in settling])
+        for (message, view, _), outcome in zip(settling, outcomes, strict=True):
+            if isinstance(outcome, Committed):
+                self._standing.pop(view.id, None)
+                self._log(view, RunStatus.SUCCESS)
+            else:
+                left.append(message)
+        return left
+
     async def outcome(self, message: Record) -> bool:
         """Create the reports of a decided outcome: the receiver of its messages. Idempotent.
 
@@ -195,7 +238,7 @@ class ReportService:
         self._log(view, status)
         names = [one.name for one in self.reporters if one.wants(view, status)]
         touched = [*names, *await self._former(run_id, names)]
-        learns = bool(view.source.repository and view.source.sha)
+        learns = _learns(view)
         return await self._spread(
             run_id, status, names, touched, learns=learns, ending=() if names else ending, message=message
         )
@@ -234,19 +277,20 @@ class ReportService:
             debouncer.trigger()
         return 0
 
-    async def sweep(self, *, limit: int = MOST) -> int:
-        """Return reports of lost processes to the queue, and give up overdue ones."""
-        late: list[Record] = []
+    def swept(self, records: Sequence[Record], now: datetime) -> list[Commit]:
+        """Return the commits that requeue reports of lost processes. Pure."""
+        return [
+            Commit(changes=(overdue(record, now, self.settings),))
+            for record in records
+            if record.state == SENDING
+        ]
 
-        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-            late[:] = [record for record in records if record.state != SENDING]
-            lost = [record for record in records if record.state == SENDING]
-            return [Commit(changes=(overdue(record, now, self.settings),)) for record in lost]
-
-        outcomes = await self._engine.due([REPORT.name], limit, decide)
+    async def give_up(self, records: Sequence[Record]) -> int:
+        """Give up those of these reports that are overdue; return their number."""
+        late = [record for record in records if record.state != SENDING]
         for record in late:
             await settled(self._engine, self._runs, record, give_up(self.settings))
-        return len(late) + sum(isinstance(outcome, Committed) for outcome in outcomes)
+        return len(late)
 
     async def reports_of(self, run_id: str) -> list[ReportView]:
         """Return the reports of a run."""
@@ -340,7 +384,7 @@ class ReportService:
         asked for this was committed as sent.
         """
         reports = [Key(REPORT.name, report_id(run_id, name)) for name in touched]
-        lesson = [Key(MESSAGE.name, f"{run_id}.learn")] if learns else []
+        lesson = [Key(MESSAGE.name, _lesson_id(run_id))] if learns else []
         beside = tuple(names) if status.final else ()
 
         def change_of(name: str, record: Record | None, now: datetime) -> Change | None:
@@ -355,9 +399,7 @@ class ReportService:
             reported, rest = records[: len(reports)], records[len(reports) :]
             found = [change_of(name, record, now) for name, record in zip(touched, reported, strict=True)]
             if lesson and rest[0] is None:
-                found.append(
-                    outgoing(lesson[0].id, HISTORY_TOPIC, msgspec.json.encode(RunMessage(run_id)), now)
-                )
+                found.append(_lesson(run_id, now))
             further = self._runs.reported(rest[len(lesson) :], now) if ending else ()
             changes = [*(change for change in found if change is not None), *further]
             if not changes:
@@ -376,6 +418,23 @@ class ReportService:
         level = logging.INFO if status is RunStatus.SUCCESS else logging.WARNING
         text = shortened(in_words(report), 300)
         log.log(level, "run %s (%s) of %s: %s", view.id, view.workflow or "-", _what(view), text)
+
+
+def _learns(view: RunView) -> bool:
+    """Return whether the histories of jobs learn from this run."""
+    return bool(view.source.repository and view.source.sha)
+
+
+def _lesson_of(view: RunView, now: datetime) -> list[Change]:
+    return [_lesson(view.id, now)] if _learns(view) else []
+
+
+def _lesson(run_id: str, now: datetime) -> Change:
+    return outgoing(_lesson_id(run_id), HISTORY_TOPIC, msgspec.json.encode(RunMessage(run_id)), now)
+
+
+def _lesson_id(run_id: str) -> str:
+    return f"{run_id}.learn"
 
 
 def _waiting(record: Record) -> RunWaiting:
