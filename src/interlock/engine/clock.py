@@ -31,6 +31,10 @@ class Clock(Protocol):
         """Return the store's time, approximately."""
         ...
 
+    def estimate(self) -> datetime:
+        """Return the time without asking the store, however old its last answer is."""
+        ...
+
     def observe(self, store_time: datetime) -> None:
         """Compare with a time that the store has reported."""
         ...
@@ -66,6 +70,10 @@ class StoreClock:
         now = self._monotonic()
         if now - self._read_at > self._resync_s or abs(self._wall() - now - self._apart_s) > JUMP_S:
             await self._read()
+        return self.estimate()
+
+    def estimate(self) -> datetime:
+        """Return the time without asking the store: for answers about a decision that has just asked it."""
         passed = timedelta(seconds=(self._monotonic() - self._read_at) * _AT_MOST)
         self._latest = max(self._latest, self._store_time + passed)
         return self._latest
