@@ -31,6 +31,10 @@ class AskingClock:
         self._last = await self._store.now()
         return self._last
 
+    def known(self) -> datetime | None:
+        """Return nothing: it asks each time."""
+        return None
+
     def estimate(self) -> datetime:
         """Return the time that was asked for last."""
         return self._last

@@ -31,6 +31,10 @@ class Clock(Protocol):
         """Return the store's time, approximately."""
         ...
 
+    def known(self) -> datetime | None:
+        """Return the time if the store need not be asked."""
+        ...
+
     def estimate(self) -> datetime:
         """Return the time without asking the store, however old its last answer is."""
         ...
@@ -67,9 +71,17 @@ class StoreClock:
 
     async def now(self) -> datetime:
         """Return the time, which never decreases; ask the store if the last answer is old."""
+        known = self.known()
+        if known is not None:
+            return known
+        await self._read()
+        return self.estimate()
+
+    def known(self) -> datetime | None:
+        """Return the time; None if the last answer of the store is old."""
         now = self._monotonic()
         if now - self._read_at > self._resync_s or abs(self._wall() - now - self._apart_s) > JUMP_S:
-            await self._read()
+            return None
         return self.estimate()
 
     def estimate(self) -> datetime:

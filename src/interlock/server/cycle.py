@@ -86,8 +86,8 @@ class Cycle:
         keep_alive: bool,
         continues: bool,
     ) -> None:
-        """`tasks`: for what the server waits when it ends. `common`: headers of all responses. `ended`: called
-        after the response. `continues`: the client waits for a word before it sends the body.
+        """`tasks`: for what the server waits when it ends. `common`: headers of all responses. `ended`:
+        called after the response. `continues`: the client waits for a word before it sends the body.
         """
         self.scope = scope
         self.flow = flow

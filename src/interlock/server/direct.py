@@ -1,9 +1,9 @@
 """Answers without a task, for the requests of which a server has most: claims and messages of runners.
 
 A request as such needs a task: it is started, suspended, woken and ended by the event loop, through all
-layers of the server. A claim or a message only has to get into a line, and is answered with others when they have
-been committed. So the connection hands it to the middleware at once, which checks it with the functions that
-check all requests, and the line passes the answer to a `DirectAnswer`, which writes it.
+layers of the server. A claim or a message only has to get into a line, and is answered with others when they
+have been committed. So the connection hands it to the middleware at once, which checks it with the functions
+that check all requests, and the line passes the answer to a `DirectAnswer`, which writes it.
 
 Whatever does not fit goes the ordinary way, in a task: a body that arrives in parts, a token that has to be
 looked up, a long poll, and every refusal and failure. An error is raised again in that task, where all

@@ -77,15 +77,16 @@ class TokenCheck:
         return await self.principal_behind(secret.id, secret.digest, address)
 
     def known_principal(self, text: str, address: str = "") -> Principal | None:
-        """Return the principal of a token that was looked up a moment ago and does not expire.
+        """Return the principal of a token that was looked up a moment ago and has not expired.
 
-        Return None for any other, for which the store or the clock has to be asked.
+        Return None for any other, for which the store has to be asked.
         """
         secret = read_secret(text)
         known = None if secret is None else self._cached(secret.id, secret.digest)
         if secret is None or known is None or not known.works(secret.digest):
             return None
-        if known.until(secret.digest) is not None:
+        until = known.until(secret.digest)
+        if until is not None and ((now := self._clock.known()) is None or until <= now):
             return None
         self._uses[secret.id] = self._monotonic(), address
         return _principal_of(known.body, secret.id, secret.digest)
