@@ -25,7 +25,8 @@ async def _let_arrive() -> None:
     """Wait for the requests that are in the sockets already.
 
     After a batch of several there usually are some, and each batch costs a round trip to the store, however
-    small it is. A request gets from its socket into the line in two turns of the loop.
+    small it is. A request gets from its socket into the line in one turn of the loop, or in two if it has a
+    task.
     """
     await asyncio.sleep(0)
     await asyncio.sleep(0)
