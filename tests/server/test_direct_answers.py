@@ -111,8 +111,9 @@ class Story:
             if status < 400
             else re.fullmatch("[0-9a-f]{16}", request_id)
         )
-        headers.pop("date")
-        self.answers.append((path, status, headers | {"content-length": ""}, masked(content.decode())))
+        for name in {"date", "content-length", "retry-after"} & headers.keys():
+            headers[name] = ""  # they may differ
+        self.answers.append((path, status, headers, masked(content.decode())))
         return json.loads(content)
 
     async def work(self) -> None:
@@ -337,15 +338,45 @@ async def test_an_answer_that_takes_too_long_is_given_up_and_its_message_counts(
 async def test_a_server_that_ends_gives_up_what_is_not_answered(
     held: Held, server: Running, client: ByHand
 ) -> None:
-    client.say(STALE)
-    await held.arrived.wait()
-    (answer,) = server.listener.server_state.tasks
-    server.parts.stopping.set()
-    answer.cancel()
-    reply = await read(client)
-    assert (reply[0], json.loads(reply[2])["code"]) == (503, "not_ready")
-    await until(lambda: is_idle(server), "its place is free")
-    held.go.set()
+    async with by_hand(server.address) as other:
+        for one in (client, other):
+            one.say(STALE)
+        state = server.listener.server_state
+        await until(lambda: len(state.tasks) == 2, "both requests have arrived")
+        server.parts.stopping.set()
+        for answer in state.tasks:  # as uvicorn does
+            answer.cancel(msg="Task cancelled, timeout graceful shutdown exceeded")
+        for one in (client, other):
+            reply = await read(one)
+            assert (reply[0], json.loads(reply[2])["code"]) == (503, "not_ready")
+        await until(lambda: is_idle(server), "all places are free")
+        held.go.set()
+
+
+async def test_a_fault_in_one_answer_does_not_keep_others_from_theirs(
+    held: Held, server: Running, client: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = server.parts.metrics.answered
+    faults = iter([RuntimeError("a fault")])
+
+    def failing(*facts: Any) -> None:
+        if "/api/runner" in facts[1] and (fault := next(faults, None)) is not None:
+            raise fault
+        counted(*facts)
+
+    monkeypatch.setattr(server.parts.metrics, "answered", failing)
+    heartbeat = request("/api/runner/messages", {"messages": [said(UNKNOWN, type="ack")]})
+    async with by_hand(server.address) as second, by_hand(server.address) as third:
+        client.say(heartbeat)
+        await held.arrived.wait()
+        for one in (second, third):
+            one.say(heartbeat)
+        await until(lambda: len(server.listener.server_state.tasks) == 3, "all have arrived")
+        held.go.set()
+        for one in (client, second, third):
+            assert (await read(one))[0] == 200
+        await until(lambda: is_idle(server), "all places are free")
+    assert "The application failed." in server.log.getvalue()
 
 
 async def test_a_message_counts_though_its_client_has_gone(

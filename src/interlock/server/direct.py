@@ -15,6 +15,7 @@ Why: decision 0530.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +23,9 @@ from interlock.server.cycle import Cycle
 
 if TYPE_CHECKING:
     from interlock.server.endpoint import Endpoint, Exchange, Way
+
+
+log: logging.Logger = logging.getLogger("interlock.server")
 
 
 class Answering(Protocol):
@@ -75,8 +79,11 @@ class DirectAnswer:
             self.set_exception(error)
             return
         self._end()
-        self._way.respond_now(body, self._exchange, self._cycle)
-        self._answering.answered(self._exchange, self._cycle)
+        try:
+            self._way.respond_now(body, self._exchange, self._cycle)
+            self._answering.answered(self._exchange, self._cycle)
+        except Exception:
+            log.exception("The application failed.")  # the answers of others follow
 
     def set_exception(self, error: BaseException) -> None:
         """Answer with an error."""
@@ -86,8 +93,11 @@ class DirectAnswer:
             self._answering.failed(self._cycle)
 
     def cancel(self, msg: str | None = None) -> None:
-        """Give up, because the server ends."""
-        self.set_exception(asyncio.CancelledError(msg))
+        """Give up, because the server ends.
+
+        Like a task, in the next turn: the server is going through all that it waits for.
+        """
+        asyncio.get_running_loop().call_soon(self.set_exception, asyncio.CancelledError(msg))
 
     def is_over(self, now: float) -> bool:
         """Return whether the deadline has passed; in that case answer so."""
