@@ -36,7 +36,7 @@ class Clock(Protocol):
         ...
 
     def estimate(self) -> datetime:
-        """Return the time without asking the store, however old its last answer is."""
+        """Return the time without asking the store, even if that is due."""
         ...
 
     def observe(self, store_time: datetime) -> None:
@@ -85,7 +85,10 @@ class StoreClock:
         return self.estimate()
 
     def estimate(self) -> datetime:
-        """Return the time without asking the store: for answers about a decision that has just asked it."""
+        """Return the time without asking the store, even if that is due.
+
+        For answers about a decision, which has asked it.
+        """
         passed = timedelta(seconds=(self._monotonic() - self._read_at) * _AT_MOST)
         self._latest = max(self._latest, self._store_time + passed)
         return self._latest

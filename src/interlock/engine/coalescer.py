@@ -33,7 +33,7 @@ async def _let_arrive() -> None:
 
 
 class PendingAnswer(Protocol[R_contra]):
-    """The place of one answer: a future, or an object that passes the answer on when it is set."""
+    """The place of one answer: a future, or an object that passes it on."""
 
     def done(self) -> bool:
         """Return whether the answer is set, or is not wanted any more."""

@@ -51,7 +51,7 @@ class ResponseTransport(Protocol):
 
 
 class Abandonable(Protocol):
-    """Something that answers a request, as far as a server that ends needs it."""
+    """A request being answered, as far as a server that ends needs it."""
 
     def cancel(self, msg: str | None = None) -> object:
         """Give up."""
@@ -86,8 +86,10 @@ class Cycle:
         keep_alive: bool,
         continues: bool,
     ) -> None:
-        """`tasks`: for what the server waits when it ends. `common`: headers of all responses. `ended`:
-        called after the response. `continues`: the client waits for a word before it sends the body.
+        """`common`: headers of all responses. `ended`: called after the response.
+
+        `tasks`: for what the server waits when it ends. `continues`: the client waits for a word before it
+        sends the body.
         """
         self.scope = scope
         self.flow = flow
@@ -107,7 +109,7 @@ class Cycle:
         self._tasks.add(self._task)
 
     def start_without_task(self, answer: Abandonable) -> None:
-        """Mark the request as being answered by this, which a server that ends gives up like a task."""
+        """Let the server wait for this answer when it ends, as for a task."""
         self._tasks.add(answer)
 
     def end_without_task(self, answer: Abandonable) -> None:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("interlock.server")
 
 
-class Answering(Protocol):
-    """What a request goes back to when it has been answered, or could not be."""
+class AnswerOwner(Protocol):
+    """The middleware that has begun a request, as far as its answer needs it."""
 
     def answered(self, exchange: Exchange, cycle: Cycle) -> None:
         """Log and count a request that was answered."""
@@ -43,16 +43,16 @@ class Answering(Protocol):
 class DirectAnswer:
     """The answer to one request, to be set by the line that the request is in."""
 
-    __slots__ = ("_answering", "_cycle", "_endpoint", "_exchange", "_is_over", "_way", "answer_of", "until")
+    __slots__ = ("_cycle", "_endpoint", "_exchange", "_is_over", "_owner", "_way", "answer_of", "until")
 
     def __init__(
-        self, endpoint: Endpoint, way: Way, exchange: Exchange, cycle: Cycle, answering: Answering
+        self, endpoint: Endpoint, way: Way, exchange: Exchange, cycle: Cycle, owner: AnswerOwner
     ) -> None:
         self._endpoint = endpoint
         self._way = way
         self._exchange = exchange
         self._cycle = cycle
-        self._answering = answering
+        self._owner = owner
         self._is_over = False
         self.until: float = 0.0
         """The deadline, by the clock of the loop."""
@@ -81,7 +81,7 @@ class DirectAnswer:
         self._end()
         try:
             self._way.respond_now(body, self._exchange, self._cycle)
-            self._answering.answered(self._exchange, self._cycle)
+            self._owner.answered(self._exchange, self._cycle)
         except Exception:
             log.exception("The application failed.")  # the answers of others follow
 
@@ -90,7 +90,7 @@ class DirectAnswer:
         if not self._is_over:
             self._end()
             self._exchange.failure = error
-            self._answering.failed(self._cycle)
+            self._owner.failed(self._cycle)
 
     def cancel(self, msg: str | None = None) -> None:
         """Give up, because the server ends.
@@ -108,7 +108,10 @@ class DirectAnswer:
         return True
 
     def _end(self) -> None:
-        """Release the place of the request, before the next one on its connection may begin."""
+        """Release the place of the request.
+
+        That is before its response, after which the next one on its connection begins.
+        """
         self._is_over = True
         if self.until:
             self._endpoint.lanes.answers.end(self)

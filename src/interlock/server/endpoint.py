@@ -24,7 +24,7 @@ from interlock.engine.unit_of_work import OwnRequestId
 from interlock.errors import MethodNotAllowed, RequestIdReused, TookTooLong
 from interlock.server.authentication import only_for_tokens
 from interlock.server.cycle import CYCLE, Cycle
-from interlock.server.direct import Answering, DirectAnswer
+from interlock.server.direct import AnswerOwner, DirectAnswer
 from interlock.server.limits import NOWHERE, Buckets, Crowd, Deadlines, Places, Within, origin_of
 from interlock.server.parts import Parts
 from interlock.server.requests import (
@@ -65,7 +65,7 @@ class Exchange:
     code: str = ""
     began_at: float = field(default_factory=time.perf_counter)
     failure: BaseException | None = None
-    """Why an answer without a task has failed; raised again in a task, which answers it."""
+    """The error of an answer without a task; raised again in a task, which answers it."""
     counted: bool = False
     """Whether it was counted against the rate limit of its token."""
     hsts: bool = False
@@ -171,15 +171,15 @@ class Endpoint:
             self.release(way, exchange, scope)
 
     def direct_ways(self) -> dict[tuple[str, str], tuple[Endpoint, Way]]:
-        """Return the routes that may be answered without a task, by method and path."""
+        """Return the routes that may do without a task, by method and path."""
         return {
             (method, self.path): (self, way)
             for method, way in self._ways.items()
             if way.route.direct is not None and way.takes_whole and way.route.before is None
         }
 
-    def begin(self, way: Way, exchange: Exchange, cycle: Cycle, answering: Answering) -> bool:
-        """Begin to answer a whole request without a task; return False if it needs one."""
+    def begin(self, way: Way, exchange: Exchange, cycle: Cycle, owner: AnswerOwner) -> bool:
+        """Begin to answer a whole request; return False if it needs a task."""
         exchange.route = route = way.route
         scope = cycle.scope
         scope["path_params"] = {}
@@ -187,7 +187,7 @@ class Endpoint:
         self._occupy(way, exchange, scope)
         begun = False
         try:
-            answer = DirectAnswer(self, way, exchange, cycle, answering)
+            answer = DirectAnswer(self, way, exchange, cycle, owner)
             call = way.call_with(cycle.body, self.parts, principal, exchange, scope)
             begun = route.direct is not None and route.direct(call, answer)
         finally:

@@ -78,8 +78,8 @@ class Within:
         return self._until
 
 
-class Timed(Protocol):
-    """Something that has to end in time."""
+class TimedStretch(Protocol):
+    """A stretch that has to end in time."""
 
     @property
     def until(self) -> float:
@@ -91,7 +91,7 @@ class Timed(Protocol):
         ...
 
 
-S = TypeVar("S", bound=Timed)
+S = TypeVar("S", bound=TimedStretch)
 
 
 class Deadlines(Generic[S]):

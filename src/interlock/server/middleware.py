@@ -106,7 +106,10 @@ class Gate:
         web: Web,
         direct: Mapping[tuple[str, str], tuple[Endpoint, Way]],
     ) -> None:
-        """`find` returns what answers a request. `direct`: the routes that may be answered without a task."""
+        """`find` returns what answers a request.
+
+        `direct`: the routes that may be answered without a task.
+        """
         self._find = find
         self._direct = direct
         self._request_ids = RequestIds()
@@ -158,7 +161,7 @@ class Gate:
         return exchange
 
     def _check(self, exchange: Exchange, scope: Scope) -> None:
-        """Raise if a request is refused whoever sends it, or has failed already."""
+        """Raise if a request has failed, or is refused for all senders."""
         if exchange.failure is not None:
             raise exchange.failure
         self._check_head(exchange, scope)
@@ -169,7 +172,7 @@ class Gate:
     # Without a task: see `direct`
 
     def begin(self, cycle: Cycle) -> bool:
-        """Begin to answer a request that has arrived as a whole; return False if it needs a task.
+        """Begin to answer a whole request; return False if it needs a task.
 
         That task continues with what is known already, such as a failure.
         """
@@ -232,7 +235,7 @@ class Gate:
         return await self._parts.check.principal_of(shown, _address(scope))
 
     def _known_principal(self, exchange: Exchange, scope: Scope) -> Principal | None:
-        """Return the principal of a request if it is known without asking the store."""
+        """Return the principal of a request, unless the store has to be asked."""
         sent = exchange.headers.get("authorization")
         if sent is None:
             return self._without_token(exchange) if self._parts.door.is_surely_open else None
@@ -355,7 +358,7 @@ class Gate:
 
 
 class RequestIds:
-    """The ids of requests in the log: random, so that clients cannot count requests.
+    """Random ids of requests, so that clients cannot count them.
 
     Randomness is drawn for many at once, because each time is a call of the system.
     """

@@ -73,7 +73,10 @@ async def greet(call: Call) -> Greeting:
 
 
 def lease_directly(call: Call, answer: DirectAnswer) -> bool:
-    """Claim jobs without a task; return False for a claim that may have to wait, or to ask the store."""
+    """Claim jobs without a task.
+
+    Return False for a claim that may have to wait, or to ask the store.
+    """
     body: ClaimRequest = call.body
     if body.wait_s > 0 or body.claim_id or body.worker_id or body.tell_under_way:
         return False

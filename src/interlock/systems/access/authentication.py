@@ -77,9 +77,9 @@ class TokenCheck:
         return await self.principal_behind(secret.id, secret.digest, address)
 
     def known_principal(self, text: str, address: str = "") -> Principal | None:
-        """Return the principal of a token that was looked up a moment ago and has not expired.
+        """Return the principal of a token that was looked up a moment ago.
 
-        Return None for any other, for which the store has to be asked.
+        Return None for any other, and for one that has expired: the store has to be asked.
         """
         secret = read_secret(text)
         known = None if secret is None else self._cached(secret.id, secret.digest)
@@ -174,7 +174,10 @@ class _Known:
         )
 
     def works(self, digest: str) -> bool:
-        """Return whether the secret fits a token that was not revoked; it may have expired."""
+        """Return whether the secret fits a token that was not revoked.
+
+        It may have expired.
+        """
         return self.record is not None and self.fits(digest) and self.record.state in WORKING
 
     def may_be(self, digest: str) -> bool:
