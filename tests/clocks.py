@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from interlock.store.contract import Store
@@ -24,10 +24,20 @@ class AskingClock:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._last = datetime.min.replace(tzinfo=UTC)
 
     async def now(self) -> datetime:
         """Return the time of the store."""
-        return await self._store.now()
+        self._last = await self._store.now()
+        return self._last
+
+    def known(self) -> datetime | None:
+        """Return nothing: it asks each time."""
+        return None
+
+    def estimate(self) -> datetime:
+        """Return the time that was asked for last."""
+        return self._last
 
     def observe(self, store_time: datetime) -> None:
         """Do nothing: it asks anyway."""

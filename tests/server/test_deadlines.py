@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from interlock.server.limits import Deadlines
+from interlock.server.limits import Deadlines, Within
 from interlock.testing.clocks import VirtualTime
 
 
 async def test_a_block_that_exceeds_its_deadline_times_out_and_shorter_blocks_finish() -> None:
     loop = asyncio.get_running_loop()
-    deadlines = Deadlines(10.0)
+    deadlines: Deadlines[Within] = Deadlines(10.0)
 
     async def take(begin_s: float, seconds: float) -> tuple[bool, float]:
         await asyncio.sleep(begin_s)
@@ -31,7 +31,7 @@ async def test_a_block_that_exceeds_its_deadline_times_out_and_shorter_blocks_fi
 
 
 async def test_a_cancel_from_outside_is_no_timeout() -> None:
-    deadlines = Deadlines(10.0)
+    deadlines: Deadlines[Within] = Deadlines(10.0)
     inside = asyncio.Event()
 
     async def take() -> None:
@@ -48,7 +48,7 @@ async def test_a_cancel_from_outside_is_no_timeout() -> None:
 
 
 async def test_a_timeout_inside_the_handler_is_its_own() -> None:
-    deadlines = Deadlines(10.0)
+    deadlines: Deadlines[Within] = Deadlines(10.0)
     limit = deadlines()
     with pytest.raises(TimeoutError), limit:
         raise TimeoutError
@@ -58,7 +58,7 @@ async def test_a_timeout_inside_the_handler_is_its_own() -> None:
 
 async def test_a_cancel_at_the_instant_of_the_deadline_still_raises_cancelled_error() -> None:
     loop = asyncio.get_running_loop()
-    deadlines = Deadlines(10.0)
+    deadlines: Deadlines[Within] = Deadlines(10.0)
 
     async def take() -> None:
         with deadlines():
@@ -73,7 +73,7 @@ async def test_a_cancel_at_the_instant_of_the_deadline_still_raises_cancelled_er
 
 async def test_an_expired_inner_deadline_does_not_expire_the_outer_one() -> None:
     loop = asyncio.get_running_loop()
-    body, answer = Deadlines(1.0), Deadlines(5.0)
+    body, answer = Deadlines[Within](1.0), Deadlines[Within](5.0)
     outer, inner = answer(), body()
     with VirtualTime(loop).in_place(), outer:
         with pytest.raises(TimeoutError), inner:

@@ -14,6 +14,10 @@ from tests.sources import tree_of
 
 SRC = Path(__file__).parents[2] / "src"
 KEPT = {
+    frozenset(f"interlock.server.{name}" for name in ("direct", "endpoint", "routes")): (
+        "An answer without a task releases the place that its endpoint has taken, and a route has the "
+        "function that begins it. Only annotations need the other classes."
+    ),
     frozenset(
         f"interlock.worker.{name}"
         for name in ("child_jobs", "composition", "context", "functions", "middleware", "signatures", "tasks")

@@ -31,6 +31,14 @@ class Clock(Protocol):
         """Return the store's time, approximately."""
         ...
 
+    def known(self) -> datetime | None:
+        """Return the time if the store need not be asked."""
+        ...
+
+    def estimate(self) -> datetime:
+        """Return the time without asking the store, even if that is due."""
+        ...
+
     def observe(self, store_time: datetime) -> None:
         """Compare with a time that the store has reported."""
         ...
@@ -63,9 +71,24 @@ class StoreClock:
 
     async def now(self) -> datetime:
         """Return the time, which never decreases; ask the store if the last answer is old."""
+        known = self.known()
+        if known is not None:
+            return known
+        await self._read()
+        return self.estimate()
+
+    def known(self) -> datetime | None:
+        """Return the time; None if the last answer of the store is old."""
         now = self._monotonic()
         if now - self._read_at > self._resync_s or abs(self._wall() - now - self._apart_s) > JUMP_S:
-            await self._read()
+            return None
+        return self.estimate()
+
+    def estimate(self) -> datetime:
+        """Return the time without asking the store, even if that is due.
+
+        For answers about a decision, which has asked it.
+        """
         passed = timedelta(seconds=(self._monotonic() - self._read_at) * _AT_MOST)
         self._latest = max(self._latest, self._store_time + passed)
         return self._latest

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from interlock.errors import InterlockError
 
 T = TypeVar("T")
 R = TypeVar("R")
+R_contra = TypeVar("R_contra", contravariant=True)
 
 MOST = 500
 """Maximum size of a batch, in the unit of its requests: jobs to claim, or messages."""
@@ -24,10 +25,31 @@ async def _let_arrive() -> None:
     """Wait for the requests that are in the sockets already.
 
     After a batch of several there usually are some, and each batch costs a round trip to the store, however
-    small it is. A request gets from its socket into the line in two turns of the loop.
+    small it is. A request gets from its socket into the line in one turn of the loop, or in two if it has a
+    task.
     """
     await asyncio.sleep(0)
     await asyncio.sleep(0)
+
+
+class PendingAnswer(Protocol[R_contra]):
+    """The place of one answer: a future, or an object that passes it on."""
+
+    def done(self) -> bool:
+        """Return whether the answer is set, or is not wanted any more."""
+        ...
+
+    def set_result(self, result: R_contra, /) -> None:
+        """Set the answer. Must not raise: the answers of others follow."""
+        ...
+
+    def set_exception(self, error: Exception, /) -> None:
+        """Set the reason why there is none."""
+        ...
+
+    def cancel(self) -> object:
+        """Give up, because this process ends."""
+        ...
 
 
 class Coalescer(Generic[T, R]):
@@ -48,12 +70,17 @@ class Coalescer(Generic[T, R]):
         self._size = size
         self._key = key
         self._skips_cancelled = skips_cancelled
-        self._queued: dict[Hashable, deque[tuple[T, asyncio.Future[R]]]] = {}
+        self._queued: dict[Hashable, deque[tuple[T, PendingAnswer[R]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def answer(self, request: T) -> R:
         """Return the answer to one request."""
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self.enter(request, answer)
+        return await answer
+
+    def enter(self, request: T, answer: PendingAnswer[R]) -> None:
+        """Queue a request, whose answer is set later."""
         key = self._key(request)
         if key in self._queued:
             self._queued[key].append((request, answer))
@@ -62,7 +89,6 @@ class Coalescer(Generic[T, R]):
             task = asyncio.create_task(self._serve(key), name=self._name)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return await answer
 
     async def _serve(self, key: Hashable) -> None:
         """Serve batches until no request with this key is left."""
@@ -75,8 +101,8 @@ class Coalescer(Generic[T, R]):
             for _, answer in self._queued.pop(key):
                 answer.cancel()
 
-    def _next(self, queued: deque[tuple[T, asyncio.Future[R]]]) -> list[tuple[T, asyncio.Future[R]]]:
-        batch: list[tuple[T, asyncio.Future[R]]] = []
+    def _next(self, queued: deque[tuple[T, PendingAnswer[R]]]) -> list[tuple[T, PendingAnswer[R]]]:
+        batch: list[tuple[T, PendingAnswer[R]]] = []
         number = 0
         while queued and (not batch or number + self._size(queued[0][0]) <= MOST):
             request, answer = queued.popleft()
@@ -85,7 +111,7 @@ class Coalescer(Generic[T, R]):
                 number += self._size(request)
         return batch
 
-    async def _serve_some(self, batch: Sequence[tuple[T, asyncio.Future[R]]]) -> None:
+    async def _serve_some(self, batch: Sequence[tuple[T, PendingAnswer[R]]]) -> None:
         answers: Sequence[R | Exception]
         try:
             answers = await self._answer_all([request for request, _ in batch])

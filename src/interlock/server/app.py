@@ -33,7 +33,9 @@ def make_app(parts: Parts, *, more: Sequence[Route] = ()) -> ASGIApp:
     """Return the application of one server; `more` are additional routes."""
     parts.routes = routes = every_route((*routes_of(parts.lifecycles.own), *more))
     web = Web(built(), routes)
-    return Gate(Addresses(endpoints_of(routes, parts), web).of, parts, routes, web)
+    endpoints = endpoints_of(routes, parts)
+    direct = {place: way for each in endpoints.values() for place, way in each.direct_ways().items()}
+    return Gate(Addresses(endpoints, web).of, parts, routes, web, direct)
 
 
 class Addresses:

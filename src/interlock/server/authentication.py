@@ -173,6 +173,11 @@ class Door:
         self._checked_at = monotonic()
         self._checking = asyncio.Lock()
 
+    @property
+    def is_surely_open(self) -> bool:
+        """Whether no token is needed, without a look at the store."""
+        return not self.closed and not (self.closes and self._is_stale)
+
     async def is_open(self) -> bool:
         """Return whether no token is needed; raise if the store is unavailable."""
         if self.closed or not self.closes:

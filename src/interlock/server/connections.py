@@ -102,11 +102,14 @@ class BoundedConnection(asyncio.Protocol):
     def __init__(self, config: Config, server_state: ServerState) -> None:
         self.client: tuple[str, int] | None = None
         self._app: ASGIApp = config.loaded_app
+        self._answers_directly: Callable[[Cycle], bool] = getattr(self._app, "begin", _never)
         self._loop = asyncio.get_running_loop()
         self._state = server_state
         self._parser = httptools.HttpRequestParser(self)
         # The first of several requests in one piece is answered also if it ends the connection.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._unstarted: Cycle | None = None
+        """A request whose body is being read from the current chunk."""
         self._cycle: Cycle | None = None
         """The last request whose head is there."""
         self._running: Cycle | None = None
@@ -146,12 +149,7 @@ class BoundedConnection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         self._begun, between = 0, not self._in_message
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            log.warning("A request asks for another protocol, which is ignored.")
-        except httptools.HttpParserError as error:
-            self._refuse_bytes(error)
+        self._parse(data)
         if not self._in_head and not self._waiting:
             self._head_is_there()
             return
@@ -163,6 +161,19 @@ class BoundedConnection(asyncio.Protocol):
             self._head_bytes += len(data)  # otherwise part of it belongs to earlier requests
         if self._head_bytes > self._most_bytes:
             self._too_much()
+
+    def _parse(self, data: bytes) -> None:
+        fault: Exception | None = None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            log.warning("A request asks for another protocol, which is ignored.")
+        except httptools.HttpParserError as error:
+            fault = error
+        if self._unstarted is not None:  # only the head, or a part of the body has arrived
+            self._start(self._unstarted)
+        if fault is not None:
+            self._refuse_bytes(fault)
 
     def eof_received(self) -> None:
         """Close the connection."""
@@ -229,14 +240,15 @@ class BoundedConnection(asyncio.Protocol):
         )
         scope[CYCLE] = cycle
         if before is None or before.response_complete:
-            self._start(cycle)
+            self._running = self._unstarted = cycle
         else:
             self._flow.pause_reading()
             self._queued.append(cycle)
 
     def _start(self, cycle: Cycle) -> None:
-        self._running = cycle
-        cycle.start(self._app, self._loop)
+        self._running, self._unstarted = cycle, None
+        if not (cycle.is_whole and self._answers_directly(cycle)):
+            cycle.start(self._app, self._loop)
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
@@ -249,8 +261,11 @@ class BoundedConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Mark the end of a request."""
         self._in_message = False
-        if self._cycle is not None and not self._cycle.response_complete:
-            self._cycle.has_arrived()
+        cycle = self._cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.has_arrived()
+            if cycle is self._unstarted:
+                self._start(cycle)
 
     # Between requests
 
@@ -300,7 +315,7 @@ class BoundedConnection(asyncio.Protocol):
         if exc is None:
             self.transport.close()
         del self._parser  # it refers to this connection
-        self._cycle = self._running = None
+        self._cycle = self._running = self._unstarted = None
         self._queued.clear()
 
     def shutdown(self) -> None:
@@ -476,6 +491,11 @@ def head_too_large(limit: int) -> NoHttp:
         todo="Send fewer or shorter headers, or a shorter address.",
         facts={"limit": limit},
     )
+
+
+def _never(_: Cycle) -> bool:
+    """Return False: this application answers all requests in tasks."""
+    return False
 
 
 def _full(most: int) -> TooBusy:

@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
-from typing import Protocol
+from typing import Any, Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -50,6 +50,14 @@ class ResponseTransport(Protocol):
         ...
 
 
+class Abandonable(Protocol):
+    """A request being answered, as far as a server that ends needs it."""
+
+    def cancel(self, msg: str | None = None) -> object:
+        """Give up."""
+        ...
+
+
 class Cycle:
     """One request and its response."""
 
@@ -71,15 +79,17 @@ class Cycle:
         scope: Scope,
         transport: ResponseTransport,
         flow: FlowControl,
-        tasks: set[asyncio.Task[None]],
+        tasks: set[Any],
         common: Sequence[Header],
         ended: Callable[[], None],
         *,
         keep_alive: bool,
         continues: bool,
     ) -> None:
-        """`common`: headers of all responses. `ended`: called after the response. `continues`: the client
-        waits for a word before it sends the body.
+        """`common`: headers of all responses. `ended`: called after the response.
+
+        `tasks`: for what the server waits when it ends. `continues`: the client waits for a word before it
+        sends the body.
         """
         self.scope = scope
         self.flow = flow
@@ -97,6 +107,14 @@ class Cycle:
         """Answer the request in a task of its own."""
         self._task = loop.create_task(self._run(app))
         self._tasks.add(self._task)
+
+    def start_without_task(self, answer: Abandonable) -> None:
+        """Let the server wait for this answer when it ends, as for a task."""
+        self._tasks.add(answer)
+
+    def end_without_task(self, answer: Abandonable) -> None:
+        """Mark the request as answered, or as handed over to a task."""
+        self._tasks.discard(answer)
 
     async def _run(self, app: ASGIApp) -> None:
         """Call the application.
@@ -148,9 +166,14 @@ class Cycle:
         if self._news is not None:
             self._news.set()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the body has arrived, and the client is there."""
+        return not self.more_body and not self.disconnected
+
     def whole_body(self) -> bytes | None:
         """Return the body if all of it has arrived, and mark it as received; otherwise None."""
-        if self.more_body or self.disconnected:
+        if not self.is_whole:
             return None
         body, self.body, self._fresh = self.body, b"", False
         if self.flow.read_paused:
@@ -186,6 +209,10 @@ class Cycle:
         """
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
+        self.respond_now(head, body)
+
+    def respond_now(self, head: bytes, body: bytes) -> None:
+        """Send a whole response, whether or not the client has read those before."""
         if self.disconnected:
             return
         self.response_started = True

@@ -8,7 +8,8 @@ Why: decisions 0151 and 0324.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -23,6 +24,7 @@ from interlock.engine.unit_of_work import OwnRequestId
 from interlock.errors import MethodNotAllowed, RequestIdReused, TookTooLong
 from interlock.server.authentication import only_for_tokens
 from interlock.server.cycle import CYCLE, Cycle
+from interlock.server.direct import AnswerOwner, DirectAnswer
 from interlock.server.limits import NOWHERE, Buckets, Crowd, Deadlines, Places, Within, origin_of
 from interlock.server.parts import Parts
 from interlock.server.requests import (
@@ -61,6 +63,11 @@ class Exchange:
     began: bool = False
     """Whether part of the response has been sent."""
     code: str = ""
+    began_at: float = field(default_factory=time.perf_counter)
+    failure: BaseException | None = None
+    """The error of an answer without a task; raised again in a task, which answers it."""
+    counted: bool = False
+    """Whether it was counted against the rate limit of its token."""
     hsts: bool = False
     """Whether to send Strict-Transport-Security."""
 
@@ -72,13 +79,22 @@ class LaneLimits:
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        self.answers: Deadlines = Deadlines(settings.request_s)
-        self._bodies = Deadlines(settings.body_s)
+        self.answers: Deadlines[Within | DirectAnswer] = Deadlines(settings.request_s)
+        self._bodies: Deadlines[Within] = Deadlines(settings.body_s)
         self._signed = Places(settings.body_s, settings.max_signed, settings.max_signed_bytes)
         self._bounded = {lane: _requests(settings) for lane in Lane}
         self._unbounded = {lane: _streams(settings) for lane in Lane}
         self._unbounded[Lane.RUNNER] = _long_polls(settings)
         self._buckets = {Lane.API: Buckets(settings.api_rate), Lane.RUNNER: Buckets(settings.runner_rate)}
+
+    def too_late(self) -> TookTooLong:
+        """Return the error of an answer that was not ready in time."""
+        limit_s = self.answers.limit_s
+        return TookTooLong(
+            f"The answer was not ready within {limit_s:g} s.",
+            todo="Check whether it was executed; with a request id it is safe to repeat.",
+            facts={"limit_s": limit_s},
+        )
 
     def take(self, lane: Lane, principal: Principal) -> None:
         """Count one request against the rate limit of its token."""
@@ -148,15 +164,52 @@ class Endpoint:
             return
         if route.before is not None:
             route.before(self.parts, scope["path_params"], exchange.headers)
-        crowd, connections = way.crowd, self.parts.connections
-        client = scope.get("client") or NOWHERE
-        crowd.enter(principal)
-        connections.busy(client, known=not route.for_strangers)
+        self._occupy(way, exchange, scope)
         try:
             await self._respond(way, principal, exchange, scope, receive, send)
         finally:
-            connections.idle(client)
-            crowd.leave(principal)
+            self.release(way, exchange, scope)
+
+    def direct_ways(self) -> dict[tuple[str, str], tuple[Endpoint, Way]]:
+        """Return the routes that may do without a task, by method and path."""
+        return {
+            (method, self.path): (self, way)
+            for method, way in self._ways.items()
+            if way.route.direct is not None and way.takes_whole and way.route.before is None
+        }
+
+    def begin(self, way: Way, exchange: Exchange, cycle: Cycle, owner: AnswerOwner) -> bool:
+        """Begin to answer a whole request; return False if it needs a task."""
+        exchange.route = route = way.route
+        scope = cycle.scope
+        scope["path_params"] = {}
+        principal = _admitted(exchange, route, self.lanes)
+        self._occupy(way, exchange, scope)
+        begun = False
+        try:
+            answer = DirectAnswer(self, way, exchange, cycle, owner)
+            call = way.call_with(cycle.body, self.parts, principal, exchange, scope)
+            begun = route.direct is not None and route.direct(call, answer)
+        finally:
+            if not begun:
+                self.release(way, exchange, scope)
+        if begun:
+            cycle.whole_body()
+            answer.begin()
+        return begun
+
+    def _occupy(self, way: Way, exchange: Exchange, scope: Scope) -> None:
+        """Take a place for the request, and keep its connection."""
+        assert exchange.principal is not None, "the gate admits no request without one"
+        way.crowd.enter(exchange.principal)
+        client = scope.get("client") or NOWHERE
+        self.parts.connections.busy(client, known=not way.route.for_strangers)
+
+    def release(self, way: Way, exchange: Exchange, scope: Scope) -> None:
+        """Release both."""
+        assert exchange.principal is not None, "the gate admits no request without one"
+        self.parts.connections.idle(scope.get("client") or NOWHERE)
+        way.crowd.leave(exchange.principal)
 
     async def _respond(
         self,
@@ -174,7 +227,7 @@ class Endpoint:
             call = await way.call(self.parts, principal, exchange, scope, receive, in_time)
         else:
             call = way.call_with(arrived, self.parts, principal, exchange, scope)
-        answer = await way.answer(call, self.lanes.answers)
+        answer = await way.answer(call, self.lanes)
         if isinstance(answer, Response):
             await answer(scope, receive, send)
         else:
@@ -187,6 +240,9 @@ class Endpoint:
         )
 
 
+_encoder = msgspec.json.Encoder()
+
+
 class Way:
     """One route, with its decoders prepared."""
 
@@ -195,6 +251,8 @@ class Way:
         self.crowd = crowd
         self.takes_whole: bool = not route.streamed and not route.for_strangers
         """Whether a body that has arrived is taken as it is. Those of strangers have limited places."""
+        self.encoded: Callable[[Any], bytes] = _encoder.encode
+        """Encodes an answer."""
         self._read = route.read
         if self._read is None and route.bodies:
             self._read = partial(decode, msgspec.json.Decoder(route.bodies[0]))
@@ -260,7 +318,7 @@ class Way:
             address=str((scope.get("client") or NOWHERE)[0]),
         )
 
-    async def answer(self, call: Call, in_time: Deadlines) -> Any:
+    async def answer(self, call: Call, lanes: LaneLimits) -> Any:
         """Return the answer of the handler, within the deadline and with the client's spelling of the request
         id.
         """
@@ -268,36 +326,36 @@ class Way:
         try:
             if not self.route.bounded:
                 return await self.route.handler(call)
-            with (limit := in_time()):
+            with (limit := Within(lanes.answers)):
                 return await self.route.handler(call)
         except RequestIdReused as error:
             raise reused_as(error, call) from None
         except TimeoutError:
             if limit is None or not limit.expired:
                 raise
-            raise TookTooLong(
-                f"The answer was not ready within {in_time.limit_s:g} s.",
-                todo="Check whether it was executed; with a request id it is safe to repeat.",
-                facts={"limit_s": in_time.limit_s},
-            ) from None
+            raise lanes.too_late() from None
 
     async def send(self, answer: Any, exchange: Exchange, cycle: Cycle | None, send: Send) -> None:
         """Send the answer.
 
         Headers are prepared once, since there are thousands of responses a second.
         """
-        body = _encode(answer)
+        body = self.encoded(answer)
         if cycle is None:
             headers = [(b"content-length", b"%d" % len(body)), self._media]
             await send({"type": "http.response.start", "status": self.route.status, "headers": headers})
             await send({"type": "http.response.body", "body": body})
             return
+        await cycle.respond(self._head_for(exchange), body)
+
+    def respond_now(self, body: bytes, exchange: Exchange, cycle: Cycle) -> None:
+        """Send an encoded answer, whether or not the client has read those before."""
+        cycle.respond_now(self._head_for(exchange), body)
+
+    def _head_for(self, exchange: Exchange) -> bytes:
         exchange.began, exchange.status = True, self.route.status
         hsts = b"%s: %s\r\n" % HSTS if exchange.hsts else b""
-        await cycle.respond(b"%sx-request-id: %s\r\n%s" % (self._head, exchange.request.encode(), hsts), body)
-
-
-_encode = msgspec.json.Encoder().encode
+        return b"%sx-request-id: %s\r\n%s" % (self._head, exchange.request.encode(), hsts)
 
 
 def own_request_id(principal: Principal, asked_as: str) -> str:
@@ -336,8 +394,9 @@ def _admitted(exchange: Exchange, route: Route, lanes: LaneLimits) -> Principal:
     if principal is None:
         raise LookupError("the gate admitted a request without a principal")
     if route.role is not None:
-        if principal.token_id:  # local requests without a token are free
+        if principal.token_id and not exchange.counted:  # local requests without a token are free
             lanes.take(route.lane, principal)
+            exchange.counted = True
         if principal.claim:
             if not route.by_claim:
                 raise only_for_tokens(principal, f"{route.method} {route.path}")

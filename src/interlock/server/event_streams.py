@@ -24,7 +24,7 @@ from starlette.types import Receive, Scope, Send
 from interlock.errors import StoreUnavailable, TooMany
 from interlock.lifecycles.worker import WORKER
 from interlock.server.history import entry_view
-from interlock.server.limits import Deadlines
+from interlock.server.limits import Deadlines, Within
 from interlock.store.contract import Store, Wake
 from interlock.store.records import Entry, Feed
 from interlock.systems.orchestrator.waiters import waker
@@ -188,7 +188,7 @@ class Broadcast:
         self._turns = asyncio.Semaphore(READING)
         self._news = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self.patience: Deadlines = Deadlines(PATIENCE_S)
+        self.patience: Deadlines[Within] = Deadlines(PATIENCE_S)
         self._leave = following.add(self._more)
 
     @property

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from interlock.errors import TooBusy, TooMany
 from interlock.server.settings import Rate, ServerSettings
@@ -29,7 +29,7 @@ class Within:
 
     __slots__ = ("_cancelling", "_deadlines", "_task", "_until", "expired", "origin", "size")
 
-    def __init__(self, deadlines: Deadlines, origin: str = "") -> None:
+    def __init__(self, deadlines: Deadlines[Any], origin: str = "") -> None:
         self._deadlines = deadlines
         self.origin: str = origin
         """The address of the client, if there is a limit for it."""
@@ -78,19 +78,35 @@ class Within:
         return self._until
 
 
-class Deadlines:
+class TimedStretch(Protocol):
+    """A stretch that has to end in time."""
+
+    @property
+    def until(self) -> float:
+        """The deadline, by the clock of the loop."""
+        ...
+
+    def is_over(self, now: float) -> bool:
+        """Return whether the deadline has passed; in that case expire."""
+        ...
+
+
+S = TypeVar("S", bound=TimedStretch)
+
+
+class Deadlines(Generic[S]):
     """All stretches with the same time limit."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
-        self._running: dict[Within, None] = {}
+        self._running: dict[S, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def __call__(self, origin: str = "") -> Within:
         """Return a new stretch, whose time begins when it is entered."""
         return Within(self, origin)
 
-    def begin(self, stretch: Within) -> float:
+    def begin(self, stretch: S) -> float:
         """Watch a stretch; return its deadline."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self.limit_s
@@ -99,11 +115,11 @@ class Deadlines:
             self._timer = loop.call_at(until, self._look, loop)
         return until
 
-    def end(self, stretch: Within) -> None:
+    def end(self, stretch: S) -> None:
         """Stop watching a stretch. The timer is kept for the next one."""
         del self._running[stretch]
 
-    def grown(self, stretch: Within, size: int) -> None:
+    def grown(self, stretch: S, size: int) -> None:
         """Do nothing: bytes are not limited here."""
 
     def close(self) -> None:
@@ -122,7 +138,7 @@ class Deadlines:
             self.end(stretch)
 
 
-class Places(Deadlines):
+class Places(Deadlines[Within]):
     """A limited number of stretches that hold a limited number of bytes.
 
     When the limit is reached, the oldest stretch of the address with the most stretches is expired: a fast

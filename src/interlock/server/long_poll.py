@@ -177,11 +177,11 @@ class LongPoll:
         for task in self._tasks:
             task.cancel()
 
-    def together(self, claim_all: ClaimAll) -> ClaimJobs:
-        """Return a claim function that batches concurrent claims."""
+    def together(self, claim_all: ClaimAll) -> Coalescer[ClaimRequest, list[Grant]]:
+        """Return the line in which concurrent claims are batched."""
         if self._claims is None:
             self._claims = claims_together(claim_all)
-        return self._claims.answer
+        return self._claims
 
     async def claim(
         self,

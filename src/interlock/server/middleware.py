@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
@@ -30,7 +30,8 @@ from interlock.errors import (
 )
 from interlock.server.authentication import session_of
 from interlock.server.connections import head_too_large
-from interlock.server.endpoint import ALWAYS, EXCHANGE, HSTS, Exchange
+from interlock.server.cycle import CYCLE, Cycle
+from interlock.server.endpoint import ALWAYS, EXCHANGE, HSTS, Endpoint, Exchange, Way
 from interlock.server.limits import NOWHERE, Buckets, origin_of
 from interlock.server.parts import Parts
 from interlock.server.problems import response_of, unexpected
@@ -87,6 +88,7 @@ _FORWARDED = frozenset(
     }
 )
 """Headers by which a proxy identifies its client."""
+_ID_BYTES, _IDS_AT_ONCE = 8, 256
 _LINE = len("  HTTP/1.1\r\n\r\n")
 _PER_HEADER = len(": \r\n")
 _ANYBODY = Principal(name="anybody", roles=(Role.ADMIN, Role.RUNNER))
@@ -97,10 +99,20 @@ class Gate:
     """The middleware in front of the routes."""
 
     def __init__(
-        self, find: Callable[[Scope], ASGIApp], parts: Parts, routes: Sequence[Route], web: Web
+        self,
+        find: Callable[[Scope], ASGIApp],
+        parts: Parts,
+        routes: Sequence[Route],
+        web: Web,
+        direct: Mapping[tuple[str, str], tuple[Endpoint, Way]],
     ) -> None:
-        """`find` returns what answers a request."""
+        """`find` returns what answers a request.
+
+        `direct`: the routes that may be answered without a task.
+        """
         self._find = find
+        self._direct = direct
+        self._request_ids = RequestIds()
         self._web = web
         self._parts = parts
         self._open = frozenset(
@@ -121,16 +133,10 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        exchange = Exchange(os.urandom(8).hex(), headers)  # random, so that clients cannot count requests
-        scope[EXCHANGE] = exchange
-        began = time.perf_counter()
+        exchange: Exchange = scope.get(EXCHANGE) or self._exchange_of(scope)
         send = _noting(exchange, send)
         try:
-            self._check_head(exchange, scope)
-            self._check_host(exchange)
-            if scope["method"] not in _SAFE:
-                self._check_origin(exchange)
+            self._check(exchange, scope)
             exchange.principal = await self._principal(exchange, scope)
             await self._find(scope)(scope, receive, send)
         except ClientGone:
@@ -147,7 +153,51 @@ class Gate:
             self._parts.log.exception("unexpected", request=exchange.request, path=scope["path"][:200])
             await self._respond(unexpected(), exchange, scope, receive, send)
         finally:
-            self._note(exchange, scope, time.perf_counter() - began)
+            self._note(exchange, scope)
+
+    def _exchange_of(self, scope: Scope) -> Exchange:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        exchange = scope[EXCHANGE] = Exchange(self._request_ids.next(), headers)
+        return exchange
+
+    def _check(self, exchange: Exchange, scope: Scope) -> None:
+        """Raise if a request has failed, or is refused for all senders."""
+        if exchange.failure is not None:
+            raise exchange.failure
+        self._check_head(exchange, scope)
+        self._check_host(exchange)
+        if scope["method"] not in _SAFE:
+            self._check_origin(exchange)
+
+    # Without a task: see `direct`
+
+    def begin(self, cycle: Cycle) -> bool:
+        """Begin to answer a whole request; return False if it needs a task.
+
+        That task continues with what is known already, such as a failure.
+        """
+        scope = cycle.scope
+        found = self._direct.get((scope["method"], scope["path"]))
+        if found is None or cycle.flow.write_paused:
+            return False
+        endpoint, way = found
+        exchange = self._exchange_of(scope)
+        try:
+            self._check(exchange, scope)
+            exchange.principal = self._known_principal(exchange, scope)
+            return exchange.principal is not None and endpoint.begin(way, exchange, cycle, self)
+        except Exception as error:  # noqa: BLE001 - raised in the task
+            exchange.failure = error
+            return False
+
+    def answered(self, exchange: Exchange, cycle: Cycle) -> None:
+        """Log and count a request that was answered without a task."""
+        self._note(exchange, cycle.scope)
+        cycle.scope.pop(CYCLE, None)
+
+    def failed(self, cycle: Cycle) -> None:
+        """Answer a request that has failed without a task, in one."""
+        cycle.start(self, asyncio.get_running_loop())
 
     async def _respond(
         self, error: InterlockError, exchange: Exchange, scope: Scope, receive: Receive, send: Send
@@ -169,6 +219,9 @@ class Gate:
         path = scope["path"]
         if path not in self._for_tokens and (self._is_for_strangers(path) or self._web.serves(scope)):
             return _STRANGER
+        known = self._known_principal(exchange, scope)
+        if known is not None:
+            return known
         sent = exchange.headers.get("authorization")
         if sent is None and await self._parts.door.is_open():
             return self._without_token(exchange)
@@ -180,6 +233,13 @@ class Gate:
         if "." in shown and (by_claim := await self._parts.claims.principal_of(shown)):
             return by_claim
         return await self._parts.check.principal_of(shown, _address(scope))
+
+    def _known_principal(self, exchange: Exchange, scope: Scope) -> Principal | None:
+        """Return the principal of a request, unless the store has to be asked."""
+        sent = exchange.headers.get("authorization")
+        if sent is None:
+            return self._without_token(exchange) if self._parts.door.is_surely_open else None
+        return self._parts.check.known_principal(_bearer(sent), _address(scope))
 
     def _without_token(self, exchange: Exchange) -> Principal:
         """Return the principal of a request without a token; one through a proxy is not local."""
@@ -273,8 +333,8 @@ class Gate:
 
     # Logging
 
-    def _note(self, exchange: Exchange, scope: Scope, seconds: float) -> None:
-        route = exchange.route
+    def _note(self, exchange: Exchange, scope: Scope) -> None:
+        route, seconds = exchange.route, time.perf_counter() - exchange.began_at
         self._parts.metrics.answered(scope["method"], route.path if route else "", exchange.status, seconds)
         level = "debug" if scope["method"] in _SAFE else "info"
         if exchange.status < 400 and not self._parts.log.has(level):
@@ -295,6 +355,25 @@ class Gate:
             self._parts.log.seldom("request", alike, **facts)
         else:
             self._parts.log.write(level, "request", facts)
+
+
+class RequestIds:
+    """Random ids of requests, so that clients cannot count them.
+
+    Randomness is drawn for many at once, because each time is a call of the system.
+    """
+
+    def __init__(self) -> None:
+        self._drawn: Iterator[str] = iter(())
+
+    def next(self) -> str:
+        """Return a new id."""
+        for request_id in self._drawn:
+            return request_id
+        drawn = os.urandom(_ID_BYTES * _IDS_AT_ONCE).hex()
+        length = 2 * _ID_BYTES
+        self._drawn = iter([drawn[start : start + length] for start in range(0, len(drawn), length)])
+        return self.next()
 
 
 def _noting(exchange: Exchange, send: Send) -> Send:

@@ -18,6 +18,7 @@ from interlock.api.operation import Operation
 from interlock.systems.access.principals import Principal
 
 if TYPE_CHECKING:
+    from interlock.server.direct import DirectAnswer
     from interlock.server.parts import Parts
 
 
@@ -49,6 +50,7 @@ class Call:
 Out = TypeVar("Out")
 Handler: TypeAlias = Callable[[Call], Awaitable[Any]]
 """Returns a struct, which is encoded, or a Starlette response, which is sent unchanged."""
+Direct: TypeAlias = "Callable[[Call, DirectAnswer], bool]"
 Before: TypeAlias = "Callable[[Parts, Mapping[str, str], Mapping[str, str]], None]"
 
 
@@ -61,6 +63,8 @@ class Route(Operation[Any, Any]):
     """Given the parameters of the path and the headers; raises to refuse a request before it is read."""
     read: Callable[[bytes], Any] | None = None
     """Decodes a body that has several forms."""
+    direct: Direct | None = None
+    """Begins to answer a whole request without a task; returns False if it needs one: see `direct`."""
     most: Callable[[Parts], int] | None = None
     """Returns the size limit of the body, if it differs from the default."""
 

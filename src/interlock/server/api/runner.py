@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 from interlock.api import runner as api
 from interlock.errors import BadRequest, ClaimOver
 from interlock.server.authentication import lease_of
+from interlock.server.direct import DirectAnswer
 from interlock.server.requests import ClientGone, decode
 from interlock.server.routes import Call, handles
 from interlock.systems.access.principals import Principal
@@ -29,6 +30,7 @@ from interlock.systems.orchestrator.tokens import raise_for_answer
 from interlock.wire.runner import (
     MAX_TASKS,
     Ack,
+    Answer,
     Answers,
     CancelAck,
     ClaimRequest,
@@ -70,7 +72,25 @@ async def greet(call: Call) -> Greeting:
     )
 
 
-@handles(api.LEASE_ATTEMPTS)
+def lease_directly(call: Call, answer: DirectAnswer) -> bool:
+    """Claim jobs without a task.
+
+    Return False for a claim that may have to wait, or to ask the store.
+    """
+    body: ClaimRequest = call.body
+    if body.wait_s > 0 or body.claim_id or body.worker_id or body.tell_under_way:
+        return False
+    _check_claim(body)
+    call.principal.need_queues(body.queues)
+    body, here = _named(call.principal, body), call.parts.runtime
+    if here.quarantine.why_not(body.runner_id):
+        return False
+    answer.answer_of = lambda given: Granted(grants=tuple(given), now=here.engine.clock.estimate())
+    call.parts.waiting_room.together(here.orchestrator.claim_all).enter(body, answer)
+    return True
+
+
+@handles(api.LEASE_ATTEMPTS, direct=lease_directly)
 async def lease(call: Call) -> Granted | Response:
     """Claim jobs for a runner.
 
@@ -85,7 +105,7 @@ async def lease(call: Call) -> Granted | Response:
         return Granted(grants=(), now=await here.engine.clock.now())  # it is paused, or it has ended
     if why := here.quarantine.why_not(body.runner_id):
         return _held(call, body, why)
-    claim = room.together(here.orchestrator.claim_all)
+    claim = room.together(here.orchestrator.claim_all).answer
     if body.wait_s <= 0 and not body.claim_id:
         return await _granted(call, body, await claim(body))
 
@@ -203,20 +223,38 @@ def _check_claim(request: ClaimRequest) -> None:
         )
 
 
-@handles(api.SAY_MESSAGES)
-async def receive_messages(call: Call) -> Answers:
-    """Process several messages of any type; return an answer for each."""
-    return await _answers(call, call.body.messages)
+def report_directly(call: Call, answer: DirectAnswer) -> bool:
+    """Process one message or several without a task."""
+    body = call.body
+    if isinstance(body, Messages):
+        messages: Sequence[Message] = _named_messages(call, body.messages)
+        clock = call.parts.runtime.engine.clock
+        answer.answer_of = lambda answers: Answers(answers=tuple(answers), now=clock.estimate())
+    else:
+        messages = (_named(call.principal, body),)
+        answer.answer_of = _answer_in
+    call.parts.messages.enter(messages, answer)
+    return True
 
 
-async def _answers(call: Call, messages: Sequence[Message]) -> Answers:
+def _named_messages(call: Call, messages: Sequence[Message]) -> list[Message]:
     if len(messages) > MAX_MESSAGES:
         raise BadRequest(
             f"At most {MAX_MESSAGES} messages are accepted at once, not {len(messages)}.",
             todo="Send them in several requests.",
             facts={"messages": len(messages), "most": MAX_MESSAGES},
         )
-    answers = await call.parts.messages.answer([_named(call.principal, message) for message in messages])
+    return [_named(call.principal, message) for message in messages]
+
+
+@handles(api.SAY_MESSAGES, direct=report_directly)
+async def receive_messages(call: Call) -> Answers:
+    """Process several messages of any type; return an answer for each."""
+    return await _answers(call, call.body.messages)
+
+
+async def _answers(call: Call, messages: Sequence[Message]) -> Answers:
+    answers = await call.parts.messages.answer(_named_messages(call, messages))
     return Answers(answers=tuple(answers), now=await call.parts.runtime.engine.clock.now())
 
 
@@ -226,11 +264,16 @@ def message_handler(kind: type[RunnerMessage]) -> Callable[[Call], Awaitable[Hea
     async def handle(call: Call) -> Heard | Answers:
         if isinstance(call.body, Messages):
             return await _answers(call, call.body.messages)
-        (answer,) = await call.parts.messages.answer((_named(call.principal, call.body),))
-        return answer if type(answer) is Heard else raise_for_answer(answer)
+        return _answer_in(await call.parts.messages.answer((_named(call.principal, call.body),)))
 
     handle.__doc__ = kind.__doc__
     return handle
+
+
+def _answer_in(answers: Sequence[Answer]) -> Heard:
+    """Return the answer to a single message; raise if it was refused."""
+    (answer,) = answers
+    return answer if type(answer) is Heard else raise_for_answer(answer)
 
 
 class _Several(msgspec.Struct):
@@ -283,4 +326,4 @@ for _operation, _kind in (
     (api.ACK_CANCEL, CancelAck),
     (api.RELEASE, Release),
 ):
-    handles(_operation, read=_reader(_kind))(message_handler(_kind))
+    handles(_operation, read=_reader(_kind), direct=report_directly)(message_handler(_kind))

@@ -76,6 +76,21 @@ class TokenCheck:
         secret = read_secret(text) or TokenSecret("", "")
         return await self.principal_behind(secret.id, secret.digest, address)
 
+    def known_principal(self, text: str, address: str = "") -> Principal | None:
+        """Return the principal of a token that was looked up a moment ago.
+
+        Return None for any other, and for one that has expired: the store has to be asked.
+        """
+        secret = read_secret(text)
+        known = None if secret is None else self._cached(secret.id, secret.digest)
+        if secret is None or known is None or not known.works(secret.digest):
+            return None
+        until = known.until(secret.digest)
+        if until is not None and ((now := self._clock.known()) is None or until <= now):
+            return None
+        self._uses[secret.id] = self._monotonic(), address
+        return _principal_of(known.body, secret.id, secret.digest)
+
     async def principal_behind(self, token_id: str, digest: str, address: str = "") -> Principal:
         """Return the principal of a token by the digest of its secret, which a session stores."""
         principal = await self.look(token_id, digest)
@@ -88,19 +103,12 @@ class TokenCheck:
         Raises `NotSignedIn`.
         """
         known = await self._look_up(token_id, digest) if token_id else _NOBODY
-        if known.record is None or not known.fits(digest) or known.record.state not in WORKING:
+        if not known.works(digest):
             raise not_signed_in("The token is unknown, expired or revoked.")
         until = known.until(digest)
         if until is not None and until <= await self._clock.now():
             raise not_signed_in("The token is unknown, expired or revoked.")
-        body = known.body
-        return Principal(
-            name=body.name,
-            roles=(body.role,),
-            queues=frozenset(body.queues),
-            token_id=token_id,
-            digest=digest,
-        )
+        return _principal_of(known.body, token_id, digest)
 
     def forget(self, token_id: str) -> None:
         """Remove the token from the cache: it was changed here."""
@@ -126,11 +134,17 @@ class TokenCheck:
         self._stored = {each: at for each, at in self._stored.items() if now - at < USES_EVERY_S}
         return stored
 
-    async def _look_up(self, token_id: str, digest: str) -> _Known:
-        now = self._monotonic()
+    def _cached(self, token_id: str, digest: str) -> _Known | None:
         known = self._known.get(token_id)
-        if known is not None and now - known.at < self._believed_s and known.may_be(digest):
+        if known is None or self._monotonic() - known.at >= self._believed_s or not known.may_be(digest):
+            return None
+        return known
+
+    async def _look_up(self, token_id: str, digest: str) -> _Known:
+        known = self._cached(token_id, digest)
+        if known is not None:
             return known
+        now = self._monotonic()
         record = await self._tokens.load(token_id)
         self._known[token_id] = known = _Known(now, record)
         self._known.move_to_end(token_id)
@@ -159,6 +173,13 @@ class _Known:
             bool(old) and hmac.compare_digest(digest, old)
         )
 
+    def works(self, digest: str) -> bool:
+        """Return whether the secret fits a token that was not revoked.
+
+        It may have expired.
+        """
+        return self.record is not None and self.fits(digest) and self.record.state in WORKING
+
     def may_be(self, digest: str) -> bool:
         """Return whether reading the record again is pointless: it is missing, or the secret matches."""
         return self.record is None or self.fits(digest)
@@ -168,6 +189,16 @@ class _Known:
         if hmac.compare_digest(digest, self.body.digest):
             return self.body.expires_at
         return self.body.old_until
+
+
+def _principal_of(body: TokenBody, token_id: str, digest: str) -> Principal:
+    return Principal(
+        name=body.name,
+        roles=(body.role,),
+        queues=frozenset(body.queues),
+        token_id=token_id,
+        digest=digest,
+    )
 
 
 _NO_BODY = TokenBody(name="", role=Role.VIEWER, digest="0" * 64)

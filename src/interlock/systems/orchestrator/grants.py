@@ -420,7 +420,9 @@ def seed_of(request: ClaimRequest, chance: bytes, place: int = 0) -> bytes:
     Claims that are answered together have one `chance`; by their places each has secrets of its own.
     """
     if not request.claim_id:
-        return hmac.digest(chance, place.to_bytes(4, "big"), "sha256") if place else chance
+        return (
+            hashlib.blake2s(chance + place.to_bytes(4, "big"), person=b"place").digest() if place else chance
+        )
     return hmac.digest(request.claim_id.encode(), chance + request.runner_id.encode(), "sha256")
 
 
