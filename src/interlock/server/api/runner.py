@@ -86,7 +86,7 @@ def lease_directly(call: Call, answer: DirectAnswer) -> bool:
     if here.quarantine.why_not(body.runner_id):
         return False
     answer.answer_of = lambda given: Granted(grants=tuple(given), now=here.engine.clock.estimate())
-    call.parts.waiting_room.together(here.orchestrator.claim_all).enter(body, answer)
+    call.parts.long_poll.together(here.orchestrator.claim_all).enter(body, answer)
     return True
 
 

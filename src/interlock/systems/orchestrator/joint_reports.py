@@ -163,7 +163,7 @@ class JointReports:
         self, grouped: Mapping[Report, list[SuccessReport]], answers: list[Answer | None]
     ) -> None:
         """Commit reports, and note the answers of those that were committed."""
-        now, mark = await self._engine.clock.now(), self._engine.mark()
+        now, mark = await self._engine.clock.now(), self._engine.commit_id()
         decisions = self._decided(grouped, now, mark)
         by_run: dict[str, list[_Together]] = {}
         if self.progress is not None:

@@ -417,7 +417,7 @@ class RunPreparation:
             else:
                 accepted.append((message, record, one))
         engine = self._engine
-        commits = [engine.sealed(one.ready.commit, [record]) for _, record, one in accepted]
+        commits = [engine.stamped(one.ready.commit, [record]) for _, record, one in accepted]
         outcomes = await commit_all_with_recovery(engine, commits)
         following = []
         for (message, record, one), outcome in zip(accepted, outcomes, strict=True):

@@ -218,9 +218,9 @@ class RunReconciler:
         failures: list[Exception] = []
         engine = self._engine
         for _ in range(engine.max_tries):
-            joint = JointDecisions(await engine.clock.now(), engine.mark(), self._settings)
+            joint = JointDecisions(await engine.clock.now(), engine.commit_id(), self._settings)
             prepared = await self.prepared(waiting, joint, failures)
-            commits = [engine.sealed(ready.commit, [one.known]) for one, ready in prepared]
+            commits = [engine.stamped(ready.commit, [one.known]) for one, ready in prepared]
             outcomes = await commit_all_with_recovery(engine, commits)
             following: list[tuple[RunCommit, datetime]] = []
             conflicts: list[tuple[ChangedRun, Conflict]] = []

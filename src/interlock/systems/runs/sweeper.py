@@ -106,7 +106,7 @@ class RunSweeper:
 
     async def fire_deadlines(self, *, limit: int = MANY) -> int:
         """Handle expired deadlines of runs and reports; return their number."""
-        mark, reporting = self._engine.mark(), self._reporting()
+        mark, reporting = self._engine.commit_id(), self._reporting()
         reports: list[Record] = []
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:

@@ -211,7 +211,7 @@ class ReportService:
                 left.append(message)
                 continue
             changes = [*self._runs.reported(ending, now), *_lesson_of(view, now), sent(message)]
-            settling.append((message, view, self._engine.sealed(Commit(changes=tuple(changes)), ending)))
+            settling.append((message, view, self._engine.stamped(Commit(changes=tuple(changes)), ending)))
         outcomes = await commit_all_with_recovery(self._engine, [commit for *_, commit in settling])
         for (message, view, _), outcome in zip(settling, outcomes, strict=True):
             if isinstance(outcome, Committed):
