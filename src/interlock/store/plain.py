@@ -17,7 +17,10 @@ FEW: int = 8
 
 
 def split_plain(changes: Sequence[Change]) -> tuple[Sequence[Change], Sequence[Change]]:
-    """Return the first changes, and the plain creations at the end; these are none if they are few."""
+    """Return the first changes, and the plain creations at the end.
+
+    These are none if they are few.
+    """
     if len(changes) < FEW:
         return changes, ()
     last = changes[-1]

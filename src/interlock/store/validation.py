@@ -169,8 +169,9 @@ def _check_change(catalogue: Catalogue, change: Change, max_body_bytes: int) -> 
 
 
 def _differs_by_itself(change: Change, last: Change) -> bool:
-    """Return whether two changes are the same but for their bodies and what a batch sets for each of its
-    records.
+    """Return whether two changes are the same but for what is a record's own.
+
+    That is its body, and what a batch sets for each of its records.
     """
     return (
         change.note is last.note

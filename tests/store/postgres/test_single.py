@@ -15,8 +15,9 @@ from tests.effort import further, pick
 from tests.waiting import PROGRAM_S
 
 from interlock.store.postgres import PostgresStore
-from interlock.store.postgres.commits import Part, Wave
+from interlock.store.postgres.commits import Part
 from interlock.store.postgres.connections import Session
+from interlock.store.postgres.waves import Wave
 from interlock.store.records import (
     Batch,
     Change,

@@ -6,7 +6,6 @@ import asyncio
 import os
 import sqlite3
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -73,7 +72,7 @@ async def let_it_sleep(store: SqliteStore) -> None:
         own._events.wait(0.0, unless=bool)  # what the commits before have left
         own._events.arm()
         own._look()
-        own._look_at = time.monotonic() + NEVER_S
+        own._look_at = NEVER_S * 1e6
 
     await own.do(sleep)
 
@@ -198,7 +197,7 @@ async def test_a_commit_whose_events_are_lost_is_found_by_the_next_look(
 
     woken = Woken(store)
     await woken.after(0)
-    monkeypatch.setattr(file_events.FileEvents, "_heard", lose)
+    monkeypatch.setattr(file_events.FileEvents, "_read_events", lose)
     before = woken.times
     await other_process(COMMIT, str(path), "a")
     await woken.after(before)

@@ -25,10 +25,11 @@ from typing import Any, TypeAlias
 from interlock.backoff import Backoff
 from interlock.errors import StoreError
 from interlock.store.contract import Wake
-from interlock.store.postgres.commits import BatchPart, Part, SinglePart, Wave
+from interlock.store.postgres.commits import BatchPart, Part, SinglePart
 from interlock.store.postgres.connections import Connection, PostgresPool, Session
 from interlock.store.postgres.failures import Trouble
 from interlock.store.postgres.target import Target
+from interlock.store.postgres.waves import Wave
 from interlock.store.records import Committed, Outcome
 
 PROBE_EVERY_S = 15.0

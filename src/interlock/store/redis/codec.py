@@ -269,7 +269,7 @@ def _changes(batch: Batch, given: object, result: object) -> tuple[object, ...]:
 
 
 def _plain(changes: Sequence[Change]) -> Iterator[tuple[object, ...]]:
-    """Yield plain creations, many as one change that has a body for each record."""
+    """Yield plain creations, many as one change with a list of bodies."""
     for start in range(0, len(changes), _MOST_IN_A_BATCH):
         some = changes[start : start + _MOST_IN_A_BATCH]
         about = list(_shared_values(some[0], [each.id for each in some]))

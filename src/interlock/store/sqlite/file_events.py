@@ -26,11 +26,14 @@ _ATTRIBUTES, _MODIFIED, _OVERFLOW = 0x4, 0x2, 0x4000
 _ONCE = 0x8000_0000
 _EVENT = struct.Struct("iIII")
 _READ = 4_096
-_HEARD_NOTHING = (False, False)
+_NO_EVENTS = (False, False)
 
 
 def memory_file_of(path: Path) -> str:
-    """Return the file of shared memory that SQLite keeps beside a database; it follows symbolic links."""
+    """Return the file of shared memory that SQLite keeps beside a database.
+
+    It follows symbolic links.
+    """
     return f"{path.resolve()}-shm"
 
 
@@ -41,7 +44,7 @@ def announce(memory_file: str) -> None:
 
 
 def open_events(path: Path) -> FileEvents | None:
-    """Return the events of an open database; None where inotify does not work."""
+    """Return the events of a database; None where inotify does not work."""
     if sys.platform != "linux":
         return None
     try:
@@ -66,8 +69,9 @@ class FileEvents:
         import ctypes  # noqa: PLC0415 - a process that subscribes to nothing does not need it
 
         libc = ctypes.CDLL(None, use_errno=True)
-        self._add_watch: Callable[[int, bytes, int], int] = libc.inotify_add_watch
-        libc.inotify_add_watch.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32]
+        add_watch = libc.inotify_add_watch
+        add_watch.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32]
+        self._add_watch: Callable[[int, bytes, int], int] = add_watch
         self.memory_file: str = memory_file_of(path)
         self._memory_path = os.fsencode(self.memory_file)
         self._log_path = os.fsencode(f"{path.resolve()}-wal")
@@ -87,14 +91,18 @@ class FileEvents:
             self._poll.register(descriptor, select.POLLIN)
 
     def arm(self) -> bool:
-        """Watch both files; return False if one is missing. Look afterwards: earlier events are lost."""
+        """Watch both files; return False if one is missing.
+
+        Look afterwards: earlier events are lost.
+        """
         self._memory_watch = self._add_watch(self._events, self._memory_path, _ATTRIBUTES)
         log_watch = self._add_watch(self._events, self._log_path, _MODIFIED | _ONCE)
         return min(self._memory_watch, log_watch) >= 0
 
     def wait(self, timeout_s: float, *, unless: Callable[[], bool]) -> tuple[bool, bool]:
-        """Wait for an event, an interrupt or the timeout; return whether there was a commit, and whether
-        something was written to the log.
+        """Wait for an event, an interrupt or the timeout.
+
+        Return whether there was a commit, and whether something was written to the log.
 
         `unless` is asked after interrupts have become possible, so that none is lost.
         """
@@ -105,7 +113,7 @@ class FileEvents:
             self._is_waiting = False
         if self._interrupts in found:
             os.eventfd_read(self._interrupts)
-        return self._heard() if self._events in found else _HEARD_NOTHING
+        return self._read_events() if self._events in found else _NO_EVENTS
 
     def interrupt(self) -> None:
         """End a wait; does nothing if there is none."""
@@ -121,7 +129,7 @@ class FileEvents:
             for descriptor in (self._events, self._interrupts):
                 os.close(descriptor)
 
-    def _heard(self) -> tuple[bool, bool]:
+    def _read_events(self) -> tuple[bool, bool]:
         data = os.read(self._events, _READ)
         committed = written = False
         at = 0

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from queue import Empty
 
+from interlock.backoff import nth_pause_s
 from interlock.errors import StoreUnavailable
 from interlock.store.sqlite.database import connect, patiently
 from interlock.store.sqlite.failures import NOTHING, code_of, is_busy, late, not_open, store_error
@@ -43,7 +44,8 @@ class Reader(DatabaseThread):
         self._events: FileEvents | None = None
         self._has_asked = False
         """Whether events were requested; they are once, for the first subscriber."""
-        self._pause_s = LOOK_SOON_S
+        self._looks = 1
+        """Number of looks since the last news, from 1: the pause after each is longer."""
         self._look_at = float("-inf")
         self._connection: sqlite3.Connection
 
@@ -130,11 +132,11 @@ class Reader(DatabaseThread):
         elif now >= self._look_at:
             has_watches = self._events.arm()
             has_news = self._look()
-            longer_s = min(2 * self._pause_s, LOOK_AT_LEAST_S if has_watches else LOOK_EVERY_S)
-            self._pause_s = LOOK_SOON_S if has_news else longer_s
-            self._look_at = now + self._pause_s
+            self._looks = 1 if has_news else self._looks + 1
+            longest_s = LOOK_AT_LEAST_S if has_watches else LOOK_EVERY_S
+            self._look_at = now + nth_pause_s(self._looks, LOOK_SOON_S, longest_s)
         if committed or written:
-            self._pause_s = LOOK_SOON_S
+            self._looks = 1
         return self._queue.get_nowait()
 
     def _polling(self) -> ThreadCall | None:
@@ -146,7 +148,7 @@ class Reader(DatabaseThread):
             raise
 
     def _look(self) -> bool:
-        """Wake the subscribers if there was a commit; return whether there was one."""
+        """Wake the subscribers after a commit; return whether there was one."""
         try:
             (seen,) = self._connection.execute("PRAGMA data_version").fetchone()
             if seen == self._seen:

@@ -217,7 +217,7 @@ class SqliteStore:
         return await self._reader.do(lambda connection: reads.history(connection, key, after_version, limit))
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
-        """Subscribe: commits of stores notify at once, those of other programs some 5 ms later."""
+        """Subscribe: commits of stores notify at once, others 5 ms later."""
         self._reader.check_open()
         stop = self._subscribers.add(wake)
         self._reader.nudge()

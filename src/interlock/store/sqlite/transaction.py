@@ -91,8 +91,7 @@ class RowCache:
     """
 
     def __init__(self, kinds: Iterable[str], most: int = 20_000) -> None:
-        self.progress: tuple[int, int, int] | None = None
-        """The last entry of the journal, the highest number and the latest time, as far as they are known."""
+        self._progress: tuple[int, int, int] | None = None
         self._most = most
         self._seen = -1
         self._known: Known = {kind: {} for kind in kinds}
@@ -114,9 +113,19 @@ class RowCache:
             self._seen = seen
         return self._known
 
+    def progress_in(self, connection: sqlite3.Connection) -> tuple[int, int, int]:
+        """Return the last entry, the highest number and the latest time."""
+        if self._progress is None:
+            self._progress = connection.execute(_PROGRESS).fetchone()
+        return self._progress
+
+    def move_on(self, sequence: int, number: int, latest_us: int) -> None:
+        """Remember the progress that was written."""
+        self._progress = sequence, number, latest_us
+
     def forget(self) -> None:
         """Clear the cache, after a rollback or a commit of another connection."""
-        self.progress = None
+        self._progress = None
         for standings in self._known.values():
             standings.clear()
 
@@ -138,9 +147,7 @@ class Transaction:
         self._known = memory.recall(connection)
         self._requests: dict[str, Recorded | None] = {}
         self._work: Sequence[Work] = ()
-        if memory.progress is None:
-            memory.progress = connection.execute(_PROGRESS).fetchone()
-        sequence, number, latest_us = memory.progress
+        sequence, number, latest_us = memory.progress_in(connection)
         # Later than all before: records are listed by their numbers, and so by the time of their creation.
         self._begin(clock.read(latest_us + 1), number, sequence)
 
@@ -184,7 +191,7 @@ class Transaction:
             key, stand = self._known[kind][name]
             self._known[kind][name] = ((key & ~NUMBERS) + number, stand)
         self.connection.execute(_MOVE_ON, (pending.sequence, pending.number, self.now_us))
-        self._memory.progress = pending.sequence, pending.number, self.now_us
+        self._memory.move_on(pending.sequence, pending.number, self.now_us)
         self.flushed_us = self.now_us
         if goes_on and has_created:  # records are listed by the time of their creation
             self._begin(self.now_us + 1, pending.number, pending.sequence)

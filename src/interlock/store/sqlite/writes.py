@@ -243,7 +243,10 @@ class PendingWrites:
         results: Sequence[bytes],
         bodies: Sequence[bytes] = (),
     ) -> tuple[list[int], Stand]:
-        """Create records, with their own bodies or that of the change; return their keys and standing."""
+        """Create records; return their keys and standing.
+
+        They have their own bodies, or that of the change.
+        """
         self.is_empty = False
         first = self.number + 1
         self.number += len(names)
