@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,14 +11,15 @@ import pytest
 
 from interlock.engine import recovery
 from interlock.store.memory import MemoryStore
-from interlock.store.records import Commit, Conflict, Outcome, Record
-from interlock.systems.orchestrator import orchestrator, runner_messages
+from interlock.store.records import Change, Commit, Committed, Conflict, Outcome, Record
+from interlock.systems.orchestrator import joint_reports, orchestrator, runner_messages
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import AttemptBody, decode_body
 from interlock.systems.orchestrator.orchestrator import Orchestrator
 from interlock.systems.orchestrator.tokens import Token
 from interlock.systems.runs import preparation
 from interlock.systems.runs.aggregate import RunAggregate
+from interlock.systems.runs.progress import JointProgress
 from interlock.systems.runs.reconciler import RunReconciler
 from interlock.systems.runtime import Runtime
 from interlock.wire.runner import Message
@@ -105,7 +107,7 @@ def test_an_orchestrator_that_accepts_reports_of_any_runner_is_noticed(
     monkeypatch.setattr(orchestrator, "decide_message", unfenced)
     monkeypatch.setattr(runner_messages, "_attempt_of", newest)
     monkeypatch.setattr(Token, "opens", lambda _self, _digest: True)
-    assert "report.from_holder" in claims_broken("team", "network", first=10)
+    assert "report.from_holder" in claims_broken("team", "network", first=3)
 
 
 def newest_of(record: Record, token: Token) -> AttemptBody | None:
@@ -196,3 +198,40 @@ def test_a_run_that_deploys_before_its_approval_is_noticed(
 ) -> None:
     monkeypatch.setattr(preparation, "awaited", lambda *_: None)
     assert claim_broken("ci", "none") == "run.approved_first"
+
+
+def test_runs_progress_in_the_commits_in_which_their_jobs_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else no world would notice the broken versions below."""
+    outcomes: set[type] = set()
+
+    def note(self: JointProgress, one: Any, ready: Any, outcome: Any, now: datetime) -> None:
+        outcomes.add(type(outcome))
+        noted(self, one, ready, outcome, now)
+
+    noted = JointProgress._note
+    monkeypatch.setattr(JointProgress, "_note", note)
+    played = play(world_named("factory"), faults_named("none"), seed=1, hours=0.3)
+    assert played.ok, played.broken
+    assert {Committed, Conflict} <= outcomes
+
+
+def test_a_run_that_is_not_committed_with_the_ends_of_its_jobs_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def alone(some: Sequence[Any], _: Sequence[Change]) -> Commit:
+        return commit(some, ())
+
+    commit = joint_reports._commit_of_run
+    monkeypatch.setattr(joint_reports, "_commit_of_run", alone)
+    assert claim_broken("factory", "none", hours=0.3) == "episode.settles"
+
+
+def test_a_run_that_progresses_without_the_ends_of_its_jobs_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fewer(some: Sequence[Any], changes: Sequence[Change]) -> Commit:
+        return commit(some[:1], changes)
+
+    commit = joint_reports._commit_of_run
+    monkeypatch.setattr(joint_reports, "_commit_of_run", fewer)
+    assert claim_broken("factory", "none", hours=0.3) == "run.needs_first"

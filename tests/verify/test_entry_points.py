@@ -56,7 +56,7 @@ SHORT = {
     "lab": ("everything", 0.2),
     "shift": ("everything", 0.3),
     "fleet": ("deaths", 0.3),
-    "forest": ("everything", 0.2),
+    "forest": ("everything", 0.3),
     "keys": ("everything", 0.2),
     "vendors": ("network", 0.5),
     "post": ("everything", 0.2),

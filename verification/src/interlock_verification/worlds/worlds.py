@@ -78,6 +78,8 @@ class RunKind(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Span = (1.0, 60.0)
     ends: tuple[str, ...] = ("ok",)
     """As for a kind of job."""
+    brief: bool = False
+    """Whether its handlers never wait, so that a worker executes and reports several jobs together."""
     needs: float = 0.4
     """Probability that a job needs another one, for each that was planned before it."""
     optional: float = 0.2
@@ -288,6 +290,16 @@ DEPLOY = RunKind(
     deploys=True,
 )
 RUNS = (CHECK, PATIENT_RUN, BROKEN, SLOW, DEPLOY)
+MATRIX = RunKind(
+    name="matrix",
+    brief=True,
+    jobs=(6, 24),
+    ends=("ok",) * 24 + ("user",),
+    needs=0.05,
+    optional=0.0,
+    cancels=0.1,
+    again=0.3,
+)
 
 FAMILY = JobKind(
     name="family", weight=3, seconds=(4.0, 60.0), breadth=4, ends=("ok",) * 6 + ("infra",), cancels=0.2
@@ -534,13 +546,16 @@ WORLDS = (
     ),
     World(
         name="factory",
-        doc="Bursts of alike jobs whose handlers never wait: workers execute them in cohorts.",
+        doc="Bursts and runs of alike jobs whose handlers never wait: workers execute them in cohorts.",
         orchestrators=2,
         workers=2,
         embedded=1,
         slots=8,
         kinds=(ALIKE, PLAIN),
-        arrivals=Arrivals(by_day_per_h=20.0, by_night_per_h=5.0, bursts_per_day=24.0, burst=30),
+        runs=(MATRIX,),
+        arrivals=Arrivals(
+            by_day_per_h=20.0, by_night_per_h=5.0, bursts_per_day=24.0, burst=30, runs_per_day=480.0
+        ),
         episode_h=2.0,
         short_episode_h=0.3,
     ),

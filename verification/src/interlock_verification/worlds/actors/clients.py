@@ -360,7 +360,7 @@ def _spec(kind: RunKind, number: int, drawn: random.Random) -> RunSpec:
         }
         planned = PlannedJob(
             name=f"job {place}",
-            task="work",
+            task=BRIEF if kind.brief else "work",
             input=msgspec.Raw(msgspec.json.encode(arguments)),
             needs=tuple(each.name for each in jobs if drawn.random() < kind.needs),
             required=drawn.random() >= kind.optional,
