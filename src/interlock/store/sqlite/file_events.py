@@ -26,6 +26,8 @@ _ATTRIBUTES, _MODIFIED, _OVERFLOW = 0x4, 0x2, 0x4000
 _ONCE = 0x8000_0000
 _EVENT = struct.Struct("iIII")
 _READ = 4_096
+_LONGEST_S = 3_600.0
+"""Maximum time of a wait: `poll` raises for more than some days."""
 _NO_EVENTS = (False, False)
 
 
@@ -86,9 +88,10 @@ class FileEvents:
         except BaseException:
             os.close(self._events)
             raise
-        self._poll = select.poll()
-        for descriptor in (self._events, self._interrupts):
-            self._poll.register(descriptor, select.POLLIN)
+        self._poll, self._poll_interrupts = select.poll(), select.poll()
+        self._poll.register(self._events, select.POLLIN)
+        for poll in (self._poll, self._poll_interrupts):
+            poll.register(self._interrupts, select.POLLIN)
 
     def arm(self) -> bool:
         """Watch both files; return False if one is missing.
@@ -99,16 +102,20 @@ class FileEvents:
         log_watch = self._add_watch(self._events, self._log_path, _MODIFIED | _ONCE)
         return min(self._memory_watch, log_watch) >= 0
 
-    def wait(self, timeout_s: float, *, unless: Callable[[], bool]) -> tuple[bool, bool]:
+    def wait(
+        self, timeout_s: float, *, unless: Callable[[], bool], is_resting: bool = False
+    ) -> tuple[bool, bool]:
         """Wait for an event, an interrupt or the timeout.
 
-        Return whether there was a commit, and whether something was written to the log.
+        Return whether there was a commit, and whether something was written to the log. While resting,
+        events stay for the next wait.
 
         `unless` is asked after interrupts have become possible, so that none is lost.
         """
+        poll = self._poll_interrupts if is_resting else self._poll
         self._is_waiting = True
         try:
-            found = dict(self._poll.poll(0 if unless() else max(0.0, timeout_s) * 1_000))
+            found = dict(poll.poll(0 if unless() else min(max(0.0, timeout_s), _LONGEST_S) * 1_000))
         finally:
             self._is_waiting = False
         if self._interrupts in found:

@@ -4,7 +4,8 @@ With a write-ahead log readers see the last commit and block no writer. While th
 thread also looks whether the database has changed: SQLite tells that from a few bytes of shared memory, and
 has no notification. The thread looks at once when another process announces a commit (`file_events`); a
 little later, and then with growing pauses, when something was written to the log; and now and then without
-an event. Where there are no events it polls.
+an event. After an event it rests for a moment, so that many commits are one look. Where there are no events
+it polls.
 
 Why: decisions 0143 and 0525.
 """
@@ -25,6 +26,8 @@ from interlock.store.sqlite.threads import RETRY_S, DatabaseThread, Subscribers,
 
 LOOK_SOON_S = 0.005
 """Polling interval while there is activity, and the time between an event of the log and a look."""
+REST_S = 0.005
+"""Time after an event for which further events wait."""
 LOOK_EVERY_S = 0.02
 """Polling interval where there are no events; an idle machine is woken less often."""
 LOOK_AT_LEAST_S = 0.5
@@ -46,7 +49,7 @@ class Reader(DatabaseThread):
         """Whether events were requested; they are once, for the first subscriber."""
         self._looks = 1
         """Number of looks since the last news, from 1: the pause after each is longer."""
-        self._look_at = float("-inf")
+        self._look_at = self._rests_until = float("-inf")
         self._connection: sqlite3.Connection
 
     def nudge(self) -> None:
@@ -120,9 +123,15 @@ class Reader(DatabaseThread):
             self._has_asked, self._events = True, open_events(self._path)
         if self._events is None:
             return self._polling()
+        now = time.monotonic()
+        is_resting = now < self._rests_until
         committed, written = self._events.wait(
-            self._look_at - time.monotonic(), unless=lambda: not self._queue.empty()
+            (self._rests_until if is_resting else self._look_at) - now,
+            unless=lambda: not self._queue.empty(),
+            is_resting=is_resting,
         )
+        if is_resting:
+            return self._queue.get_nowait()
         now = time.monotonic()
         if committed:
             self._look()
@@ -136,7 +145,8 @@ class Reader(DatabaseThread):
             longest_s = LOOK_AT_LEAST_S if has_watches else LOOK_EVERY_S
             self._look_at = now + nth_pause_s(self._looks, LOOK_SOON_S, longest_s)
         if committed or written:
-            self._looks = 1
+            # A busy writer of this process announces its own commits as well: they are looked at together.
+            self._looks, self._rests_until = 1, now + REST_S
         return self._queue.get_nowait()
 
     def _polling(self) -> ThreadCall | None:
