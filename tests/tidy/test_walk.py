@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.waiting import PROGRAM_S
 
 WALK = Path(__file__).parents[2] / "tools" / "walk.py"
-MOST_FILES, MOST_FUNCTIONS = 53, 330
+MOST_FILES, MOST_FUNCTIONS = 55, 330
 """What every job may meet from submit to done. There is some slack: on a slow machine a job takes so long
 that the epoch is read for each of them, and with Python 3.13 some 20 functions more are seen. Lower it when
 the way becomes shorter."""

@@ -166,10 +166,11 @@ def test_a_commit_that_is_not_recognised_as_ones_own_is_noticed(monkeypatch: pyt
 def test_a_keeper_that_does_not_listen_to_the_jobs_of_its_runs_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def deaf(_self: RunReconciler, *, limit: int = 0) -> int:
+    async def deaf(_self: RunReconciler, *_: object, limit: int = 0) -> int:
         return limit * 0
 
     monkeypatch.setattr(RunReconciler, "apply_changes", deaf)
+    monkeypatch.setattr(RunReconciler, "apply_messages", deaf)
     assert claim_broken("ci", "none", hours=0.5) == "episode.settles"
 
 

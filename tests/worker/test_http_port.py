@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -19,6 +19,7 @@ from tests.worker.board import Clock
 from interlock.engine.clock import StoreClock
 from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
 from interlock.server.api import runner as protocol
+from interlock.server.routes import Call
 from interlock.store.memory import MemoryStore
 from interlock.testing.proxy import Loss, Wires, wires_to
 from interlock.wire.access import Role
@@ -154,13 +155,13 @@ async def test_messages_are_sent_in_as_few_requests_as_the_limits_of_the_server_
     server: Running, port: HttpOrchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch_sizes: list[int] = []
-    answer = protocol._answers
+    named = protocol._named_messages
 
-    async def counted(call: object, messages: list[Message]) -> object:
+    def counted(call: Call, messages: Sequence[Message]) -> list[Message]:
         batch_sizes.append(len(messages))
-        return await answer(call, messages)  # type: ignore[arg-type]
+        return named(call, messages)
 
-    monkeypatch.setattr(protocol, "_answers", counted)
+    monkeypatch.setattr(protocol, "_named_messages", counted)
     for _ in range(6):
         await server.submit()
     grants = await port.claim(msgspec.structs.replace(ASKED, limit=6))

@@ -235,7 +235,7 @@ class Transaction:
             return repeat
         if not_after is not None and self.now > not_after:
             return TooLate(not_after, self.now)
-        changes, plain = split_plain(commit.changes)
+        changes, plain = split_plain(commit.changes) if len(commit.changes) > 1 else (commit.changes, ())
         if (refusal := self._why_not(changes, plain)) is not None:
             return refusal
         for change in changes:

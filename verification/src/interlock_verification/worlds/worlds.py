@@ -20,7 +20,6 @@ BRIEF, POSTAL, BRANCH = "brief", "postal", "branch"
 Span = tuple[float, float]
 """A range from which a value is drawn."""
 
-
 PRODUCTION = "production"
 POLICY = SecretPolicy(environments={PRODUCTION: Environment(approval=True)})
 
@@ -77,9 +76,8 @@ class RunKind(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[int, int] = (1, 6)
     seconds: Span = (1.0, 60.0)
     ends: tuple[str, ...] = ("ok",)
-    """As for a kind of job."""
     brief: bool = False
-    """Whether its handlers never wait, so that a worker executes and reports several jobs together."""
+    """Both as for a kind of job."""
     needs: float = 0.4
     """Probability that a job needs another one, for each that was planned before it."""
     optional: float = 0.2
@@ -291,14 +289,7 @@ DEPLOY = RunKind(
 )
 RUNS = (CHECK, PATIENT_RUN, BROKEN, SLOW, DEPLOY)
 MATRIX = RunKind(
-    name="matrix",
-    brief=True,
-    jobs=(6, 24),
-    ends=("ok",) * 24 + ("user",),
-    needs=0.05,
-    optional=0.0,
-    cancels=0.1,
-    again=0.3,
+    name="matrix", brief=True, jobs=(6, 24), ends=("ok",) * 24 + ("user",), needs=0.05, again=0.3
 )
 
 FAMILY = JobKind(
@@ -553,9 +544,7 @@ WORLDS = (
         slots=8,
         kinds=(ALIKE, PLAIN),
         runs=(MATRIX,),
-        arrivals=Arrivals(
-            by_day_per_h=20.0, by_night_per_h=5.0, bursts_per_day=24.0, burst=30, runs_per_day=480.0
-        ),
+        arrivals=Arrivals(by_day_per_h=20.0, bursts_per_day=24.0, burst=30, runs_per_day=480.0),
         episode_h=2.0,
         short_episode_h=0.3,
     ),
@@ -605,9 +594,6 @@ def world_named(name: str) -> World:
     if name in BY_NAME:
         return BY_NAME[name]
     guess = nearest(name, tuple(BY_NAME))
-    raise InvalidArguments(
-        f"There is no world {name}." + (f" Did you mean {guess}?" if guess else ""),
-        allowed=tuple(BY_NAME),
-        todo=f"Use one of: {', '.join(BY_NAME)}.",
-        facts={"world": name},
-    )
+    sentence = f"There is no world {name}." + (f" Did you mean {guess}?" if guess else "")
+    todo = f"Use one of: {', '.join(BY_NAME)}."
+    raise InvalidArguments(sentence, allowed=tuple(BY_NAME), todo=todo, facts={"world": name})
