@@ -33,6 +33,11 @@ class Debouncer:
         if not self._closed and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._work(), name=self._name)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether work is running, or about to."""
+        return self._task is not None and not self._task.done()
+
     async def idle(self) -> None:
         """Wait until no work is running."""
         while self._task is not None and not self._task.done():

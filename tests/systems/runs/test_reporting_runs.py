@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from tests.systems.runs.site import Site, planned
 
+from interlock.engine.debounce import Debouncer
 from interlock.systems.runs.reports.report import DeliveryFailed, RunReport, RunStatus
 from interlock.systems.runs.reports.reporter import ReportService
 from interlock.wire.runs import RunView
@@ -120,3 +123,27 @@ async def test_a_report_that_was_given_up_is_sent_again_once_on_request(site: Si
     assert [view.state for view in await site.runs.report_again(run_id)] == ["given_up", "done"]
     assert (await site.look(run_id)).state == "REPORTED"
     assert await site.all_faults() == []
+
+
+async def test_a_sweep_ends_when_nothing_is_under_way_in_the_background(site: Site) -> None:
+    ended: list[str] = []
+
+    async def report() -> int:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        ended.append("reported")
+        return 0
+
+    async def apply() -> int:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        reports.trigger()
+        ended.append("applied")
+        return 0
+
+    sweeper = site.runs.sweeper
+    reports = sweeper._reports = Debouncer("reports", report)
+    changes = sweeper._changes = Debouncer("changes", apply)
+    changes.trigger()
+    await sweeper.sweep()
+    assert ended == ["applied", "reported"]

@@ -100,7 +100,7 @@ class RunSweeper:
         Planners may be slow; without `patiently` the caller does not wait for them.
         """
         done = await self.fire_deadlines()
-        while some := await self._round(patiently):
+        while (some := await self._round(patiently)) or (patiently and await self._was_busy()):
             done += some
         return done + await self._reporting().go_on(at_once=not self.prompt)
 
@@ -141,9 +141,18 @@ class RunSweeper:
             self._plans.trigger()
         if done and self.prompt:
             await self._reporting().go_on()
-        if patiently:
-            await asyncio.gather(*(each.idle() for each in (self._changes, self._plans, self._reports)))
         return done
+
+    async def _was_busy(self) -> bool:
+        """Wait until no work runs in the background; return whether there was any.
+
+        It may cause more: applied changes are to be reported.
+        """
+        was_busy = False
+        while busy := [each for each in (self._changes, self._plans, self._reports) if each.is_busy]:
+            was_busy = True
+            await asyncio.gather(*(each.idle() for each in busy))
+        return was_busy
 
     async def plan(self) -> int:
         """Plan the runs that wait for it; return their number."""
