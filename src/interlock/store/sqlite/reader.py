@@ -4,8 +4,8 @@ With a write-ahead log readers see the last commit and block no writer. While th
 thread also looks whether the database has changed: SQLite tells that from a few bytes of shared memory, and
 has no notification. The thread looks at once when another process announces a commit (`file_events`); a
 little later, and then with growing pauses, when something was written to the log; and now and then without
-an event. After an event it rests for a moment, so that many commits are one look. Where there are no events
-it polls.
+an event. After an announcement it rests for a moment, so that many commits are one look. Where there are no
+events it polls.
 
 Why: decisions 0143 and 0525.
 """
@@ -27,7 +27,7 @@ from interlock.store.sqlite.threads import RETRY_S, DatabaseThread, Subscribers,
 LOOK_SOON_S = 0.005
 """Polling interval while there is activity, and the time between an event of the log and a look."""
 REST_S = 0.005
-"""Time after an event for which further events wait."""
+"""Time after an announced commit for which further events wait."""
 LOOK_EVERY_S = 0.02
 """Polling interval where there are no events; an idle machine is woken less often."""
 LOOK_AT_LEAST_S = 0.5
@@ -144,9 +144,10 @@ class Reader(DatabaseThread):
             self._looks = 1 if has_news else self._looks + 1
             longest_s = LOOK_AT_LEAST_S if has_watches else LOOK_EVERY_S
             self._look_at = now + nth_pause_s(self._looks, LOOK_SOON_S, longest_s)
+        if committed:  # a busy writer of this process announces its own commits: they are looked at together
+            self._rests_until = now + REST_S
         if committed or written:
-            # A busy writer of this process announces its own commits as well: they are looked at together.
-            self._looks, self._rests_until = 1, now + REST_S
+            self._looks = 1
         return self._queue.get_nowait()
 
     def _polling(self) -> ThreadCall | None:
