@@ -35,7 +35,7 @@ class Debouncer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether work is running, or about to."""
+        """Return whether work is running, or about to."""
         return self._task is not None and not self._task.done()
 
     async def idle(self) -> None:
