@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -186,7 +187,8 @@ def _is_section(field: msgspec.structs.FieldInfo) -> bool:
     return any(field.encode_name in (name, name.partition(".")[0]) for name in names)
 
 
-def effective_defaults() -> dict[tuple[str, str], str]:
+@cache
+def effective_defaults() -> Mapping[tuple[str, str], str]:
     """Return the defaults of settings that are empty in the schema because other code has them.
 
     Values are as in the file; a text without code marks says what takes the place of the setting.

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from typing import Any
 from warnings import WarningMessage
 
 import pytest
@@ -137,10 +138,14 @@ class Crew:
 
     def _receive(self, runner: Runner) -> None:
         try:
-            kind, content = runner.connection.recv()
+            news = runner.connection.recv()
         except (EOFError, ConnectionResetError):
             self._bury(runner)
             return
+        for kind, content in news:
+            self._take(runner, kind, content)
+
+    def _take(self, runner: Runner, kind: str, content: Any) -> None:
         match kind:
             case "next":
                 runner.connection.send(self._next(runner))
@@ -153,6 +158,8 @@ class Crew:
                 self._hook.pytest_runtest_logfinish(**content)
             case "warning":
                 self._hook.pytest_warning_recorded.call_historic(kwargs=content)
+            case "begun":
+                pass
             case "done":
                 runner.is_done = True
 
@@ -192,33 +199,41 @@ class Crew:
 
 
 class Reporter:
-    """Sends the parent what pytest reports in a process."""
+    """Sends the parent what pytest reports in a process, all of a test at once: each time both are woken."""
 
     def __init__(self, config: pytest.Config, connection: Connection) -> None:
         self._config = config
         self._connection = connection
+        self._unsent: list[tuple[str, Any]] = []
+
+    def send(self, kind: str, content: object = None) -> None:
+        """Send what has been reported, and this at the end."""
+        self._connection.send([*self._unsent, (kind, content)])
+        self._unsent.clear()
 
     def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
-        """Send that a test begins."""
-        self._connection.send(("start", {"nodeid": nodeid, "location": location}))
+        """Report that a test begins; at once if its name is shown, so that one sees which test hangs."""
+        self._unsent.append(("start", {"nodeid": nodeid, "location": location}))
+        if self._config.option.verbose > 0:
+            self.send("begun")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Send what became of a phase of a test."""
+        """Report what became of a phase of a test."""
         hook = self._config.hook
         data = hook.pytest_report_to_serializable(config=self._config, report=report)
-        self._connection.send(("report", data))
+        self._unsent.append(("report", data))
 
     def pytest_runtest_logfinish(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
-        """Send that a test has ended."""
-        self._connection.send(("finish", {"nodeid": nodeid, "location": location}))
+        """Report that a test has ended."""
+        self._unsent.append(("finish", {"nodeid": nodeid, "location": location}))
 
     def pytest_warning_recorded(
         self, warning_message: WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
     ) -> None:
-        """Send a warning, without the object that it is about."""
+        """Report a warning, without the object that it is about."""
         warning_message.source = None
         content = {"warning_message": warning_message, "when": when, "nodeid": nodeid, "location": location}
-        self._connection.send(("warning", content))
+        self._unsent.append(("warning", content))
 
 
 def _run(session: pytest.Session, number: int, connection: Connection, parents: Sequence[Connection]) -> None:
@@ -226,17 +241,17 @@ def _run(session: pytest.Session, number: int, connection: Connection, parents: 
     for other in parents:
         other.close()  # so that the end of the parent is seen
     try:
-        _make_own(session.config, number, connection)
-        _run_tests(session, connection)
+        reporter = _make_own(session.config, number, connection)
+        _run_tests(session, reporter, connection)
         session.config._ensure_unconfigure()
     except (EOFError, KeyboardInterrupt):  # the parent has ended, or is about to
         os._exit(INTERRUPTED)
-    connection.send(("done", None))
+    reporter.send("done")
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
 
 
-def _make_own(config: pytest.Config, number: int, connection: Connection) -> None:
+def _make_own(config: pytest.Config, number: int, connection: Connection) -> Reporter:
     """Give a process what it must not share: its output, its folder, and somebody to report to."""
     capture = config.pluginmanager.get_plugin("capturemanager")
     if capture is not None:
@@ -244,9 +259,11 @@ def _make_own(config: pytest.Config, number: int, connection: Connection) -> Non
         capture.start_global_capturing()
         capture.suspend_global_capture()
     config.pluginmanager.unregister(name="terminalreporter")
-    config.pluginmanager.register(Reporter(config, connection), "reporter")
+    reporter = Reporter(config, connection)
+    config.pluginmanager.register(reporter, "reporter")
     folders = _folders(config)
     folders._basetemp = folders.mktemp(f"process-{number}", numbered=False)
+    return reporter
 
 
 def _folders(config: pytest.Config) -> pytest.TempPathFactory:
@@ -254,9 +271,9 @@ def _folders(config: pytest.Config) -> pytest.TempPathFactory:
     return folders
 
 
-def _run_tests(session: pytest.Session, connection: Connection) -> None:
+def _run_tests(session: pytest.Session, reporter: Reporter, connection: Connection) -> None:
     def ask() -> pytest.Item | None:
-        connection.send(("next", None))
+        reporter.send("next")
         place = connection.recv()
         return None if place is None else session.items[place]
 

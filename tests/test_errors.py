@@ -153,13 +153,19 @@ OF_TESTS = ("interlock.testing.", "interlock_verification.")
 """Raised to developers whose test or check fails; they have neither a code nor a status."""
 
 
+INHERITING = re.compile(
+    r"^ *class \w+\((?!msgspec\.Struct\b|Protocol\b|NamedTuple\b|StrEnum\b)", re.MULTILINE
+)
+"""Text without which no class has a base that may be an exception; such modules are not parsed."""
+
+
 def exceptions_in(sources: Iterable[Path]) -> Iterator[str]:
     """Yield the full name of each exception class, by its bases as the source writes them."""
     bases: dict[str, list[str]] = {}
     for root in sources:
         for path in sorted(root.rglob("*.py")):
             module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-            if "class " in (text := path.read_text(encoding="utf-8")):
+            if INHERITING.search(text := path.read_text(encoding="utf-8")):
                 bases.update(classes_in(ast.parse(text), module))
     found = {f"builtins.{name}" for name, kind in vars(builtins).items() if is_exception(kind)}
     while more := {name for name, above in bases.items() if name not in found and found & set(above)}:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.sources import BLOCKS, statements
+from tests.sources import BLOCKS, statements, tree_of
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("src", "verification/src")
@@ -73,9 +73,8 @@ class Source(NamedTuple):
     lines: tuple[str, ...]
 
 
-def parsed(path: Path) -> Source:
+def source_from(path: Path, tree: ast.Module) -> Source:
     text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text)
     docs, texts = tuple(docs_of(tree, path.name)), tuple(texts_of(tree, path.name))
     return Source(path, docs, texts, tuple(text.splitlines()))
 
@@ -83,7 +82,7 @@ def parsed(path: Path) -> Source:
 @cache
 def sources() -> tuple[Source, ...]:
     found = (path for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py")))
-    return tuple(parsed(path) for path in found if not path.name.endswith(MADE))
+    return tuple(source_from(path, tree_of(path)) for path in found if not path.name.endswith(MADE))
 
 
 def docs_of(tree: ast.Module, name: str) -> Iterator[Doc]:
@@ -257,7 +256,7 @@ def source_of(text: str, tmp_path: Path, name: str = "example.py") -> Source:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text(text)
-    return parsed(path)
+    return source_from(path, ast.parse(text))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,9 @@ from tests.brief_reports import MAX_LENGTH, MAX_LINES, brief
 
 pytest_plugins = ["pytester"]
 
+WITHOUT = ("-p", "no:asyncio", "-p", "no:schemathesis")
+"""Plugins that no test here needs, and that are imported anew each time."""
+
 FAILING = """
 def test_it():
     print("\\n".join(f"line {number}" for number in range(1_000)))
@@ -32,7 +35,7 @@ def test_the_report_of_a_failing_test_fits_on_a_page_also_in_ci(
     monkeypatch.setenv("CI", "true")
     pytester.makepyfile(FAILING)
     pytester.makeconftest("from tests.brief_reports import pytest_runtest_makereport")
-    result = pytester.runpytest("-p", "no:asyncio")
+    result = pytester.runpytest(*WITHOUT)
     result.assert_outcomes(failed=1)
     assert len(result.outlines) < 3 * MAX_LINES
     assert all(len(line) < 2 * MAX_LENGTH for line in result.outlines)
@@ -70,7 +73,7 @@ def reported(pytester: pytest.Pytester, source: str, **outcomes: int) -> list[st
     """Return what pytest prints about tests that fail."""
     pytester.makepyfile(source)
     pytester.makeconftest("from tests.brief_reports import pytest_runtest_makereport")
-    result = pytester.runpytest("-p", "no:asyncio")
+    result = pytester.runpytest(*WITHOUT)
     result.assert_outcomes(**outcomes)
     return result.outlines
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 
 import msgspec
@@ -38,12 +39,17 @@ class Migration(msgspec.Struct, frozen=True):
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the text, which the database stores."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+        return _fingerprint_of(self.text)
 
     @property
     def incompatible(self) -> bool:
         """Whether programs without it must stop writing."""
         return self.text.startswith(_INCOMPATIBLE)
+
+
+@cache
+def _fingerprint_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def migrations_of(package: str, folder: str = "sql", ending: str = "sql") -> tuple[Migration, ...]:
