@@ -13,7 +13,7 @@ from tests import programs
 from tests.cli.shop import TASKS, Shop
 
 from interlock.cli.main import main
-from interlock.worker import tasks
+from interlock.worker import entry, tasks
 from interlock.worker.tasks import DEFAULT
 
 RunCli = Callable[..., CompletedProcess[str]]
@@ -78,8 +78,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def cli(folder: Path, capsys: pytest.CaptureFixture[str]) -> RunCli:
-    """Run a command line in this process, with everything that `main` does about errors."""
+def cli(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> RunCli:
+    """Run a command line in this process, with everything that `main` does about errors.
+
+    A worker calms the garbage collector of its process, which is that of the tests.
+    """
+    monkeypatch.setattr(entry, "calm_collector", lambda: None)
 
     def run(*arguments: str) -> CompletedProcess[str]:
         code = main(arguments)

@@ -14,8 +14,9 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote
@@ -428,14 +429,16 @@ def _keep_fingerprints(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {floor}")
 
 
-def statements_of(sql: str) -> Iterator[str]:
-    """Yield one statement after the other: the driver's way to run a script would commit in between."""
-    statement = ""
+@cache
+def statements_of(sql: str) -> tuple[str, ...]:
+    """Return the statements one by one: the driver's way to run a script would commit in between."""
+    statements, statement = [], ""
     for line in sql.splitlines(keepends=True):
         statement += line
         if sqlite3.complete_statement(statement):
-            yield statement
+            statements.append(statement)
             statement = ""
+    return tuple(statements)
 
 
 def load_kinds(connection: sqlite3.Connection, kinds: Catalogue) -> None:
