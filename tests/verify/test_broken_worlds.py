@@ -224,7 +224,7 @@ def test_a_run_that_is_not_committed_with_the_ends_of_its_jobs_is_noticed(
 
     commit = joint_reports._commit_of_run
     monkeypatch.setattr(joint_reports, "_commit_of_run", alone)
-    assert claim_broken("factory", "none", hours=0.3) == "episode.settles"
+    assert claim_broken("factory", "none", hours=0.1) == "episode.settles"
 
 
 def test_a_run_that_progresses_without_the_ends_of_its_jobs_is_noticed(

@@ -11,7 +11,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from http import HTTPStatus
 from typing import Any
 
@@ -243,6 +243,11 @@ class Endpoint:
 _encoder = msgspec.json.Encoder()
 
 
+@cache
+def _decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
 class Way:
     """One route, with its decoders prepared."""
 
@@ -255,7 +260,7 @@ class Way:
         """Encodes an answer."""
         self._read = route.read
         if self._read is None and route.bodies:
-            self._read = partial(decode, msgspec.json.Decoder(route.bodies[0]))
+            self._read = partial(decode, _decoder_of(route.bodies[0]))
         self._media = (b"content-type", route.media.encode("latin-1"))
         lines = b"".join([b"%s: %s\r\n" % each for each in (self._media, *ALWAYS)])
         phrase = HTTPStatus(route.status).phrase.encode()
