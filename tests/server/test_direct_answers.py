@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from tests.server.dripping import ByHand, by_hand
 from tests.server.runners import done
-from tests.server.running import Running, any_port, running
+from tests.server.running import FOR_EVER_S, Running, any_port, running
 from tests.waiting import until
 
 from interlock.errors import StoreUnavailable
+from interlock.server import connections
+from interlock.server.connections import BoundedConnection
 from interlock.server.cycle import Cycle
 from interlock.server.middleware import Gate
 from interlock.server.settings import Rate
@@ -238,7 +240,56 @@ async def test_the_answers_the_log_and_the_metrics_are_those_of_requests_in_task
     assert statuses >= {200, 400, 401, 403, 404, 405, 409, 413, 415, 422, 429}, statuses
 
 
-async def test_a_request_that_arrives_in_parts_is_answered_in_a_task(
+def expects_a_body(server: Running) -> bool:
+    return any(
+        isinstance(each, BoundedConnection) and each._body_timer is not None
+        for each in server.listener.server_state.connections
+    )
+
+
+async def test_a_request_whose_body_follows_its_head_needs_no_task(
+    server: Running, begun: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "BODY_FOLLOWS_S", FOR_EVER_S)
+    head, _, body = request(LEASE, {"runner_id": "r"}).partition(b"\r\n\r\n")
+    async with by_hand(server.address) as client:
+        for _ in range(2):
+            client.say(head, b"\r\n\r\n")
+            await until(lambda: expects_a_body(server), "the head is there")
+            client.say(body[:3])
+            client.say(body[3:])
+            assert (await read(client))[0] == 200
+            assert not expects_a_body(server)
+    assert begun == [True, True]
+
+
+async def test_a_client_that_goes_before_the_body_of_its_request_leaves_nothing(
+    server: Running, begun: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "BODY_FOLLOWS_S", FOR_EVER_S)
+    async with by_hand(server.address) as client:
+        client.say(request(LEASE, {"runner_id": "r"})[:-5])
+        await until(lambda: expects_a_body(server), "the head is there")
+    await until(lambda: not server.listener.server_state.connections, "the connection is gone")
+    assert begun == []
+    assert not server.listener.server_state.tasks
+    assert "failed" not in server.log.getvalue()
+
+
+async def test_a_large_body_is_read_in_a_task_at_once(
+    server: Running, begun: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "BODY_FOLLOWS_S", FOR_EVER_S)
+    whole = request(LEASE, {"runner_id": "r" * 200_000})
+    async with by_hand(server.address) as client:
+        client.say(whole[:-5])
+        await until(lambda: bool(server.listener.server_state.tasks), "a task waits for the rest")
+        client.say(whole[-5:])
+        assert (await read(client))[0] == 422
+    assert begun == []
+
+
+async def test_a_request_that_arrives_slowly_is_answered_in_a_task(
     server: Running, begun: list[bool]
 ) -> None:
     whole = request(LEASE, {"runner_id": "r"})

@@ -43,6 +43,12 @@ would hold the usual 64 KiB each.
 """
 
 
+BODY_FOLLOWS_S = 0.02
+"""Many clients send the body of a request after its head.
+
+A request that needs no task when it arrives as a whole gets one if its body does not follow so soon.
+"""
+
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
@@ -103,6 +109,7 @@ class BoundedConnection(asyncio.Protocol):
         self.client: tuple[str, int] | None = None
         self._app: ASGIApp = config.loaded_app
         self._answers_directly: Callable[[Cycle], bool] = getattr(self._app, "begin", _never)
+        self._may_answer_directly: Callable[[Scope], bool] = getattr(self._app, "has_direct", _never)
         self._loop = asyncio.get_running_loop()
         self._state = server_state
         self._parser = httptools.HttpRequestParser(self)
@@ -124,6 +131,7 @@ class BoundedConnection(asyncio.Protocol):
         self._idle_until = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._head_timer: asyncio.TimerHandle | None = None
+        self._body_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._in_head = False
         self._in_message = False
@@ -171,7 +179,7 @@ class BoundedConnection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             fault = error
         if self._unstarted is not None:  # only the head, or a part of the body has arrived
-            self._start(self._unstarted)
+            self._expect_body(self._unstarted, fault)
         if fault is not None:
             self._refuse_bytes(fault)
 
@@ -245,7 +253,21 @@ class BoundedConnection(asyncio.Protocol):
             self._flow.pause_reading()
             self._queued.append(cycle)
 
+    def _expect_body(self, cycle: Cycle, fault: Exception | None) -> None:
+        """Start a request whose body has not arrived, or wait a moment for that."""
+        if fault is not None or self._continues or not self._may_answer_directly(cycle.scope):
+            self._start(cycle)
+        elif self._body_timer is None:
+            self._body_timer = self._loop.call_later(BODY_FOLLOWS_S, self._start_without_body)
+
+    def _start_without_body(self) -> None:
+        if self._unstarted is not None:
+            self._start(self._unstarted)
+
     def _start(self, cycle: Cycle) -> None:
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
         self._running, self._unstarted = cycle, None
         if not (cycle.is_whole and self._answers_directly(cycle)):
             cycle.start(self._app, self._loop)
@@ -257,6 +279,7 @@ class BoundedConnection(asyncio.Protocol):
             cycle.arrived(body)
             if len(cycle.body) > HIGH_WATER_LIMIT:
                 self._flow.pause_reading()
+                self._start_without_body()
 
     def on_message_complete(self) -> None:
         """Mark the end of a request."""
@@ -309,6 +332,9 @@ class BoundedConnection(asyncio.Protocol):
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
         if self._running is not None:
             self._running.disconnect()
         self._flow.resume_writing()
@@ -493,7 +519,7 @@ def head_too_large(limit: int) -> NoHttp:
     )
 
 
-def _never(_: Cycle) -> bool:
+def _never(_: object) -> bool:
     """Return False: this application answers all requests in tasks."""
     return False
 

@@ -5,7 +5,7 @@ layers of the server. A claim or a message only has to get into a line, and is a
 have been committed. So the connection hands it to the middleware at once, which checks it with the functions
 that check all requests, and the line passes the answer to a `DirectAnswer`, which writes it.
 
-Whatever does not fit goes the ordinary way, in a task: a body that arrives in parts, a token that has to be
+Whatever does not fit goes the ordinary way, in a task: a body that arrives slowly, a token that has to be
 looked up, a long poll, and every refusal and failure. An error is raised again in that task, where all
 errors are answered, counted and logged.
 

@@ -171,6 +171,10 @@ class Gate:
 
     # Without a task: see `direct`
 
+    def has_direct(self, scope: Scope) -> bool:
+        """Return whether a request needs no task if it arrives as a whole."""
+        return (scope["method"], scope["path"]) in self._direct
+
     def begin(self, cycle: Cycle) -> bool:
         """Begin to answer a whole request; return False if it needs a task.
 
