@@ -18,7 +18,7 @@ import pytest
 from tests.sources import statements
 
 from interlock import errors
-from interlock.errors import InterlockError, TransitionRefused, UnknownName
+from interlock.errors import InterlockError, TooMany, TransitionRefused, UnknownName
 from interlock.machine import Refusal, Refused
 
 
@@ -335,3 +335,8 @@ def test_a_refusal_in_a_terminal_state_lists_no_allowed_events_and_advises_to_cr
     assert error.allowed == ()
     assert error.todo == "In open the door accepts nothing more; create a new one."
     assert error.sentence.endswith(".")
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.0123, "0.012"), (1.0, "1"), (9.94, "9.9"), (993.2, "994")])
+def test_how_long_to_wait_is_said_without_an_exponent(seconds: float, shown: str) -> None:
+    assert TooMany("", retry_after_s=seconds).todo == f"Wait for {shown} s, then continue."

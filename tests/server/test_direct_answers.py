@@ -74,6 +74,7 @@ _VOLATILE = (
     (re.compile(r"[a-z]_[0-9a-z]{12}"), "ID"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
     (re.compile(r"\b[0-9a-f]{16,64}\b"), "HEX"),
+    (re.compile(r"Wait for \d+ s"), "Wait for long"),
     (re.compile(r"localhost:\d+|127\.0\.0\.1:\d+"), "ADDRESS"),
 )
 

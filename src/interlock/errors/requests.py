@@ -5,6 +5,8 @@ A client raises them as `ServerRefused`, with their code among the facts.
 
 from __future__ import annotations
 
+from math import ceil
+
 from interlock.errors.base import InterlockError
 
 
@@ -52,9 +54,8 @@ class TooMany(InterlockError, code="too_many_requests", status=429):
         todo: str | None = None,
     ) -> None:
         self.retry_after_s = retry_after_s
-        super().__init__(
-            sentence, todo=todo or f"Wait for {retry_after_s:.2g} s, then continue.", facts=facts
-        )
+        shown = f"{retry_after_s:.2g}" if retry_after_s < 10 else f"{ceil(retry_after_s)}"
+        super().__init__(sentence, todo=todo or f"Wait for {shown} s, then continue.", facts=facts)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _too_many, (self.sentence, self.retry_after_s, self.facts, self.todo)
