@@ -37,7 +37,9 @@ def cell(server: str, token: str) -> CodeType:
     for printed, real in (("https://jobs.example.org", server), ('"…"', repr(token))):
         assert block.count(printed) == 1
         block = block.replace(printed, real)
-    return compile(block, PAGE.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    code: CodeType = compile(block, PAGE.name, "exec", flags, dont_inherit=True)
+    return code
 
 
 async def test_the_cell_of_the_page_shows_its_job_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
