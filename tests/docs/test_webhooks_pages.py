@@ -12,7 +12,7 @@ import msgspec
 from interlock.cli.project import ProjectFile, read_file
 from interlock.cli.project_ci import policy_of
 from interlock.systems.orchestrator.body import Provenance
-from interlock.systems.orchestrator.vault import Asker, Vault
+from interlock.systems.orchestrator.vault import SecretRequester, Vault
 from interlock.systems.runs.reports.report import RunReport, RunStatus
 from interlock.systems.runs.reports.webhook import notice_of
 from interlock.wire.jobs import FailureView
@@ -70,5 +70,8 @@ def test_the_policy_of_the_guide_can_be_read_and_so_can_the_file_of_secrets(tmp_
     (tmp_path / "secrets.toml").chmod(0o600)
     vault = Vault({"INTERLOCK_SECRETS_FILE": str(tmp_path / "secrets.toml")}, policy_of(read))
     main = Provenance(repository="acme/shop", ref="refs/heads/main", environment="production")
-    assert vault.find("DEPLOY_KEY", Asker(task="shop.deploy", queue="deploy", origin=main)) == "a1b2c3d4e5f6"
-    assert vault.find("NPM_TOKEN", Asker()) == "npm_1f2e3d4c5b6a"
+    assert (
+        vault.find("DEPLOY_KEY", SecretRequester(task="shop.deploy", queue="deploy", origin=main))
+        == "a1b2c3d4e5f6"
+    )
+    assert vault.find("NPM_TOKEN", SecretRequester()) == "npm_1f2e3d4c5b6a"

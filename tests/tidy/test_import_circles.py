@@ -14,19 +14,12 @@ from tests.sources import tree_of
 
 SRC = Path(__file__).parents[2] / "src"
 KEPT = {
-    frozenset(f"interlock.server.{name}" for name in ("direct", "endpoint", "routes")): (
-        "An answer without a task releases the place that its endpoint has taken, and a route has the "
-        "function that begins it. Only annotations need the other classes."
-    ),
     frozenset(
         f"interlock.worker.{name}"
         for name in ("child_jobs", "composition", "context", "functions", "middleware", "signatures", "tasks")
     ): (
         "A handler gets a `Context`, which submits tasks, which are made of handlers. Each class is in the "
         "annotations of the others, which type checkers of users read; a protocol would say `Context` twice."
-    ),
-    frozenset({"interlock.worker.cohorts", "interlock.worker.leases"}): (
-        "The renewer tells by class how a lease is renewed, and runners of cohorts hand it their leases."
     ),
 }
 """Circles, by their modules, with why they stay."""

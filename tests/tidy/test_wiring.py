@@ -20,7 +20,7 @@ KEPT = {
     "agent/server.py: gate.peers.port": "the port is known when the system has chosen it",
     "engine/committer.py: self.tally.largest": "a number that only grows",
     "server/connections.py: self._cycle.keep_alive": "a request under way is the last one of its connection",
-    "server/direct.py: self._exchange.failure": "why an answer has failed, for the task that answers so",
+    "server/endpoint.py: self._exchange.failure": "why an answer has failed, for the task that answers so",
     "server/sockets.py: parts.connections.most": "the limit of open files is known when sockets are opened",
     "store/postgres/store.py: self._connections.when_foreign": "what is foreign is known with the schema",
     "store/sqlite/threads.py: self._subscribers.told_us": "a time that the writer leaves for its subscribers",

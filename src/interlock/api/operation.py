@@ -42,7 +42,7 @@ ID = re.compile(SHAPE)
 PARAMETER = re.compile(r"{(\w+)}")
 
 
-class Lane(StrEnum):
+class TrafficClass(StrEnum):
     """Rate limit that a request counts against."""
 
     API = "api"
@@ -196,11 +196,11 @@ class Operation(Generic[In, Out]):
         return self.role is not None and self.confined is None
 
     @cached_property
-    def lane(self) -> Lane:
+    def traffic(self) -> TrafficClass:
         """The rate limit that it counts against."""
         if self.free:
-            return Lane.FREE
-        return Lane.RUNNER if self.role is Role.RUNNER else Lane.API
+            return TrafficClass.FREE
+        return TrafficClass.RUNNER if self.role is Role.RUNNER else TrafficClass.API
 
     @cached_property
     def for_strangers(self) -> bool:

@@ -7,24 +7,25 @@ Why: decisions 0151 and 0324.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from interlock.api.operation import Lane
+from interlock.api.operation import TrafficClass
 from interlock.engine.unit_of_work import OwnRequestId
 from interlock.errors import MethodNotAllowed, RequestIdReused, TookTooLong
 from interlock.server.authentication import only_for_tokens
 from interlock.server.cycle import CYCLE, Cycle
-from interlock.server.direct import AnswerOwner, DirectAnswer
 from interlock.server.limits import NOWHERE, Buckets, Crowd, Deadlines, Places, Within, origin_of
 from interlock.server.parts import Parts
 from interlock.server.requests import (
@@ -39,6 +40,8 @@ from interlock.server.requests import (
 from interlock.server.routes import Call, Route
 from interlock.server.settings import ServerSettings
 from interlock.systems.access.principals import Principal
+
+log: logging.Logger = logging.getLogger("interlock.server")
 
 EXCHANGE = "interlock.exchange"
 """Key of the exchange in the scope of a request."""
@@ -72,20 +75,23 @@ class Exchange:
     """Whether to send Strict-Transport-Security."""
 
 
-class LaneLimits:
-    """Rate limits, concurrency limits and deadlines of each lane.
+class TrafficLimits:
+    """Rate limits, concurrency limits and deadlines of each traffic.
 
-    Each lane has its own places, so that unauthenticated clients and API users take none from runners.
+    Each traffic has its own places, so that unauthenticated clients and API users take none from runners.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
         self.answers: Deadlines[Within | DirectAnswer] = Deadlines(settings.request_s)
         self._bodies: Deadlines[Within] = Deadlines(settings.body_s)
         self._signed = Places(settings.body_s, settings.max_signed, settings.max_signed_bytes)
-        self._bounded = {lane: _requests(settings) for lane in Lane}
-        self._unbounded = {lane: _streams(settings) for lane in Lane}
-        self._unbounded[Lane.RUNNER] = _long_polls(settings)
-        self._buckets = {Lane.API: Buckets(settings.api_rate), Lane.RUNNER: Buckets(settings.runner_rate)}
+        self._bounded = {traffic: _requests(settings) for traffic in TrafficClass}
+        self._unbounded = {traffic: _streams(settings) for traffic in TrafficClass}
+        self._unbounded[TrafficClass.RUNNER] = _long_polls(settings)
+        self._buckets = {
+            TrafficClass.API: Buckets(settings.api_rate),
+            TrafficClass.RUNNER: Buckets(settings.runner_rate),
+        }
 
     def too_late(self) -> TookTooLong:
         """Return the error of an answer that was not ready in time."""
@@ -96,14 +102,14 @@ class LaneLimits:
             facts={"limit_s": limit_s},
         )
 
-    def take(self, lane: Lane, principal: Principal) -> None:
+    def take(self, traffic: TrafficClass, principal: Principal) -> None:
         """Count one request against the rate limit of its token."""
-        if lane is not Lane.FREE:
-            self._buckets[lane].take(principal.name)
+        if traffic is not TrafficClass.FREE:
+            self._buckets[traffic].take(principal.name)
 
     def crowd(self, route: Route) -> Crowd:
         """Return the concurrency limit for requests of a route."""
-        return (self._bounded if route.bounded else self._unbounded)[route.lane]
+        return (self._bounded if route.bounded else self._unbounded)[route.traffic]
 
     def arrival(self, route: Route, scope: Scope) -> Within:
         """Return the deadline for the body of a request."""
@@ -144,13 +150,13 @@ class Endpoint:
     """All routes of one path."""
 
     parts: Parts
-    lanes: LaneLimits
+    limits: TrafficLimits
     path: str
-    _ways: dict[str, Way] = field(default_factory=dict)
+    _ways: dict[str, PreparedRoute] = field(default_factory=dict)
 
     def add(self, route: Route) -> None:
         """Add a route."""
-        self._ways[route.method] = Way(route, self.lanes.crowd(route))
+        self._ways[route.method] = PreparedRoute(route, self.limits.crowd(route))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange: Exchange = scope[EXCHANGE]
@@ -158,7 +164,7 @@ class Endpoint:
         if way is None:
             raise self._wrong_method(scope["method"])
         exchange.route = route = way.route
-        principal = _admitted(exchange, route, self.lanes)
+        principal = _admitted(exchange, route, self.limits)
         if route.role is None and not route.for_strangers:
             await self._respond(way, principal, exchange, scope, receive, send)
             return
@@ -170,7 +176,7 @@ class Endpoint:
         finally:
             self.release(way, exchange, scope)
 
-    def direct_ways(self) -> dict[tuple[str, str], tuple[Endpoint, Way]]:
+    def direct_ways(self) -> dict[tuple[str, str], tuple[Endpoint, PreparedRoute]]:
         """Return the routes that may do without a task, by method and path."""
         return {
             (method, self.path): (self, way)
@@ -178,12 +184,12 @@ class Endpoint:
             if way.route.direct is not None and way.takes_whole and way.route.before is None
         }
 
-    def begin(self, way: Way, exchange: Exchange, cycle: Cycle, owner: AnswerOwner) -> bool:
+    def begin(self, way: PreparedRoute, exchange: Exchange, cycle: Cycle, owner: AnswerOwner) -> bool:
         """Begin to answer a whole request; return False if it needs a task."""
         exchange.route = route = way.route
         scope = cycle.scope
         scope["path_params"] = {}
-        principal = _admitted(exchange, route, self.lanes)
+        principal = _admitted(exchange, route, self.limits)
         self._occupy(way, exchange, scope)
         begun = False
         try:
@@ -198,14 +204,14 @@ class Endpoint:
             answer.begin()
         return begun
 
-    def _occupy(self, way: Way, exchange: Exchange, scope: Scope) -> None:
+    def _occupy(self, way: PreparedRoute, exchange: Exchange, scope: Scope) -> None:
         """Take a place for the request, and keep its connection."""
         assert exchange.principal is not None, "the gate admits no request without one"
         way.crowd.enter(exchange.principal)
         client = scope.get("client") or NOWHERE
         self.parts.connections.busy(client, known=not way.route.for_strangers)
 
-    def release(self, way: Way, exchange: Exchange, scope: Scope) -> None:
+    def release(self, way: PreparedRoute, exchange: Exchange, scope: Scope) -> None:
         """Release both."""
         assert exchange.principal is not None, "the gate admits no request without one"
         self.parts.connections.idle(scope.get("client") or NOWHERE)
@@ -213,7 +219,7 @@ class Endpoint:
 
     async def _respond(
         self,
-        way: Way,
+        way: PreparedRoute,
         principal: Principal,
         exchange: Exchange,
         scope: Scope,
@@ -223,11 +229,11 @@ class Endpoint:
         cycle: Cycle | None = scope.get(CYCLE)
         arrived = cycle.whole_body() if cycle is not None and way.takes_whole else None
         if arrived is None:
-            in_time = self.lanes.arrival(way.route, scope)
+            in_time = self.limits.arrival(way.route, scope)
             call = await way.call(self.parts, principal, exchange, scope, receive, in_time)
         else:
             call = way.call_with(arrived, self.parts, principal, exchange, scope)
-        answer = await way.answer(call, self.lanes)
+        answer = await way.answer(call, self.limits)
         if isinstance(answer, Response):
             await answer(scope, receive, send)
         else:
@@ -240,6 +246,113 @@ class Endpoint:
         )
 
 
+class AnswerOwner(Protocol):
+    """The middleware that has begun a request, as far as its answer needs it."""
+
+    def answered(self, exchange: Exchange, cycle: Cycle) -> None:
+        """Log and count a request that was answered."""
+        ...
+
+    def failed(self, cycle: Cycle) -> None:
+        """Answer a request that has failed, in a task."""
+        ...
+
+
+class DirectAnswer:
+    """The answer to one request that has no task, to be set by the line that the request is in.
+
+    A request as such needs a task: it is started, suspended, woken and ended by the event loop, through all
+    layers of the server. A claim or a message only has to get into a line, and is answered with others when
+    they have been committed. So the connection hands it to the middleware at once, which checks it with the
+    functions that check all requests, and the line passes the answer to this object, which writes it.
+
+    Whatever does not fit goes the ordinary way, in a task: a body that arrives slowly, a token that has to be
+    looked up, a long poll, and every refusal and failure. An error is raised again in that task, where all
+    errors are answered, counted and logged.
+
+    Why: decision 0530.
+    """
+
+    __slots__ = ("_cycle", "_endpoint", "_exchange", "_is_over", "_owner", "_way", "answer_of", "until")
+
+    def __init__(
+        self, endpoint: Endpoint, way: PreparedRoute, exchange: Exchange, cycle: Cycle, owner: AnswerOwner
+    ) -> None:
+        self._endpoint = endpoint
+        self._way = way
+        self._exchange = exchange
+        self._cycle = cycle
+        self._owner = owner
+        self._is_over = False
+        self.until: float = 0.0
+        """The deadline, by the clock of the loop."""
+        self.answer_of: Callable[[Any], Any] = _unchanged
+        """Returns the answer of the operation from what the line has set; raises a refusal."""
+
+    def begin(self) -> None:
+        """Watch the deadline, and let a server that ends wait for the answer."""
+        self._cycle.start_without_task(self)
+        if self._way.route.bounded:
+            self.until = self._endpoint.limits.answers.begin(self)
+
+    def done(self) -> bool:
+        """Return whether the request is answered, or was given up."""
+        return self._is_over
+
+    def set_result(self, result: Any) -> None:
+        """Send the answer."""
+        if self._is_over:
+            return
+        try:
+            body = self._way.encoded(self.answer_of(result))
+        except Exception as error:  # noqa: BLE001 - answered as any other failure is
+            self.set_exception(error)
+            return
+        self._end()
+        try:
+            self._way.respond_now(body, self._exchange, self._cycle)
+            self._owner.answered(self._exchange, self._cycle)
+        except Exception:
+            log.exception("The application failed.")  # the answers of others follow
+
+    def set_exception(self, error: BaseException) -> None:
+        """Answer with an error."""
+        if not self._is_over:
+            self._end()
+            self._exchange.failure = error
+            self._owner.failed(self._cycle)
+
+    def cancel(self, msg: str | None = None) -> None:
+        """Give up, because the server ends.
+
+        Like a task, in the next turn: the server is going through all that it waits for.
+        """
+        asyncio.get_running_loop().call_soon(self.set_exception, asyncio.CancelledError(msg))
+
+    def is_over(self, now: float) -> bool:
+        """Return whether the deadline has passed; in that case answer so."""
+        if now < self.until:
+            return False
+        self.until = 0.0  # the deadlines have stopped watching it
+        self.set_exception(self._endpoint.limits.too_late())
+        return True
+
+    def _end(self) -> None:
+        """Release the place of the request.
+
+        That is before its response, after which the next one on its connection begins.
+        """
+        self._is_over = True
+        if self.until:
+            self._endpoint.limits.answers.end(self)
+        self._endpoint.release(self._way, self._exchange, self._cycle.scope)
+        self._cycle.end_without_task(self)
+
+
+def _unchanged(result: Any) -> Any:
+    return result
+
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -248,7 +361,7 @@ def _decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
-class Way:
+class PreparedRoute:
     """One route, with its decoders prepared."""
 
     def __init__(self, route: Route, crowd: Crowd) -> None:
@@ -323,7 +436,7 @@ class Way:
             address=str((scope.get("client") or NOWHERE)[0]),
         )
 
-    async def answer(self, call: Call, lanes: LaneLimits) -> Any:
+    async def answer(self, call: Call, limits: TrafficLimits) -> Any:
         """Return the answer of the handler, within the deadline and with the client's spelling of the request
         id.
         """
@@ -331,14 +444,14 @@ class Way:
         try:
             if not self.route.bounded:
                 return await self.route.handler(call)
-            with (limit := Within(lanes.answers)):
+            with (limit := Within(limits.answers)):
                 return await self.route.handler(call)
         except RequestIdReused as error:
             raise reused_as(error, call) from None
         except TimeoutError:
             if limit is None or not limit.expired:
                 raise
-            raise lanes.too_late() from None
+            raise limits.too_late() from None
 
     async def send(self, answer: Any, exchange: Exchange, cycle: Cycle | None, send: Send) -> None:
         """Send the answer.
@@ -387,20 +500,20 @@ def endpoints_of(routes: Sequence[Route], parts: Parts) -> dict[str, Endpoint]:
 
     Literal paths precede those with parameters.
     """
-    lanes = LaneLimits(parts.settings)
+    limits = TrafficLimits(parts.settings)
     found: dict[str, Endpoint] = {}
     for route in sorted(routes, key=lambda route: (route.path.count("{"), -len(route.path))):
-        found.setdefault(route.path, Endpoint(parts, lanes, route.path)).add(route)
+        found.setdefault(route.path, Endpoint(parts, limits, route.path)).add(route)
     return found
 
 
-def _admitted(exchange: Exchange, route: Route, lanes: LaneLimits) -> Principal:
+def _admitted(exchange: Exchange, route: Route, limits: TrafficLimits) -> Principal:
     principal = exchange.principal
     if principal is None:
         raise LookupError("the gate admitted a request without a principal")
     if route.role is not None:
         if principal.token_id and not exchange.counted:  # local requests without a token are free
-            lanes.take(route.lane, principal)
+            limits.take(route.traffic, principal)
             exchange.counted = True
         if principal.claim:
             if not route.by_claim:

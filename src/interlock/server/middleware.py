@@ -31,7 +31,7 @@ from interlock.errors import (
 from interlock.server.authentication import session_of
 from interlock.server.connections import head_too_large
 from interlock.server.cycle import CYCLE, Cycle
-from interlock.server.endpoint import ALWAYS, EXCHANGE, HSTS, Endpoint, Exchange, Way
+from interlock.server.endpoint import ALWAYS, EXCHANGE, HSTS, Endpoint, Exchange, PreparedRoute
 from interlock.server.limits import NOWHERE, Buckets, origin_of
 from interlock.server.parts import Parts
 from interlock.server.problems import response_of, unexpected
@@ -104,7 +104,7 @@ class Gate:
         parts: Parts,
         routes: Sequence[Route],
         web: Web,
-        direct: Mapping[tuple[str, str], tuple[Endpoint, Way]],
+        direct: Mapping[tuple[str, str], tuple[Endpoint, PreparedRoute]],
     ) -> None:
         """`find` returns what answers a request.
 

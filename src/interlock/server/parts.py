@@ -189,7 +189,7 @@ class Parts:
         return await self.runtime.sweep()
 
     async def _keep_runs(self) -> int:
-        return await self.runtime.runs.keep(patiently=False)
+        return await self.runtime.runs.keep(wait_for_planners=False)
 
     async def _keep_tokens(self) -> int:
         return await self.tokens.sweep() + await self.sessions.sweep() + await self.check.store_uses()

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, overload
 
 from starlette.responses import Response
 
 from interlock.api.operation import Operation
+from interlock.engine.coalescer import PendingAnswer
 from interlock.systems.access.principals import Principal
 
 if TYPE_CHECKING:
-    from interlock.server.direct import DirectAnswer
     from interlock.server.parts import Parts
 
 
@@ -50,8 +50,17 @@ class Call:
 Out = TypeVar("Out")
 Handler: TypeAlias = Callable[[Call], Awaitable[Any]]
 """Returns a struct, which is encoded, or a Starlette response, which is sent unchanged."""
-Direct: TypeAlias = "Callable[[Call, DirectAnswer], bool]"
 Before: TypeAlias = "Callable[[Parts, Mapping[str, str], Mapping[str, str]], None]"
+
+
+class PendingResponse(PendingAnswer[Any], Protocol):
+    """The response to a request that has no task, as handlers need it."""
+
+    answer_of: Callable[[Any], Any]
+    """Returns the answer of the operation from what is set as the result; raises a refusal."""
+
+
+Direct: TypeAlias = Callable[[Call, PendingResponse], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +73,7 @@ class Route(Operation[Any, Any]):
     read: Callable[[bytes], Any] | None = None
     """Decodes a body that has several forms."""
     direct: Direct | None = None
-    """Begins to answer a whole request without a task; returns False if it needs one: see `direct`."""
+    """Begins to answer a whole request without a task; returns False if it needs one."""
     most: Callable[[Parts], int] | None = None
     """Returns the size limit of the body, if it differs from the default."""
 

@@ -149,7 +149,7 @@ class EmbeddedOrchestrator:
             swept += delivered
             if not delivered:
                 break
-        return swept + await self.here.runs.keep(patiently=False)
+        return swept + await self.here.runs.keep(wait_for_planners=False)
 
     async def declare_schedule(self, name: str, spec: ScheduleSpec, source: str) -> None:
         """Create or update a schedule."""

@@ -117,7 +117,7 @@ class Runtime:
             store, self.committer, clock, ids=host.ids, remembered_s=remembered_s, bus=bus
         )
         self.limits: Limits = Limits(self.engine, settings=settings)
-        self.queues: Queues = Queues(self.engine, beside=self.limits.look)
+        self.queues: Queues = Queues(self.engine, also_refresh=self.limits.look)
         planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
         self.runs: RunService = RunService(
             self.engine,

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from inspect import CO_COROUTINE
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -51,7 +51,6 @@ from interlock.worker.telemetry import Observer
 
 if TYPE_CHECKING:
     from interlock.worker.environment import WorkerEnv
-    from interlock.worker.leases import Renewer, ReportQueue
 
 _ANY_OUTPUT = msgspec.Raw(b'"~any~output~"')
 """Placeholder for the results: the table decides independently of them."""
@@ -357,6 +356,30 @@ class CohortMember(NamedTuple):
     grant: Grant
 
 
+class RenewerPort(Protocol):
+    """What renews leases, as cohorts use it."""
+
+    def add(self, running: RunningTask | Cohort | FinishedCohort, /) -> None:
+        """Renew this lease from now on."""
+        ...
+
+    def remove(self, running: RunningTask | Cohort | FinishedCohort, /) -> None:
+        """Stop renewing this lease."""
+        ...
+
+    def nudge(self) -> None:
+        """Schedule sending messages of handlers."""
+        ...
+
+
+class ReportPort(Protocol):
+    """What sends reports, as cohorts use it."""
+
+    def put(self, owner: FinishedCohort, messages: Sequence[Message], /) -> None:
+        """Queue messages, which are answered together."""
+        ...
+
+
 class Cohorts:
     """Forms cohorts, executes them slice by slice, and makes tasks of jobs that leave."""
 
@@ -366,8 +389,8 @@ class Cohorts:
         machines: Machines,
         lane: ExecutorLane,
         *,
-        reporter: ReportQueue,
-        renewer: Renewer,
+        reporter: ReportPort,
+        renewer: RenewerPort,
         context_for: Callable[[Grant, Callable[[], None]], Context],
         ended: Ended,
     ) -> None:

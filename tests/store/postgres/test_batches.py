@@ -326,8 +326,8 @@ async def test_a_claim_may_be_decided_as_several_batches_all_of_which_are_writte
     await store.commit(
         [Batch(change=creation("", queue=QUEUE, ready_at=past), ids=tuple("q" + n for n in names))]
     )
-    store._claiming._company.met_no_conflict()
-    store._claiming._company._careful = 0
+    store._claiming._other_claimers.met_no_conflict()
+    store._claiming._other_claimers._careful = 0
     messages.number = 0
     assert kinds_of(await store.claim(take(40), decide)) == [Committed] * 40
     assert messages.number == 1 + 1 + 2 + 1, "It looks, begins, writes two batches, and commits."

@@ -37,7 +37,7 @@ WAITING = (
 
 def in_company(store: PostgresStore) -> None:
     """Let it believe that it has met another claimer, so that it holds what it takes."""
-    store._claiming._company.met()
+    store._claiming._other_claimers.met()
 
 
 async def test_a_claim_that_met_another_one_is_made_again_and_nothing_is_given_twice(

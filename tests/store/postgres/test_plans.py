@@ -76,7 +76,7 @@ async def test_a_claim_does_not_read_records_of_other_handlers(
     await waiting(store, "mine", ready_at=moment, handler="van")
     first = ["p00000"] if handlers is None else ["mine"]
     assert await claimed(store, take(1, handlers=handlers)) == first
-    store._claiming._company.met()
+    store._claiming._other_claimers.met()
     assert len(await claimed(store, take(1, handlers=handlers))) == (handlers is None)
     await store.close()
 
@@ -147,7 +147,7 @@ async def test_a_claimer_that_has_taken_many_begins_where_its_last_claim_ended(
     await waiting(store, "first", ready_at=moment - MINUTE)
     for turn in range(1, claims.LOOKS):
         if turn % 5 == 0:
-            store._claiming._company.met()
+            store._claiming._other_claimers.met()
         assert await claimed(store, take(10)) == names[10 * turn : 10 * turn + 10]
     assert await claimed(store, take(10)) == ["first", *names[200:209]], (
         "It looks from the start now and then."

@@ -18,9 +18,9 @@ from interlock.store.records import Key
 from interlock.systems.orchestrator.attachments import lines_of
 from interlock.systems.orchestrator.body import Provenance, encode_body
 from interlock.systems.orchestrator.vault import (
-    Asker,
     Environment,
     SecretPolicy,
+    SecretRequester,
     SecretScope,
     Vault,
     checkout_secret,
@@ -32,7 +32,7 @@ from interlock.wire.runner import LogLine
 
 VALUE = "correct horse battery staple"
 FOR_ALL = SecretPolicy(secrets={"TOKEN": SecretScope()})
-ANY = Asker(task="build", queue="default")
+ANY = SecretRequester(task="build", queue="default")
 
 
 @pytest.fixture(autouse=True)
@@ -132,8 +132,8 @@ async def test_a_name_that_cannot_be_a_variable_is_refused(house: House, names: 
 
 def test_a_secret_may_be_for_some_queues_only(tmp_path: Path) -> None:
     vault = file_of(tmp_path, '[secrets]\nALL = "for all"\nKEY = {value = "for few", queues = ["deploy"]}\n')
-    assert vault.find("ALL", Asker(queue="anything")) == "for all"
-    assert vault.find("KEY", Asker(queue="deploy")) == "for few"
+    assert vault.find("ALL", SecretRequester(queue="anything")) == "for all"
+    assert vault.find("KEY", SecretRequester(queue="deploy")) == "for few"
     assert vault.find("TOKEN", ANY) == VALUE
     with pytest.raises(
         NoSecret, match="KEY is not for this job: it is for the queue deploy, and this is default"
@@ -196,37 +196,37 @@ POLICY = SecretPolicy(
 )
 
 
-def asker(task: str = "shop.deploy", queue: str = "deploy", **origin: Any) -> Asker:
-    return Asker(task=task, queue=queue, origin=msgspec.structs.replace(MAIN, **origin))
+def requester(task: str = "shop.deploy", queue: str = "deploy", **origin: Any) -> SecretRequester:
+    return SecretRequester(task=task, queue=queue, origin=msgspec.structs.replace(MAIN, **origin))
 
 
 def test_every_condition_of_a_secret_must_hold() -> None:
     vault = Vault({"INTERLOCK_SECRET_KEY": VALUE}, POLICY)
-    assert vault.find("KEY", asker()) == VALUE
-    assert vault.find("KEY", asker(ref="refs/tags/v1.2")) == VALUE
+    assert vault.find("KEY", requester()) == VALUE
+    assert vault.find("KEY", requester(ref="refs/tags/v1.2")) == VALUE
 
 
 @pytest.mark.parametrize(
     ("asking", "why"),
     [
-        (asker(repository="evil/shop"), "it is for the repository acme/*, and this is evil/shop"),
-        (asker(repository=""), "it is for the repository acme/*, and this job has no repository"),
+        (requester(repository="evil/shop"), "it is for the repository acme/*, and this is evil/shop"),
+        (requester(repository=""), "it is for the repository acme/*, and this job has no repository"),
         (
-            asker(claimed=True),
+            requester(claimed=True),
             "the repository that a submitter claims does not count",
         ),
-        (asker(environment=""), "it is for the environment production, and this job has no environment"),
-        (asker(environment="staging"), "it is for the environment production, and this is staging"),
-        (asker(task="interlock.shell"), "it is for the task shop.*, and this is interlock.shell"),
-        (asker(queue="default"), "it is for the queue deploy, and this is default"),
-        (asker(ref="refs/heads/topic"), "it is for the ref refs/heads/main or refs/tags/v*"),
-        (asker(repository="acme/other"), "the environment production is not for this run"),
-        (asker(from_fork=True), "a change from a fork receives no secrets"),
-        (Asker(task="shop.deploy", queue="deploy"), "this job has no repository"),
+        (requester(environment=""), "it is for the environment production, and this job has no environment"),
+        (requester(environment="staging"), "it is for the environment production, and this is staging"),
+        (requester(task="interlock.shell"), "it is for the task shop.*, and this is interlock.shell"),
+        (requester(queue="default"), "it is for the queue deploy, and this is default"),
+        (requester(ref="refs/heads/topic"), "it is for the ref refs/heads/main or refs/tags/v*"),
+        (requester(repository="acme/other"), "the environment production is not for this run"),
+        (requester(from_fork=True), "a change from a fork receives no secrets"),
+        (SecretRequester(task="shop.deploy", queue="deploy"), "this job has no repository"),
     ],
 )
 def test_a_job_for_which_a_condition_does_not_hold_is_refused_with_the_reason(
-    asking: Asker, why: str
+    asking: SecretRequester, why: str
 ) -> None:
     with pytest.raises(NoSecret) as refused:
         Vault({"INTERLOCK_SECRET_KEY": VALUE}, POLICY).find("KEY", asking)
@@ -237,22 +237,22 @@ def test_a_job_for_which_a_condition_does_not_hold_is_refused_with_the_reason(
 
 def test_the_file_and_the_policy_both_limit_a_secret(tmp_path: Path) -> None:
     vault = file_of(tmp_path, '[secrets]\nTOKEN = {value = "in the file", repositories = ["acme/shop"]}\n')
-    assert vault.find("TOKEN", asker(environment="")) == "in the file"
+    assert vault.find("TOKEN", requester(environment="")) == "in the file"
     with pytest.raises(NoSecret, match="for the repository acme/shop"):
         vault.find("TOKEN", ANY)
     text = '[secrets]\nKEY = "in the file"\n'
     path = tmp_path / "secrets.toml"
     path.write_text(text)
     limited = Vault({"INTERLOCK_SECRETS_FILE": str(path)}, POLICY)
-    assert limited.find("KEY", asker()) == "in the file"
+    assert limited.find("KEY", requester()) == "in the file"
     with pytest.raises(NoSecret, match="for the queue deploy"):
-        limited.find("KEY", asker(queue="default"))
+        limited.find("KEY", requester(queue="default"))
 
 
 def test_an_unknown_environment_gives_no_secret() -> None:
     policy = SecretPolicy(secrets={"KEY": SecretScope(environments=("*",))})
     with pytest.raises(NoSecret, match="there is no environment production"):
-        Vault({"INTERLOCK_SECRET_KEY": VALUE}, policy).find("KEY", asker())
+        Vault({"INTERLOCK_SECRET_KEY": VALUE}, policy).find("KEY", requester())
 
 
 def test_the_vault_warns_about_unrestricted_and_unused_secrets_by_name(tmp_path: Path) -> None:
@@ -272,9 +272,11 @@ def test_the_vault_warns_about_unrestricted_and_unused_secrets_by_name(tmp_path:
 CLONES = POLICY.naming({"acme/shop": "CLONE", "acme/hats": "CLONE", "acme/web": "KEY"})
 
 
-def fetching(repository: str, given: bytes = b'{"checkout":{"secret":"CLONE"}}', task: str = SHELL) -> Asker:
+def fetching(
+    repository: str, given: bytes = b'{"checkout":{"secret":"CLONE"}}', task: str = SHELL
+) -> SecretRequester:
     origin = Provenance(repository=repository, ref="refs/heads/main")
-    return Asker(task=task, queue="default", origin=origin, checkout=checkout_secret(task, given))
+    return SecretRequester(task=task, queue="default", origin=origin, checkout=checkout_secret(task, given))
 
 
 def test_the_secret_that_a_repository_is_fetched_with_is_for_that_repository() -> None:

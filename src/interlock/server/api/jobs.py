@@ -20,7 +20,7 @@ from interlock.lifecycles import job
 from interlock.lifecycles.job import FAILED, JOB
 from interlock.server.api.runner import known_as
 from interlock.server.api.visibility import (
-    Sight,
+    TextRedactor,
     cursor_of_place,
     every_job,
     filter_of,
@@ -28,10 +28,10 @@ from interlock.server.api.visibility import (
     need_own_keys,
     page_of,
     place_of_cursor,
+    redactor_of,
     selection_of,
     shaped,
     shown,
-    sight_of,
     unknown_job,
 )
 from interlock.server.authentication import lease_of
@@ -42,7 +42,7 @@ from interlock.server.routes import Call, handles
 from interlock.store.records import Key, Query, Record
 from interlock.systems.orchestrator.attachments import LOG, Chunk, lines_of
 from interlock.systems.orchestrator.dependencies import named_in
-from interlock.systems.orchestrator.views import glimpse_failure
+from interlock.systems.orchestrator.views import failure_fields
 from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.filter_language import LOOKED_AT
 from interlock.wire.jobs import (
@@ -59,20 +59,20 @@ from interlock.wire.jobs import (
 )
 
 
-class _Peek(msgspec.Struct):
+class _ManyMarker(msgspec.Struct):
     """Only the field that distinguishes one job from many."""
 
     jobs: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_PEEK = msgspec.json.Decoder(_Peek)
+_MANY_MARKER = msgspec.json.Decoder(_ManyMarker)
 _ONE = msgspec.json.Decoder(api.OneJob)
 _MANY = msgspec.json.Decoder(api.ManyJobs)
 
 
 def read_submission(body: bytes) -> api.OneJob | api.ManyJobs:
     """Decode one job, or several under `jobs`."""
-    if decode(_PEEK, body).jobs is msgspec.UNSET:
+    if decode(_MANY_MARKER, body).jobs is msgspec.UNSET:
         return decode(_ONE, body)
     return decode(_MANY, body)
 
@@ -143,14 +143,14 @@ async def get_history(call: Call) -> HistoryPage:
     if not call.principal.scoped:
         return page
     texts = [text for each in page.entries for text in (each.reason, each.cause, each.refusal)]
-    sight = await sight_of(call, texts)
-    entries = tuple(_entry(sight, entry) for entry in page.entries)
+    redactor = await redactor_of(call, texts)
+    entries = tuple(_entry(redactor, entry) for entry in page.entries)
     return msgspec.structs.replace(page, entries=entries)
 
 
-def _entry(sight: Sight, entry: EntryView) -> EntryView:
+def _entry(redactor: TextRedactor, entry: EntryView) -> EntryView:
     """Return an entry; without its cursor for a scoped token, which may not read the journal."""
-    reason, cause, refusal = map(sight.text, (entry.reason, entry.cause, entry.refusal))
+    reason, cause, refusal = map(redactor.text, (entry.reason, entry.cause, entry.refusal))
     return msgspec.structs.replace(entry, cursor="", reason=reason, cause=cause, refusal=refusal)
 
 
@@ -159,9 +159,13 @@ async def explain_job(call: Call) -> Explanation:
     """Explain why a job waits, or how it ended."""
     job = await job_of(call)
     explanation = await call.parts.runtime.jobs.explain(job.id, in_general=not call.principal.scoped)
-    sight = await sight_of(call, [explanation.sentence, *(line.sentence for line in explanation.lines)])
-    lines = [msgspec.structs.replace(line, sentence=sight.text(line.sentence)) for line in explanation.lines]
-    return msgspec.structs.replace(explanation, sentence=sight.text(explanation.sentence), lines=tuple(lines))
+    redactor = await redactor_of(call, [explanation.sentence, *(line.sentence for line in explanation.lines)])
+    lines = [
+        msgspec.structs.replace(line, sentence=redactor.text(line.sentence)) for line in explanation.lines
+    ]
+    return msgspec.structs.replace(
+        explanation, sentence=redactor.text(explanation.sentence), lines=tuple(lines)
+    )
 
 
 @handles(api.GET_JOB_LOGS)
@@ -337,7 +341,7 @@ async def list_alike(call: Call) -> api.Alike:
         if not call.principal.sees(record.queue or ""):
             continue
         looked_at += 1
-        seen = glimpse_failure(record)
+        seen = failure_fields(record)
         if (seen.task, seen.failure_class, _error_signature(seen.error)) == sign:
             found[record.id] = seen.failed_at or record.updated_at
     ids = sorted(found, key=lambda each: found[each], reverse=True)
@@ -376,10 +380,10 @@ async def get_tree(call: Call) -> TreeView:
     sees = call.principal.sees if call.principal.scoped else None
     tree = await call.parts.runtime.jobs.tree(job.id, most=call.query.limit, sees=sees)
     failures = [node.failure.error for node in tree.nodes if node.failure is not None]
-    sight = await sight_of(call, [*(node.parent_job_id for node in tree.nodes), *failures])
+    redactor = await redactor_of(call, [*(node.parent_job_id for node in tree.nodes), *failures])
     nodes = [
         msgspec.structs.replace(
-            node, parent_job_id=sight.id(node.parent_job_id), failure=sight.failure(node.failure)
+            node, parent_job_id=redactor.id(node.parent_job_id), failure=redactor.failure(node.failure)
         )
         for node in tree.nodes
     ]

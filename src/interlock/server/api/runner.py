@@ -22,9 +22,8 @@ from starlette.types import Receive, Scope, Send
 from interlock.api import runner as api
 from interlock.errors import BadRequest, ClaimOver
 from interlock.server.authentication import lease_of
-from interlock.server.direct import DirectAnswer
 from interlock.server.requests import ClientGone, decode
-from interlock.server.routes import Call, handles
+from interlock.server.routes import Call, PendingResponse, handles
 from interlock.systems.access.principals import Principal
 from interlock.systems.orchestrator.tokens import raise_for_answer
 from interlock.wire.runner import (
@@ -72,7 +71,7 @@ async def greet(call: Call) -> Greeting:
     )
 
 
-def lease_directly(call: Call, answer: DirectAnswer) -> bool:
+def lease_directly(call: Call, answer: PendingResponse) -> bool:
     """Claim jobs without a task.
 
     Return False for a claim that may have to wait, or to ask the store.
@@ -223,7 +222,7 @@ def _check_claim(request: ClaimRequest) -> None:
         )
 
 
-def report_directly(call: Call, answer: DirectAnswer) -> bool:
+def report_directly(call: Call, answer: PendingResponse) -> bool:
     """Process one message or several without a task."""
     body = call.body
     if isinstance(body, Messages):

@@ -26,7 +26,7 @@ from interlock.server.routes import Call
 from interlock.store.cursors import bad_cursor
 from interlock.store.records import Record
 from interlock.systems.orchestrator import body
-from interlock.systems.orchestrator.views import glimpse
+from interlock.systems.orchestrator.views import filter_fields
 from interlock.wire.filters import Filter, Selection, read_filter
 from interlock.wire.jobs import After, FailureView, JobSpec, JobView
 
@@ -130,7 +130,7 @@ def _list_of(call: Call) -> str:
     return f"{type(call.query).__name__} {sorted(call.path.items())}"
 
 
-class Sight:
+class TextRedactor:
     """Redacts texts for a scoped token: ids of invisible jobs are removed."""
 
     def __init__(self, seen: frozenset[str] | None) -> None:
@@ -159,13 +159,15 @@ class Sight:
         return msgspec.structs.replace(failure, error=_elsewhere(self.text(failure.error)), details="")
 
 
-async def sight_of(call: Call, written: Iterable[str | None]) -> Sight:
+async def redactor_of(call: Call, written: Iterable[str | None]) -> TextRedactor:
     """Return the redaction for the principal, from the job ids in the texts."""
     if not call.principal.scoped:
-        return Sight(None)
+        return TextRedactor(None)
     named = sorted({job_id for text in written for job_id in _JOB.findall(text or "")})
     views = await call.parts.runtime.jobs.get_many(named) if named else []
-    return Sight(frozenset(view.id for view in views if view is not None and call.principal.sees(view.queue)))
+    return TextRedactor(
+        frozenset(view.id for view in views if view is not None and call.principal.sees(view.queue))
+    )
 
 
 async def shown(call: Call, views: Sequence[JobView]) -> list[JobView]:
@@ -173,15 +175,17 @@ async def shown(call: Call, views: Sequence[JobView]) -> list[JobView]:
     failures = [view.failure.error for view in views if view.failure is not None]
     reasons = [view.cancel_reason for view in views]
     befores = [each for view in views if view.after is not None for each in view.after.jobs]
-    sight = await sight_of(call, [*(view.parent_job_id for view in views), *failures, *reasons, *befores])
+    redactor = await redactor_of(
+        call, [*(view.parent_job_id for view in views), *failures, *reasons, *befores]
+    )
     return [
         msgspec.structs.replace(
             view,
-            parent_job_id=sight.id(view.parent_job_id),
-            failure=sight.failure(view.failure),
-            cancel_reason=view.cancel_reason and sight.text(view.cancel_reason),
-            after=None if view.after is None else sight.after(view.after),
-            waits_for=tuple(each for each in view.waits_for if sight.id(each) is not None),
+            parent_job_id=redactor.id(view.parent_job_id),
+            failure=redactor.failure(view.failure),
+            cancel_reason=view.cancel_reason and redactor.text(view.cancel_reason),
+            after=None if view.after is None else redactor.after(view.after),
+            waits_for=tuple(each for each in view.waits_for if redactor.id(each) is not None),
         )
         for view in views
     ]
@@ -254,7 +258,7 @@ async def _looked_through(call: Call, selection: Selection) -> tuple[list[Record
     query = msgspec.structs.replace(query, within=MOST)
     while True:
         page = await store.find(msgspec.structs.replace(query, limit=LOOK))
-        kept = [place for place, record in enumerate(page.records) if selection.keeps(glimpse(record))]
+        kept = [place for place, record in enumerate(page.records) if selection.keeps(filter_fields(record))]
         room = query.limit - len(found)
         found += [page.records[place] for place in kept[:room]]
         if len(kept) >= room:

@@ -50,7 +50,7 @@ LOOKS, LOOK_AGAIN_S = 20, 0.1
 """After this many reads, or seconds, a claimer reads from the start again."""
 _CLAIMS = 64
 """Number of different claimers that are remembered."""
-_SHORTEST_COMPANY, _LONGEST_COMPANY = 16, 1_024
+_SHORTEST_CAUTION, _LONGEST_CAUTION = 16, 1_024
 
 
 def _claimer_terms(claim: Claim) -> tuple[list[str] | None, list[str], list[str]]:
@@ -63,14 +63,14 @@ def _claimer_terms(claim: Claim) -> tuple[list[str] | None, list[str], list[str]
     return None, queues, list(had_by(claim.labels, handlers))
 
 
-class Company:
+class OtherClaimers:
     """Whether other claimers are active, as far as this store has noticed."""
 
     def __init__(self) -> None:
         self._under_way = 0
         self._careful = 0
-        """Number of claims for which it assumes company."""
-        self._length = _SHORTEST_COMPANY
+        """Number of claims for which it assumes others."""
+        self._length = _SHORTEST_CAUTION
 
     @contextmanager
     def claim(self) -> Iterator[bool]:
@@ -84,16 +84,16 @@ class Company:
             self._under_way -= 1
 
     def met(self) -> None:
-        """Record a conflict with another claimer: assume company for twice as long as the last time."""
+        """Record a conflict with another claimer: assume others for twice as long as the last time."""
         self._careful = self._length
-        self._length = min(2 * self._length, _LONGEST_COMPANY)
+        self._length = min(2 * self._length, _LONGEST_CAUTION)
 
     def met_no_conflict(self) -> None:
         """Record a claim without a conflict."""
-        self._length = _SHORTEST_COMPANY
+        self._length = _SHORTEST_CAUTION
 
 
-class Beginnings:
+class ClaimStarts:
     """The rank from which claims read.
 
     Index entries of claimed records stay until they are vacuumed, and a read from the start passes all of
@@ -157,8 +157,8 @@ class Claims:
         self._writing = writing
         self._notifier = notifier
         self._schema = connections.target.schema
-        self._company = Company()
-        self._beginnings = Beginnings()
+        self._other_claimers = OtherClaimers()
+        self._starts = ClaimStarts()
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """Claim records that are ready for this claimer."""
@@ -180,7 +180,7 @@ class Claims:
                 return outcomes
             return self._notifier.notify(await self._claim_in_company(session, claim, noted))
 
-        with self._company.claim() as alone:
+        with self._other_claimers.claim() as alone:
             outcomes = await self._connections.run("Claiming", work)
         if not outcomes and last is not None and last[1]:
             # Others claimed all before the write: the last call of `decide` counts, so it is called again.
@@ -204,7 +204,7 @@ class Claims:
         more has to be read to know that nothing is ready.
         """
         writing = self._writing
-        after = self._beginnings.of(claim)
+        after = self._starts.of(claim)
         arguments = (*after, *guard_of(claim), *writing.foreseen(foresight))
         rows = await session.fetch(
             statement("claim_foreseen", self._schema),
@@ -214,12 +214,12 @@ class Claims:
         at: datetime | None = rows[0]["at"]
         if at is None:
             if rows[0]["foreseen"] and alone:
-                self._company.met()
-            nothing = rows[0]["nothing"] and alone and self._beginnings.is_enough(claim, ())
+                self._other_claimers.met()
+            nothing = rows[0]["nothing"] and alone and self._starts.is_enough(claim, ())
             return [] if nothing else None
         if alone:
-            self._company.met_no_conflict()
-        self._beginnings.is_enough(claim, rows)
+            self._other_claimers.met_no_conflict()
+        self._starts.is_enough(claim, rows)
         writing.saw(at)
         records = foreseen_records_of(rows, foresight.like)
         decisions = decide(records, foresight.now)
@@ -233,12 +233,12 @@ class Claims:
         writing = self._writing
         sql = statement("peek_ready", self._schema)
         while True:
-            after = self._beginnings.of(claim)
+            after = self._starts.of(claim)
             rows = await session.fetch(
                 sql, writing.seen, claim.kind, *_claimer_terms(claim), claim.limit, *after, *guard_of(claim)
             )
             last = rows.pop()
-            if self._beginnings.is_enough(claim, rows):
+            if self._starts.is_enough(claim, rows):
                 break
         if not last["allowed"]:
             return []
@@ -257,9 +257,9 @@ class Claims:
         try:
             outcomes = await writing.write_all(session, parts, claim.guard)
         except Again:
-            self._company.met()
+            self._other_claimers.met()
             raise
-        self._company.met_no_conflict()
+        self._other_claimers.met_no_conflict()
         return self._notifier.notify(outcomes, notifying)
 
     async def _claim_in_company(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome]:
@@ -280,10 +280,10 @@ class Claims:
 
     async def _take_ready(self, session: Session, claim: Claim) -> list[asyncpg.Record]:
         while True:
-            after = self._beginnings.of(claim)
+            after = self._starts.of(claim)
             terms = claim.kind, *_claimer_terms(claim)
             rows = await self._take(session, "take_ready", terms, claim.limit, *after, *guard_of(claim))
-            if self._beginnings.is_enough(claim, rows[:-1]):
+            if self._starts.is_enough(claim, rows[:-1]):
                 return rows
 
     async def _take(

@@ -20,7 +20,7 @@ import msgspec
 
 from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Capabilities
-from interlock.store.plain import split_plain
+from interlock.store.plain_changes import split_plain
 from interlock.store.postgres.columns import (
     END,
     Ends,

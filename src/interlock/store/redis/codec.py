@@ -19,7 +19,7 @@ import msgspec
 from interlock.errors import InvalidRecord
 from interlock.store.catalogue import Catalogue
 from interlock.store.cursors import bad_cursor, read_cursor, write_cursor
-from interlock.store.plain import split_plain
+from interlock.store.plain_changes import split_plain
 from interlock.store.ranking import had_by, microseconds, moment
 from interlock.store.records import (
     Batch,

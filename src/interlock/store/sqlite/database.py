@@ -226,7 +226,7 @@ def open_database(
             raise
         return connection
 
-    return patiently(attempt, path, timeout_s)
+    return retry_while_busy(attempt, path, timeout_s)
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -325,7 +325,7 @@ def _declared(migration: Migration) -> dict[str, str]:
         return dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
 
 
-def patiently(attempt: Callable[[], T], path: Path, timeout_s: float) -> T:
+def retry_while_busy(attempt: Callable[[], T], path: Path, timeout_s: float) -> T:
     """Retry while the file is busy: many processes may open it at once, and SQLite cannot wait for the switch
     to a log.
     """

@@ -19,7 +19,7 @@ from queue import Empty
 
 from interlock.backoff import nth_pause_s
 from interlock.errors import StoreUnavailable
-from interlock.store.sqlite.database import connect, patiently
+from interlock.store.sqlite.database import connect, retry_while_busy
 from interlock.store.sqlite.failures import NOTHING, code_of, is_busy, late, not_open, store_error
 from interlock.store.sqlite.file_events import FileEvents, open_events
 from interlock.store.sqlite.threads import RETRY_S, DatabaseThread, Subscribers, ThreadCall, deliver
@@ -73,7 +73,7 @@ class Reader(DatabaseThread):
 
     def _open(self) -> None:
         # Another process may be recovering the log, or removing it after it was the last to use it.
-        self._connection = patiently(lambda: connect(self._path), self._path, self.timeout_s)
+        self._connection = retry_while_busy(lambda: connect(self._path), self._path, self.timeout_s)
         self._connection.execute("PRAGMA query_only = ON")
 
     def _close(self) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from interlock.store.cursors import write_cursor
-from interlock.store.plain import split_plain
+from interlock.store.plain_changes import split_plain
 from interlock.store.ranking import moment
 from interlock.store.records import (
     Batch,

@@ -116,7 +116,7 @@ class CacheHeartbeat(Heartbeat, frozen=True, kw_only=True, tag="cache"):
     """The record of the cache."""
 
 
-class Births(Heartbeat, frozen=True, kw_only=True, tag="children"):
+class HeartbeatWithChildren(Heartbeat, frozen=True, kw_only=True, tag="children"):
     """A heartbeat with children of the job.
 
     It is not a message of the wire: only the process that creates the children in the same commit sends it.
@@ -132,7 +132,7 @@ class WaitHeartbeat(Heartbeat, frozen=True, kw_only=True, tag="wait"):
     mail: Mail
 
 
-class Brood(msgspec.Struct, frozen=True, kw_only=True):
+class NamedChildrenBody(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a record of children under a name."""
 
     shard: int
@@ -179,14 +179,14 @@ def result_key(job_id: str, attempt_name: str) -> Key:
     return Key(RESULT.name, f"{job_id}.{attempt_name}")
 
 
-def brood_change(job_id: str, brood: Brood, *, mark: str, actor: str) -> Change:
+def named_children_change(job_id: str, named: NamedChildrenBody, *, mark: str, actor: str) -> Change:
     """Return the record of children under a name, to be committed with them."""
-    key = brood_key(job_id, brood.shard, brood.name)
-    body = msgspec.json.encode(brood)
+    key = named_children_key(job_id, named.shard, named.name)
+    body = msgspec.json.encode(named)
     return CHILDREN.change(key.id, body, settle=True, parent=job_id, actor=actor, mark=mark)
 
 
-def brood_key(job_id: str, shard: int, name: str) -> Key:
+def named_children_key(job_id: str, shard: int, name: str) -> Key:
     """Return the key of the children of a shard under a name, the same for later attempts."""
     return Key(CHILDREN.name, f"{job_id}.{shard}.{hashlib.sha256(name.encode()).hexdigest()[:20]}")
 

@@ -35,7 +35,7 @@ from interlock.systems.orchestrator.notifications import Alert, belongs_elsewher
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import check_spec, new_job
 from interlock.systems.orchestrator.uniqueness import KeyedSubmission, apply_keyed
-from interlock.systems.orchestrator.views import glimpse, origin_again, spec_of
+from interlock.systems.orchestrator.views import filter_fields, origin_again, spec_of
 from interlock.wire.filter_language import LOOKED_AT
 from interlock.wire.filters import Filter, Selection
 from interlock.wire.jobs import DeadLetterView, JobSpec, JobView
@@ -340,7 +340,7 @@ class DeadLetterService:
         meant = [
             place
             for place, record in enumerate(records)
-            if selection.keeps(glimpse(record)) and is_letter(record)
+            if selection.keeps(filter_fields(record)) and is_letter(record)
         ]
         if not meant:
             return []

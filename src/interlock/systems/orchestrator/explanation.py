@@ -68,7 +68,7 @@ class Claimer(NamedTuple):
         return self.tasks is None or task in self.tasks
 
 
-class _Wishes(msgspec.Struct, frozen=True):
+class _Orders(msgspec.Struct, frozen=True):
     drain: bool = False
 
 
@@ -76,7 +76,7 @@ class _Body(msgspec.Struct, frozen=True):
     """The needed part of a worker's record."""
 
     spec: WorkerSpec
-    wishes: _Wishes = _Wishes()
+    orders: _Orders = msgspec.field(default=_Orders(), name="wishes")
 
 
 _decode = msgspec.json.Decoder(_Body).decode
@@ -106,7 +106,7 @@ async def find_blockers(
 def claimer_of(record: Record) -> Claimer | None:
     """Return a live worker; None for one that is draining."""
     body = _decode(record.body)
-    if body.wishes.drain:
+    if body.orders.drain:
         return None
     takes = WorkerState(record.state) in worker.TAKING
     spec = body.spec

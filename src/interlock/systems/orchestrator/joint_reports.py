@@ -82,7 +82,7 @@ class SuccessReport(NamedTuple):
     result: bytes
 
 
-class _Together:
+class _JointSuccesses:
     """Reports of success that are decided once, of at most one run."""
 
     __slots__ = ("before", "decision", "results", "seen", "some")
@@ -135,7 +135,7 @@ class RunProgress(Protocol):
         ...
 
 
-def _commit_of_run(some: Sequence[_Together], changes: Sequence[Change]) -> Commit:
+def _commit_of_run(some: Sequence[_JointSuccesses], changes: Sequence[Change]) -> Commit:
     """Return the commit of jobs of a run and of its progress."""
     limits = [each.decision.not_after for each in some if each.decision.not_after is not None]
     jobs = [change for each in some for change in each.changes()]
@@ -165,7 +165,7 @@ class JointReports:
         """Commit reports, and note the answers of those that were committed."""
         now, mark = await self._engine.clock.now(), self._engine.commit_id()
         decisions = self._decided(grouped, now, mark)
-        by_run: dict[str, list[_Together]] = {}
+        by_run: dict[str, list[_JointSuccesses]] = {}
         if self.progress is not None:
             for each in decisions:
                 if (run_id := each.run_id) is not None:
@@ -176,12 +176,12 @@ class JointReports:
 
     def _decided(
         self, grouped: Mapping[Report, list[SuccessReport]], now: datetime, mark: str
-    ) -> list[_Together]:
+    ) -> list[_JointSuccesses]:
         """Return the decisions about equal reports.
 
         Those that depend on the job are left out.
         """
-        decisions: list[_Together] = []
+        decisions: list[_JointSuccesses] = []
         known: dict[Shape, SharedDecision | None] = {}
         for report, some in grouped.items():
             first = some[0].held
@@ -193,12 +193,12 @@ class JointReports:
                 known[shape] = decide_completions(report, token, like, now, mark, self._settings)
             decided = known[shape]
             if decided is not None:
-                decisions.append(_Together(decided, some))
+                decisions.append(_JointSuccesses(decided, some))
         return decisions
 
     async def _commit_together(
         self,
-        decisions: Sequence[_Together],
+        decisions: Sequence[_JointSuccesses],
         answers: list[Answer | None],
         now: datetime,
         beside: Sequence[Commit] = (),
@@ -221,19 +221,19 @@ class JointReports:
 
     async def _commit_with_runs(
         self,
-        decisions: Sequence[_Together],
-        by_run: Mapping[str, Sequence[_Together]],
+        decisions: Sequence[_JointSuccesses],
+        by_run: Mapping[str, Sequence[_JointSuccesses]],
         answers: list[Answer | None],
         now: datetime,
         mark: str,
-    ) -> list[_Together]:
+    ) -> list[_JointSuccesses]:
         """Commit decisions, those about jobs of runs with their progress.
 
         Return those about jobs of runs that have changed meanwhile: their jobs send them messages.
         """
         assert self.progress is not None
         ended = {run_id: [each.ended for each in some] for run_id, some in by_run.items()}
-        again: list[_Together] = []
+        again: list[_JointSuccesses] = []
         async with self.progress.steps(ended, now, mark) as steps:
             rest = [each for each in decisions if each.run_id not in steps.changes]
             commits = [_commit_of_run(by_run[run_id], changes) for run_id, changes in steps.changes.items()]

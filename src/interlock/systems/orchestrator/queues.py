@@ -84,13 +84,15 @@ _QUEUES = RecordKind(QUEUE, QueueBody)
 class Queues:
     """The queues in a store."""
 
-    def __init__(self, engine: Engine, *, beside: Callable[[], Awaitable[object]] | None = None) -> None:
-        """`beside`: reads what else is known from memory, whenever the paused queues are read."""
+    def __init__(
+        self, engine: Engine, *, also_refresh: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
+        """`also_refresh`: reads what else is known from memory, whenever the paused queues are read."""
         self._engine = engine
         self._paused: frozenset[str] | None = None
         self.all_open: bool = False
         """Whether no queue is paused, as far as is known here."""
-        self._beside = beside
+        self._also_refresh = also_refresh
 
     # Pause and resume
 
@@ -105,8 +107,8 @@ class Queues:
         """Reload the paused queues."""
         self._paused = frozenset(hold.name for hold in await self.paused())
         self.all_open = not self._paused
-        if self._beside is not None:
-            await self._beside()
+        if self._also_refresh is not None:
+            await self._also_refresh()
 
     async def paused(self) -> list[QueueHold]:
         """Return the paused queues, by name."""

@@ -28,8 +28,8 @@ from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import (
     ArtifactBody,
     ArtifactHeartbeat,
-    Births,
     CacheHeartbeat,
+    HeartbeatWithChildren,
     WaitHeartbeat,
     artifact_change,
     chunk_changes,
@@ -81,7 +81,7 @@ _MESSAGE_NAMES = {
         Release,
         ArtifactHeartbeat,
         CacheHeartbeat,
-        Births,
+        HeartbeatWithChildren,
         WaitHeartbeat,
     )
 }
@@ -161,7 +161,7 @@ def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None
         case Heartbeat():
             _note_heartbeat(draft, one, one.lease, message)
             one.artifacts += isinstance(message, ArtifactHeartbeat)
-            draft.body.children += message.children if isinstance(message, Births) else 0
+            draft.body.children += message.children if isinstance(message, HeartbeatWithChildren) else 0
             if isinstance(message, WaitHeartbeat):
                 draft.body.mail = {**draft.body.mail, message.address: message.mail}
         case Release(checkpoint=checkpoint):

@@ -45,7 +45,12 @@ from interlock.store.records import (
 )
 from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.attachments import Births, Brood, brood_change, brood_key
+from interlock.systems.orchestrator.attachments import (
+    HeartbeatWithChildren,
+    NamedChildrenBody,
+    named_children_change,
+    named_children_key,
+)
 from interlock.systems.orchestrator.body import (
     AfterPart,
     Provenance,
@@ -87,7 +92,7 @@ from interlock.wire.jobs import MAX_CHILD_NAME, MAX_CHILDREN, SHELL, ChildPage, 
 from interlock.wire.runner import Answer, Heard
 
 
-class _Kin(msgspec.Struct):
+class _FamilyFields(msgspec.Struct):
     """The part of a job's body that its tree and its children need."""
 
     data: Job
@@ -98,7 +103,7 @@ class _Kin(msgspec.Struct):
 
 def root_of(record: Record) -> str:
     """Return the root of a job's tree; its own id without a parent."""
-    part = msgspec.json.decode(record.body, type=_Kin).tree
+    part = msgspec.json.decode(record.body, type=_FamilyFields).tree
     return part.root_id if part is not None else record.id
 
 
@@ -108,10 +113,10 @@ def beneath(spec: JobSpec, parent: Record) -> tuple[JobSpec, Provenance | None]:
     Secrets withheld from the parent are withheld from the child. The child of a fork's job is restricted to
     shell steps in the queue and with the labels of its parent, whatever it requests.
     """
-    kin = msgspec.json.decode(parent.body, type=_Kin)
-    spec = replace(spec, secrets_withheld=spec.secrets_withheld or kin.secrets_withheld)
-    if kin.origin is None or not kin.origin.from_fork:
-        return spec, kin.origin
+    family = msgspec.json.decode(parent.body, type=_FamilyFields)
+    spec = replace(spec, secrets_withheld=spec.secrets_withheld or family.secrets_withheld)
+    if family.origin is None or not family.origin.from_fork:
+        return spec, family.origin
     if spec.task != SHELL:
         raise InvalidJob(
             f"A job of a change from a fork submits only {SHELL}, not {spec.task}.",
@@ -131,7 +136,7 @@ def beneath(spec: JobSpec, parent: Record) -> tuple[JobSpec, Provenance | None]:
             todo="Leave unique out.",
             facts={"task": spec.task, "parent_job_id": parent.id},
         )
-    return replace(spec, queue=parent.queue or spec.queue, labels=parent.labels), kin.origin
+    return replace(spec, queue=parent.queue or spec.queue, labels=parent.labels), family.origin
 
 
 class TreeSubmission:
@@ -261,11 +266,11 @@ async def submit_children(
     specs = [msgspec.structs.replace(spec, parent_job_id=token.job_id) for spec in specs]
     for spec in specs:
         check_spec(spec, settings)
-    parent, brood = Key(JOB.name, token.job_id), brood_key(token.job_id, token.shard, name)
+    parent, names = Key(JOB.name, token.job_id), named_children_key(token.job_id, token.shard, name)
     trees = tree_keys(await engine.store.load([parent]))
     named = named_in(specs)
     before_them = [Key(JOB.name, each) for each in named]
-    births = Births(token=token_text, runner_id=runner_id, children=len(specs))
+    heartbeat = HeartbeatWithChildren(token=token_text, runner_id=runner_id, children=len(specs))
 
     def decide(
         found: Sequence[Record | None], keyed: KeyedSubmission, now: datetime
@@ -273,7 +278,7 @@ async def submit_children(
         above, before, *others = found
         kept, earlier = others[: len(trees)], others[len(trees) :]
         mark = engine.commit_id()
-        decided = decide_message(above, token, births, now, mark, settings)
+        decided = decide_message(above, token, heartbeat, now, mark, settings)
         if above is None or decided.commit is None or not isinstance(decided.answer, Heard):
             return Decision(decided.answer, decided.commit)
         if before is not None:
@@ -285,22 +290,24 @@ async def submit_children(
             {above.id: above}, dict(zip(trees, kept, strict=True)), now, settings, draw, following
         )
         joining.add_all(_inherited(specs, above), keyed)
-        own = msgspec.structs.replace(births, children=joining.created)
+        own = msgspec.structs.replace(heartbeat, children=joining.created)
         # A parent waits for those alone that are its own.
         commit = (
             decide_message(above, token, own, now, mark, settings).commit if keyed.found else decided.commit
         )
         assert commit is not None
-        brood = Brood(shard=token.shard, name=name, ids=joining.ids, fingerprint=_fingerprint(specs))
+        known = NamedChildrenBody(
+            shard=token.shard, name=name, ids=joining.ids, fingerprint=_fingerprint(specs)
+        )
         changes = (
             *commit.changes,
             *joining.changes(mark=mark, actor=runner_id),
             *keyed.changes(mark=mark, actor=runner_id),
-            brood_change(token.job_id, brood, mark=mark, actor=runner_id),
+            named_children_change(token.job_id, known, mark=mark, actor=runner_id),
         )
-        return Decision(brood.ids, msgspec.structs.replace(commit, changes=changes))
+        return Decision(known.ids, msgspec.structs.replace(commit, changes=changes))
 
-    applied = await apply_keyed(engine, None, [parent, brood, *trees, *before_them], specs, decide, settings)
+    applied = await apply_keyed(engine, None, [parent, names, *trees, *before_them], specs, decide, settings)
     assert not isinstance(applied, Repeated)  # it has no request
     if isinstance(applied.answer, tuple):
         return applied.answer
@@ -324,7 +331,7 @@ def _check(name: str, specs: Sequence[JobSpec]) -> None:
 
 
 def _again(record: Record, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
-    known = msgspec.json.decode(record.body, type=Brood)
+    known = msgspec.json.decode(record.body, type=NamedChildrenBody)
     if known.fingerprint != _fingerprint(specs):
         raise RequestIdReused(
             f"The handler has submitted other children under the name {name!r} before; those stay.",

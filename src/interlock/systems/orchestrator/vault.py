@@ -30,7 +30,7 @@ SHORTEST = 4
 """Minimum length; shorter values could not be masked in logs."""
 
 
-class Asker(msgspec.Struct, frozen=True, kw_only=True):
+class SecretRequester(msgspec.Struct, frozen=True, kw_only=True):
     """A job that requests secrets."""
 
     task: str = ""
@@ -53,14 +53,14 @@ class SecretScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Whether any condition is named."""
         return bool(self.repositories or self.environments or self.tasks or self.queues)
 
-    def fault(self, asker: Asker) -> str:
+    def fault(self, requester: SecretRequester) -> str:
         """Return why a job may not have the secret; empty when it may."""
-        origin = asker.origin
+        origin = requester.origin
         conditions = (
             ("repository", self.repositories, "" if origin.claimed else origin.repository),
             ("environment", self.environments, origin.environment),
-            ("task", self.tasks, asker.task),
-            ("queue", self.queues, asker.queue),
+            ("task", self.tasks, requester.task),
+            ("queue", self.queues, requester.queue),
         )
         for noun, allowed, value in conditions:
             if allowed and not _matches(value, allowed, any_case=noun == "repository"):
@@ -98,14 +98,16 @@ class SecretPolicy(msgspec.Struct, frozen=True, kw_only=True):
     clones: frozenset[str] = frozenset()
     """Secrets to fetch repositories with, which no step or task receives."""
 
-    def fault(self, name: str, asker: Asker) -> str:
+    def fault(self, name: str, requester: SecretRequester) -> str:
         """Return why a job may not have a secret; empty if it may."""
-        if asker.origin.from_fork:
+        if requester.origin.from_fork:
             return "a change from a fork receives no secrets"
-        if name in self.clones and asker.checkout != name:
+        if name in self.clones and requester.checkout != name:
             return f"it is for fetching the repository; [secrets.{name}] would give it to steps and tasks"
         scope = self.secrets.get(name)
-        return (scope.fault(asker) if scope is not None else "") or self.environment_fault(asker.origin)
+        return (scope.fault(requester) if scope is not None else "") or self.environment_fault(
+            requester.origin
+        )
 
     def environment_fault(self, origin: Provenance) -> str:
         """Return why a job may not use its environment; empty if it may, or names none."""
@@ -187,19 +189,19 @@ class Vault:
         self._read_at: tuple[str, int, int] | None = None
         self._known: Mapping[str, str | _Scoped] = {}
 
-    def find(self, name: str, asker: Asker) -> str:
+    def find(self, name: str, requester: SecretRequester) -> str:
         """Return the value of a secret for a job; raise if the job may not have it."""
         known = self._in_file().get(name)
         if known is None and name not in self._policy.secrets and f"{PREFIX}{name}" in self._environment:
             raise _unnamed(name)
-        fault = self._policy.fault(name, asker)
+        fault = self._policy.fault(name, requester)
         if not fault and isinstance(known, _Scoped):
-            fault = known.fault(asker)
+            fault = known.fault(requester)
         if fault:
             raise NoSecret(
                 f"The secret {name} is not for this job: {fault}.",
                 todo=f"Change [secrets.{name}] in interlock.toml where the orchestrator runs, or the job.",
-                facts={"secret": name, "why": fault, "queue": asker.queue, "task": asker.task},
+                facts={"secret": name, "why": fault, "queue": requester.queue, "task": requester.task},
             )
         return self.value(name)
 
@@ -307,9 +309,9 @@ def with_secrets(
     for grant in grants:
         origin = origins.get(grant.job_id, NO_ORIGIN)
         checkout = checkout_secret(grant.task, grant.input)
-        asker = Asker(task=grant.task, queue=grant.queue, origin=origin, checkout=checkout)
+        requester = SecretRequester(task=grant.task, queue=grant.queue, origin=origin, checkout=checkout)
         try:
-            values = {name: vault.find(name, asker) for name in grant.secrets}
+            values = {name: vault.find(name, requester) for name in grant.secrets}
         except NoSecret as error:
             messages.append(_failure(grant, runner_id, error))
         else:

@@ -45,7 +45,6 @@ from interlock.systems.orchestrator.shapes import (
 from interlock.systems.orchestrator.submission import grouped, release
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run
-from interlock.systems.runs.known import HeldJobs, KnownRuns, SharedShape, shared_shape
 from interlock.systems.runs.new_jobs import (
     HOLD,
     RELEASE,
@@ -57,6 +56,7 @@ from interlock.systems.runs.new_jobs import (
     new_run_jobs,
 )
 from interlock.systems.runs.plans import PIECE, PlanGraph, PlanPiece, Plans, piece_key, renamed_piece
+from interlock.systems.runs.run_cache import HeldJobs, KnownRuns, SharedShape, shared_shape
 
 ORDERS = "run.orders"
 """The topic of orders from runs to their jobs."""

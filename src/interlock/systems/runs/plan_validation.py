@@ -31,7 +31,7 @@ from interlock.systems.orchestrator.body import Provenance
 from interlock.systems.orchestrator.planned_approvals import question_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import MAX_DELAY_S, check_spec, check_specs
-from interlock.systems.orchestrator.vault import Asker, SecretPolicy, checkout_secret
+from interlock.systems.orchestrator.vault import SecretPolicy, SecretRequester, checkout_secret
 from interlock.systems.orchestrator.waits import check_wait
 from interlock.systems.runs.body import RunBody
 from interlock.wire.jobs import SHELL, JobSpec
@@ -342,7 +342,7 @@ def _faults(body: RunBody, planned: PlannedJob, policy: SecretPolicy) -> Iterato
         yield f"{name}: {fault}"
         return
     checkout = checkout_secret(planned.task, planned.input)
-    asker = Asker(task=planned.task, queue=planned.queue, origin=origin, checkout=checkout)
+    requester = SecretRequester(task=planned.task, queue=planned.queue, origin=origin, checkout=checkout)
     for secret in planned.secrets:
-        if fault := policy.fault(secret, asker):
+        if fault := policy.fault(secret, requester):
             yield f"{name}: the secret {secret} is not for this job: {fault}"

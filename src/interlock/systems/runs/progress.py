@@ -19,9 +19,9 @@ from interlock.store.records import Committed, Conflict, Outcome
 from interlock.systems.orchestrator.joint_reports import RunSteps
 from interlock.systems.orchestrator.notifications import JobChanged, JobsChanged
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.runs.known import KnownRuns
 from interlock.systems.runs.orders import JointDecisions
 from interlock.systems.runs.reconciler import ChangedRun, RunCommit, RunReconciler
+from interlock.systems.runs.run_cache import KnownRuns
 
 AVOIDED_FOR = timedelta(seconds=1)
 """Time for which a run gets messages after a conflict, since other processes change it as well."""

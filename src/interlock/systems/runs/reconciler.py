@@ -46,7 +46,6 @@ from interlock.systems.orchestrator.notifications import RUN_JOBS, RUN_JOBS_TOGE
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody
-from interlock.systems.runs.known import KnownRuns
 from interlock.systems.runs.new_jobs import JobOrder
 from interlock.systems.runs.orders import (
     ORDERS,
@@ -59,6 +58,7 @@ from interlock.systems.runs.orders import (
     released_within,
 )
 from interlock.systems.runs.plans import Plans
+from interlock.systems.runs.run_cache import KnownRuns
 
 Changes: TypeAlias = JobChanged | JobsChanged
 

@@ -28,7 +28,6 @@ from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import ChangeTime, RunBody, decode_run, group_of, query_of
 from interlock.systems.runs.cancellation import DECLINED, RunCancellation, decide_approval, existing_run
 from interlock.systems.runs.failure_analysis import FailureAnalyser, signs_of
-from interlock.systems.runs.known import KnownRuns
 from interlock.systems.runs.plan_validation import FORK, check_run, seconds_for_approvals
 from interlock.systems.runs.plans import PlanPiece, Plans, piece_changes, pieces_of, plan_graph
 from interlock.systems.runs.preparation import (
@@ -48,6 +47,7 @@ from interlock.systems.runs.reconciler import (
 )
 from interlock.systems.runs.reports.report import Reporter
 from interlock.systems.runs.reports.reporter import ReportedRuns, ReportService
+from interlock.systems.runs.run_cache import KnownRuns
 from interlock.systems.runs.settings import ReportingSettings
 from interlock.systems.runs.sweeper import RunSweeper
 from interlock.systems.runs.views import (
@@ -465,12 +465,12 @@ class RunService:
         """Wake the reconciler: jobs have changed."""
         self.sweeper.job_changed()
 
-    async def keep(self, *, patiently: bool = True) -> int:
+    async def keep(self, *, wait_for_planners: bool = True) -> int:
         """Handle all pending work of runs; return its amount.
 
-        Planners may be slow; without `patiently` the caller does not wait for them.
+        Planners may be slow; without `wait_for_planners` the caller does not wait for them.
         """
-        return await self.sweeper.sweep(patiently=patiently)
+        return await self.sweeper.sweep(wait_for_planners=wait_for_planners)
 
     async def close(self) -> None:
         """Stop handling events."""

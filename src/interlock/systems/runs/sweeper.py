@@ -94,13 +94,15 @@ class RunSweeper:
         if self.prompt:
             self._plans.trigger()
 
-    async def sweep(self, *, patiently: bool = True) -> int:
+    async def sweep(self, *, wait_for_planners: bool = True) -> int:
         """Handle all pending work of runs; return its amount.
 
-        Planners may be slow; without `patiently` the caller does not wait for them.
+        Planners may be slow; without `wait_for_planners` the caller does not wait for them.
         """
         done = await self.fire_deadlines()
-        while (some := await self._round(patiently)) or (patiently and await self._was_busy()):
+        while (some := await self._round(wait_for_planners)) or (
+            wait_for_planners and await self._was_busy()
+        ):
             done += some
         return done + await self._reporting().go_on(at_once=not self.prompt)
 
@@ -122,8 +124,8 @@ class RunSweeper:
         """Finish pending rounds, and leave the rest to other processes."""
         await asyncio.gather(*(each.close() for each in (self._changes, self._plans, self._reports)))
 
-    async def _round(self, patiently: bool) -> int:
-        plans = patiently or not self.prompt
+    async def _round(self, wait_for_planners: bool) -> int:
+        plans = wait_for_planners or not self.prompt
         groups = [CHANGES, PENDING, _REPORTED, *((_PLANNED,) if plans else ())]
         found = await take_groups(self._engine.store, groups, limit=LOOK)
         done = sum(map(len, found.taken)) + await self._reporting().mention()

@@ -22,7 +22,7 @@ MISSED_BEATS = 3
 """Number of missing heartbeats after which a worker is silent."""
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkerOrderState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The orders of the supervisor beyond the state."""
 
     number: int = 0
@@ -41,8 +41,8 @@ class WorkerBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     data: Worker
     runner_id: str
     """Its name in leases."""
-    wishes: Wishes = Wishes()
-    heeded: int = 0
+    order_state: WorkerOrderState = msgspec.field(default=WorkerOrderState(), name="wishes")
+    confirmed: int = msgspec.field(default=0, name="heeded")
     """The newest orders that the worker has carried out."""
     processed: int = 0
     failed: int = 0
@@ -76,7 +76,7 @@ def decode_body(record: Record) -> WorkerBody:
 def view_of(record: Record) -> WorkerView:
     """Return the view of a worker."""
     body = decode_body(record)
-    spec, data, wishes = body.spec, body.data, body.wishes
+    spec, data, orders = body.spec, body.data, body.order_state
     return WorkerView(
         id=record.id,
         state=record.state,
@@ -102,9 +102,9 @@ def view_of(record: Record) -> WorkerView:
         deadline_at=record.deadline_at,
         outcome=data.outcome,
         reason=body.reason,
-        draining=wishes.drain,
-        give_back=wishes.give_back,
-        heeded=body.heeded >= wishes.number,
+        draining=orders.drain,
+        give_back=orders.give_back,
+        heeded=body.confirmed >= orders.number,
         code_version=spec.version,
         metadata=spec.metadata,
     )
@@ -122,18 +122,18 @@ def orders_of(state: WorkerState, body: WorkerBody, beat_every_s: float) -> Work
     """Return the orders to a worker, from its record. The table says which states may claim, and which are
     final.
     """
-    wishes = body.wishes
-    stop = "terminate" if state in WORKER.terminal else "drain" if wishes.drain else ""
+    orders = body.order_state
+    stop = "terminate" if state in WORKER.terminal else "drain" if orders.drain else ""
     return WorkerOrders(
         state=state,
-        number=wishes.number,
+        number=orders.number,
         take=state in TAKING and not stop,
-        give_back=wishes.give_back or stop == "terminate",
+        give_back=orders.give_back or stop == "terminate",
         stop=stop,
         anew=body.silent,
-        reason=body.reason or wishes.reason,
+        reason=body.reason or orders.reason,
         beat_every_s=beat_every_s,
-        look=wishes.look,
+        look=orders.look,
     )
 
 
@@ -235,15 +235,19 @@ class WorkerAggregate(Aggregate):
 
     def order(self, reason: str, *, drain: bool = False, give_back: bool = False) -> None:
         """Order the worker something; it confirms the number of the order."""
-        number = self.body.wishes.number + 1
-        look = self.body.wishes.look
-        self.body.wishes = Wishes(number=number, drain=drain, give_back=give_back, reason=reason, look=look)
+        number = self.body.order_state.number + 1
+        look = self.body.order_state.look
+        self.body.order_state = WorkerOrderState(
+            number=number, drain=drain, give_back=give_back, reason=reason, look=look
+        )
         self.body.reason = reason
 
     def look(self) -> None:
         """Order the worker to renew its leases, besides other orders."""
-        wishes = self.body.wishes
-        self.body.wishes = msgspec.structs.replace(wishes, number=wishes.number + 1, look=wishes.look + 1)
+        orders = self.body.order_state
+        self.body.order_state = msgspec.structs.replace(
+            orders, number=orders.number + 1, look=orders.look + 1
+        )
 
     def commit(self, *, mark: str, actor: str, reason: str = "", ordered: bool = False) -> Commit:
         """Return the commit of the worker.
@@ -278,7 +282,7 @@ def decide_heartbeat(draft: WorkerAggregate, beat: WorkerBeat) -> Refusal:
         draft.send(worker.StartTask(at=draft.now))
     draft.root.data = msgspec.structs.replace(draft.root.data, active=beat.active)
     body.processed, body.failed = max(body.processed, beat.processed), max(body.failed, beat.failed)
-    body.heeded = max(body.heeded, min(beat.heeded, body.wishes.number))
+    body.confirmed = max(body.confirmed, min(beat.heeded, body.order_state.number))
     if beat.trouble and draft.send(TROUBLES[beat.trouble](at=draft.now)) is None:
         body.reason = beat.reason or beat.trouble
         if draft.state is worker.PAUSED:

@@ -87,7 +87,7 @@ class OrchestratorActor:
             return await runtime.retain(retention)
 
         async def keep_runs() -> int:
-            return await runtime.runs.keep(patiently=False)
+            return await runtime.runs.keep(wait_for_planners=False)
 
         clock, sweep_s = runtime.engine.clock, world.durations.sweep_every_s
         await run_loops(
