@@ -58,5 +58,5 @@ async def _fill(house: Runtime, stored: int) -> None:
         for number in range(start, min(start + BATCH, stored)):
             spec = SimulationSpec(scenario_name=f"bench {number}")
             draft = SimulationAggregate.new(f"b{number:08}", spec, now, DEFAULT_SETTINGS.simulations)
-            commits.append(draft.commit(mark=f"m{number}", actor="bench"))
+            commits.append(draft.commit(commit_id=f"m{number}", actor="bench"))
         await house.store.commit(commits)

@@ -72,13 +72,13 @@ def written(change: Change, before: Record | None = None, at: datetime = NOW) ->
 def opened(kind: RecordKind[DoorBody] = DOORS) -> Record:
     door = kind.new("d", DoorBody(by="anna"), NOW, Columns(queue="hall", labels=("oak",)))
     door.must(unlock)
-    return written(door.change(actor="anna", reason="a key", mark="m1"))
+    return written(door.change(actor="anna", reason="a key", commit_id="m1"))
 
 
 def test_a_record_is_created_with_its_steps_its_columns_and_the_timer_of_its_table() -> None:
     door = DOORS.new("d", DoorBody(by="anna"), NOW, Columns(queue="hall", labels=("oak",)))
     door.must(unlock)
-    assert door.change(actor="anna", reason="a key", mark="m1") == Change(
+    assert door.change(actor="anna", reason="a key", commit_id="m1") == Change(
         kind="door",
         id="d",
         expected=0,

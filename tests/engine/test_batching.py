@@ -55,7 +55,7 @@ def key(name: str) -> Key:
 def sending(make_commit: MakeCommit, name: str, **item: Any) -> Item[str]:
     """Make a parcel, or send it on."""
 
-    def decide(record: Record | None, now: datetime, mark: str) -> Decision[str]:
+    def decide(record: Record | None, now: datetime, commit_id: str) -> Decision[str]:
         if record is None:
             return Decision("packed", make_commit(name, 0, "packed"))
         if record.state == "packed":
@@ -96,7 +96,7 @@ async def test_however_many_items_one_record_has_all_get_their_turn(
 ) -> None:
     """Nobody else is at it: they are no reason to give up."""
 
-    def more(record: Record | None, now: datetime, mark: str) -> Decision[int]:
+    def more(record: Record | None, now: datetime, commit_id: str) -> Decision[int]:
         version = record.version if record else 0
         note = Note(actor=str(version))
         change = Change(kind="parcel", id="p", expected=version, state="packed", body=b"{}", note=note)
@@ -109,7 +109,7 @@ async def test_however_many_items_one_record_has_all_get_their_turn(
 async def test_an_item_whose_decision_is_refused_does_not_affect_the_other_items(
     engine: Engine, make_commit: MakeCommit
 ) -> None:
-    def refuse(record: Record | None, now: datetime, mark: str) -> Decision[str]:
+    def refuse(record: Record | None, now: datetime, commit_id: str) -> Decision[str]:
         raise GuardRefused("Not now.")
 
     items = [sending(make_commit, "p"), Item(key("q"), refuse), sending(make_commit, "r")]
@@ -119,10 +119,10 @@ async def test_an_item_whose_decision_is_refused_does_not_affect_the_other_items
 async def test_an_item_that_the_store_refuses_does_not_affect_the_other_items(
     engine: Engine, make_commit: MakeCommit
 ) -> None:
-    def wrong(record: Record | None, now: datetime, mark: str) -> Decision[str]:
+    def wrong(record: Record | None, now: datetime, commit_id: str) -> Decision[str]:
         return Decision("lost", make_commit("q", 0, "lost at sea"))
 
-    def illegal(record: Record | None, now: datetime, mark: str) -> Decision[str]:
+    def illegal(record: Record | None, now: datetime, commit_id: str) -> Decision[str]:
         return Decision("back", make_commit("s", 1, "packed"))
 
     await engine.committer.commit(make_commit("s", 0, "delivered"))
@@ -166,7 +166,7 @@ async def test_an_answer_without_a_commit_is_decided_again_if_the_known_record_i
     (old,) = await store.load([key("p")])
     await store.commit([make_commit("p", 1, "sent")])
 
-    def look(record: Record | None, now: datetime, mark: str) -> Decision[str]:
+    def look(record: Record | None, now: datetime, commit_id: str) -> Decision[str]:
         return Decision(record.state if record else "nothing")
 
     assert answers(await apply_all(engine, [Item(key("p"), look, known=old)])) == ["sent"]
@@ -179,7 +179,7 @@ async def test_a_refusal_is_decided_again_if_the_known_record_is_outdated(
     (old,) = await store.load([key("p")])
     await store.commit([make_commit("p", 1, "sent")])
 
-    def only_sent(record: Record | None, now: datetime, mark: str) -> Decision[str]:
+    def only_sent(record: Record | None, now: datetime, commit_id: str) -> Decision[str]:
         if record is None or record.state != "sent":
             raise GuardRefused("Only what was sent.")
         return Decision("fine")
@@ -195,10 +195,10 @@ async def test_a_refusal_is_not_journalled_if_the_known_record_is_outdated(
     (old,) = await store.load([key("p")])
     await store.commit([make_commit("p", 1, "sent")])
 
-    def only_sent(record: Record | None, now: datetime, mark: str) -> Decision[str]:
+    def only_sent(record: Record | None, now: datetime, commit_id: str) -> Decision[str]:
         if record is not None and record.state == "sent":
             return Decision("fine")
-        note = Note(refusal="not sent yet", request_id=mark)
+        note = Note(refusal="not sent yet", request_id=commit_id)
         return Decision("refused", Commit(refusals=(JournalledRefusal(kind="parcel", id="p", note=note),)))
 
     assert answers(await apply_all(engine, [Item(key("p"), only_sent, known=old)])) == ["fine"]
@@ -211,7 +211,7 @@ async def test_an_answer_on_a_loaded_record_needs_no_second_look(
     await apply_all(engine, [sending(make_commit, "p")])
     records = []
 
-    def look(record: Record | None, now: datetime, mark: str) -> Decision[str]:
+    def look(record: Record | None, now: datetime, commit_id: str) -> Decision[str]:
         records.append(record)
         return Decision("seen")
 
@@ -232,7 +232,7 @@ async def test_an_item_that_conflicts_on_every_try_returns_contended(
 ) -> None:
     engine = Engine(store, DirectCommitter(store), AskingClock(store), max_tries=3)
 
-    def behind(record: Record | None, now: datetime, mark: str) -> Decision[str]:
+    def behind(record: Record | None, now: datetime, commit_id: str) -> Decision[str]:
         return Decision("never", make_commit("p", 7, "sent"))
 
     (result,) = await apply_all(engine, [Item(key("p"), behind)])
@@ -244,7 +244,7 @@ async def test_a_commit_that_is_too_late_is_decided_again_with_the_new_time(
 ) -> None:
     seen: list[datetime] = []
 
-    def decide(record: Record | None, now: datetime, mark: str) -> Decision[str]:
+    def decide(record: Record | None, now: datetime, commit_id: str) -> Decision[str]:
         seen.append(now)
         if len(seen) == 1:
             clock.jump(10)
@@ -282,7 +282,7 @@ async def test_a_repeated_request_gets_its_old_answer_and_a_reused_one_an_error(
     engine: Engine, make_change: MakeChange
 ) -> None:
     def asking(name: str, fingerprint: str) -> Item[str]:
-        def decide(record: Record | None, now: datetime, mark: str) -> Decision[str]:
+        def decide(record: Record | None, now: datetime, commit_id: str) -> Decision[str]:
             request = Request(
                 id="r", endpoint="pack", fingerprint=fingerprint, answer=RequestAnswer(body=b'"p"')
             )
@@ -303,8 +303,8 @@ async def test_each_decision_has_a_mark_that_no_other_has(
 ) -> None:
     marks: list[str] = []
 
-    def decide(record: Record | None, now: datetime, mark: str) -> Decision[str]:
-        marks.append(mark)
+    def decide(record: Record | None, now: datetime, commit_id: str) -> Decision[str]:
+        marks.append(commit_id)
         version = record.version if record else 0
         state = "sent" if version else "packed"
         return Decision(state, Commit(changes=(make_change("p", version, state),)))

@@ -207,7 +207,7 @@ def test_a_message_moves_as_its_table_decides_about_it_alone(
     kept: OutboxMessage | None,
     ready_at: datetime | None,
     reason: str,
-    mark: str,
+    commit_id: str,
 ) -> None:
     now = AT + timedelta(minutes=1)
     alone = outbox._MESSAGES.lasting(delivery_s=7.0).of(record, now, kept)
@@ -218,19 +218,28 @@ def test_a_message_moves_as_its_table_decides_about_it_alone(
     if not alone.taken:
         return  # the table ignores it
     alone.place(ready_at=ready_at)
-    wanted = alone.change(mark=mark, actor="courier", reason=reason)
+    wanted = alone.change(commit_id=commit_id, actor="courier", reason=reason)
     found = outbox._moved(
-        record, event, now, kept, ready_at=ready_at, reason=reason, mark=mark, patience=timedelta(seconds=7)
+        record,
+        event,
+        now,
+        kept,
+        ready_at=ready_at,
+        reason=reason,
+        commit_id=commit_id,
+        patience=timedelta(seconds=7),
     )
     assert found == wanted
 
 
 @pytest.mark.parametrize("until", [None, AT + timedelta(minutes=2)])
-@pytest.mark.parametrize("mark", ["", "m1"])
-def test_a_new_message_is_one_that_its_table_makes(mark: str, until: datetime | None) -> None:
+@pytest.mark.parametrize("commit_id", ["", "m1"])
+def test_a_new_message_is_one_that_its_table_makes(commit_id: str, until: datetime | None) -> None:
     columns = Columns(queue="bell", ready_at=AT if until is None else None)
     alone = outbox._MESSAGES.new("m", OutboxMessage(msgspec.Raw(b"[1]")), AT, columns)
     if until is not None:
         alone.must(outbox.take)
         alone.root.timer_at = until
-    assert outgoing("m", "bell", b"[1]", AT, mark=mark, taken_until=until) == alone.change(mark=mark)
+    assert outgoing("m", "bell", b"[1]", AT, commit_id=commit_id, taken_until=until) == alone.change(
+        commit_id=commit_id
+    )

@@ -30,7 +30,7 @@ ALL = pytest.mark.parametrize(("kind", "names"), [pytest.param(*each, id=each[0]
 
 
 async def wrote(store: MemoryStore, kind: WriteOnce[Any], name: str, **words: Any) -> Record:
-    change = kind.change(name, b"{}", actor="worker", mark="m1", **words)
+    change = kind.change(name, b"{}", actor="worker", commit_id="m1", **words)
     [outcome] = await store.commit([Commit(changes=(change,))])
     assert isinstance(outcome, Committed)
     [record] = await store.load([change.key])
@@ -80,8 +80,8 @@ async def test_a_record_that_is_settled_is_neither_settled_again_nor_opened(
 ) -> None:
     record = await wrote(store, kind, "a", settle=True)
     with pytest.raises(TransitionRefused):
-        kind.change("a", b"{}", settle=True, before=record, actor="", mark="m2")
-    reopened = kind.change("a", b"{}", settle=False, before=record, actor="", mark="m3")
+        kind.change("a", b"{}", settle=True, before=record, actor="", commit_id="m2")
+    reopened = kind.change("a", b"{}", settle=False, before=record, actor="", commit_id="m3")
     [outcome] = await store.commit([Commit(changes=(reopened,))])
     assert isinstance(outcome, Illegal)
 

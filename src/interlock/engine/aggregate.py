@@ -19,7 +19,7 @@ artifacts are settled when they are created, a plan when its run was reported, a
 ended. The journal line of the step is made from the table.
 
     LOG = WriteOnce("log", "Some lines of an attempt.", opened=state(OPEN, …), settled=end(KEPT, …), …)
-    change = LOG.change(name, body, settle=True, parent=job_id, actor=actor, mark=mark)
+    change = LOG.change(name, body, settle=True, parent=job_id, actor=actor, commit_id=commit_id)
 
 Why: decision 0375.
 """
@@ -137,7 +137,7 @@ class Aggregate(Cascade):
         return None
 
     def change(
-        self, *, mark: str = "", actor: str = "", reason: str = "", cause: str = "", note: bool = False
+        self, *, commit_id: str = "", actor: str = "", reason: str = "", cause: str = "", note: bool = False
     ) -> Change:
         """Return the change of the record.
 
@@ -146,7 +146,7 @@ class Aggregate(Cascade):
         """
         record, journalled = self.record, None
         if self.journalled and (record is None or self.is_news or note):
-            journalled = Note(steps=self.lines, actor=actor, reason=reason, cause=cause, request_id=mark)
+            journalled = Note(steps=self.lines, actor=actor, reason=reason, cause=cause, request_id=commit_id)
         result = self.result()
         body, columns = self.encoded(), self.columns()
         return Change(
@@ -387,18 +387,21 @@ class WriteOnce(Machine[S, None]):
         before: Record | None = None,
         parent: str | None = None,
         actor: str,
-        mark: str,
+        commit_id: str,
     ) -> Change:
         """Return the change that creates a record, or writes an open one again, and may settle it.
 
         Only the creation and the end of a record are journalled. Raise if the table does not allow settling.
         """
-        state, note = self.initial, Note(actor=actor, request_id=mark)
+        state, note = self.initial, Note(actor=actor, request_id=commit_id)
         if settle:
             decided = self.decide(state if before is None else self.state(before.state), None, self._settle)
             if not isinstance(decided, Moved):
                 raise decided.error()
-            state, note = decided.state, Note(steps=_settled_lines(decided), actor=actor, request_id=mark)
+            state, note = (
+                decided.state,
+                Note(steps=_settled_lines(decided), actor=actor, request_id=commit_id),
+            )
         return Change(
             kind=self.name,
             id=name,

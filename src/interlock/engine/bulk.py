@@ -37,7 +37,7 @@ from interlock.store.records import (
 A = TypeVar("A")
 
 DecideOne: TypeAlias = Callable[[Record | None, datetime, str], Decision[A]]
-"""Pure: from a record, the time and the mark for its notes to a decision. May raise a refusal."""
+"""Pure: from a record, the time and the id for its notes to a decision. May raise a refusal."""
 
 Result: TypeAlias = Applied[A] | Repeated | InterlockError
 
@@ -101,12 +101,12 @@ class _Batch(Generic[A]):
 
         A decision is reliable on a record just read, or if the commit confirms the version that it names.
         """
-        mark = self._engine.commit_id()
+        commit_id = self._engine.commit_id()
         decided: list[tuple[int, Commit, Decision[A]]] = []
         for place in turn:
             item, known, is_sure = self._items[place], self._known[place], self._loaded[place]
             try:
-                decision = item.decide(known, now, mark)
+                decision = item.decide(known, now, commit_id)
             except InterlockError as error:
                 if is_sure:
                     self._end(place, error)

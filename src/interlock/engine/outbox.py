@@ -137,7 +137,7 @@ def outgoing(
     payload: bytes,
     now: datetime,
     *,
-    mark: str = "",
+    commit_id: str = "",
     taken_until: datetime | None = None,
 ) -> Change:
     """Return a message to be committed with the change that causes it. `payload` is JSON.
@@ -152,19 +152,19 @@ def outgoing(
         queue=topic,
         ready_at=now if taken_until is None else None,
         deadline_at=taken_until,
-        note=_marked(like.note, mark),
+        note=_with_id(like.note, commit_id),
     )
 
 
-def sent(record: Record, mark: str = "") -> Change:
+def sent(record: Record, commit_id: str = "") -> Change:
     """Return the change of a delivered message, to be committed with its effect."""
     now = record.updated_at  # no timer starts then, so a known time is good enough
-    return _moved(record, delivered, now, mark=mark)
+    return _moved(record, delivered, now, commit_id=commit_id)
 
 
-def returned(record: Record, now: datetime, mark: str = "") -> Change:
+def returned(record: Record, now: datetime, commit_id: str = "") -> Change:
     """Return the change of a message whose courier stops: another one may take it at once."""
-    return _moved(record, failed, now, ready_at=now, reason="its courier has ended", mark=mark)
+    return _moved(record, failed, now, ready_at=now, reason="its courier has ended", commit_id=commit_id)
 
 
 async def deliver(
@@ -302,16 +302,16 @@ async def _handed_over(
 
 
 def undelivered(
-    record: Record, error: Exception, now: datetime, policy: DeliveryPolicy, mark: str = ""
+    record: Record, error: Exception, now: datetime, policy: DeliveryPolicy, commit_id: str = ""
 ) -> Change:
     """Return the change of an undelivered message: retried after a pause, or given up."""
     kept = _DECODER.decode(record.body)
     tries = kept.tries + 1
     again = OutboxMessage(kept.payload, tries, f"{type(error).__name__}: {error}"[:500])
     if tries >= policy.max_tries:
-        return _moved(record, gave_up, now, again, reason=again.last_error, mark=mark)
+        return _moved(record, gave_up, now, again, reason=again.last_error, commit_id=commit_id)
     ready_at = now + policy.pause_after(tries)
-    return _moved(record, failed, now, again, ready_at=ready_at, reason=again.last_error, mark=mark)
+    return _moved(record, failed, now, again, ready_at=ready_at, reason=again.last_error, commit_id=commit_id)
 
 
 def _moved(
@@ -322,7 +322,7 @@ def _moved(
     *,
     ready_at: datetime | None = None,
     reason: str = "",
-    mark: str = "",
+    commit_id: str = "",
     patience: timedelta = _PATIENCE,
 ) -> Change:
     """Return the change for an event of the table, which decides once for each state and event."""
@@ -339,7 +339,7 @@ def _moved(
         priority=record.priority,
         ready_at=ready_at,
         deadline_at=None if like.deadline_at is None else now + patience,
-        note=_marked(like.note, mark, reason),
+        note=_with_id(like.note, commit_id, reason),
     )
 
 
@@ -376,5 +376,9 @@ def _moved_like(state: str, event: Event) -> Change:
     return message.change(actor="courier")
 
 
-def _marked(note: Note | None, mark: str, reason: str = "") -> Note | None:
-    return note if note is None or not (mark or reason) else replace(note, request_id=mark, reason=reason)
+def _with_id(note: Note | None, commit_id: str, reason: str = "") -> Note | None:
+    return (
+        note
+        if note is None or not (commit_id or reason)
+        else replace(note, request_id=commit_id, reason=reason)
+    )

@@ -37,9 +37,9 @@ async def commit_with_recovery(
 ) -> Outcome:
     """Return the outcome of a commit, also after a connection broke in between.
 
-    A commit is recognised by its notes, so they must be unique: `Engine` gives each a mark. A change without
-    a note that was done and then overtaken cannot be recognised, and gets a conflict; changes that must not
-    be repeated have a note. Raise `StoreUnavailable` only if the store is unavailable for all tries.
+    A commit is recognised by its notes, so they must be unique: `Engine` gives each a commit id. A change
+    without a note that was done and then overtaken cannot be recognised, and gets a conflict; changes that
+    must not be repeated have a note. Raise `StoreUnavailable` only if the store is unavailable for all tries.
     `in_doubt` if it was sent before with an unknown outcome.
     """
     for tried in range(1, tries + 1):

@@ -324,10 +324,12 @@ class Engine:
                     break
             else:  # nothing is missing
                 return commit
-        mark, spelled = (self.commit_id(), "") if request is None else (request.id, request.said)
+        commit_id, spelled = (self.commit_id(), "") if request is None else (request.id, request.said)
         seen = {record.key: record for record in records if record is not None}
-        changes = [_dated(_marked(change, mark, spelled), seen) for change in commit.changes]
-        refusals = [msgspec.structs.replace(r, note=_mark(r.note, mark, spelled)) for r in commit.refusals]
+        changes = [_dated(_change_with_id(change, commit_id, spelled), seen) for change in commit.changes]
+        refusals = [
+            msgspec.structs.replace(r, note=_with_id(r.note, commit_id, spelled)) for r in commit.refusals
+        ]
         return msgspec.structs.replace(commit, changes=tuple(changes), refusals=tuple(refusals))
 
     def _stamping(self, decide: Decide) -> Decide:
@@ -343,10 +345,10 @@ class Engine:
         return decide_stamped
 
 
-def _marked(change: Change, mark: str, spelled: str) -> Change:
+def _change_with_id(change: Change, commit_id: str, spelled: str) -> Change:
     if change.note is None:
         return change
-    return msgspec.structs.replace(change, note=_mark(change.note, mark, spelled))
+    return msgspec.structs.replace(change, note=_with_id(change.note, commit_id, spelled))
 
 
 def _dated(change: Change, seen: Mapping[Key, Record]) -> Change:
@@ -354,11 +356,11 @@ def _dated(change: Change, seen: Mapping[Key, Record]) -> Change:
     return change if record is None else msgspec.structs.replace(change, expected_at=record.updated_at)
 
 
-def _mark(note: Note, mark: str, spelled: str) -> Note:
-    """Return a note with the id of the client's request, or else with a unique mark."""
+def _with_id(note: Note, commit_id: str, spelled: str) -> Note:
+    """Return a note with the id of the client's request, or else of the commit."""
     if spelled:
         return msgspec.structs.replace(note, request_id=spelled)
-    return note if note.request_id else msgspec.structs.replace(note, request_id=mark)
+    return note if note.request_id else msgspec.structs.replace(note, request_id=commit_id)
 
 
 def _packed(body: bytes) -> bytes:

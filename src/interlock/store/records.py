@@ -82,7 +82,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: str = ""
     cause: str = ""
     request_id: str = ""
-    """The request that it belongs to, or else a unique mark of the commit."""
+    """The request that it belongs to, or else the id of the commit."""
     refusal: str = ""
     """Reason of a refusal; such a note has no steps and the record is unchanged."""
 

@@ -236,8 +236,8 @@ class Quarantine:
         if not taken:
             return 0
         await self.count(message_in(record.body, LostWork) for record in taken)
-        mark = self._engine.commit_id()
-        arrived = Commit(changes=tuple(sent(record, mark) for record in taken))
+        commit_id = self._engine.commit_id()
+        arrived = Commit(changes=tuple(sent(record, commit_id) for record in taken))
         await commit_with_recovery(self._engine.store, self._engine.committer, arrived)
         return len(taken)
 

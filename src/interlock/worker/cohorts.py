@@ -357,7 +357,7 @@ class CohortMember(NamedTuple):
 
 
 class RenewerPort(Protocol):
-    """What renews leases, as cohorts use it."""
+    """The renewer of leases, as cohorts use it."""
 
     def add(self, running: RunningTask | Cohort | FinishedCohort, /) -> None:
         """Renew this lease from now on."""
@@ -373,7 +373,7 @@ class RenewerPort(Protocol):
 
 
 class ReportPort(Protocol):
-    """What sends reports, as cohorts use it."""
+    """The queue of reports, as cohorts use it."""
 
     def put(self, owner: FinishedCohort, messages: Sequence[Message], /) -> None:
         """Queue messages, which are answered together."""

@@ -83,7 +83,7 @@ OUTCOMES: dict[str, dict[str, Any]] = {
 def queued(spec: JobSpec, job_id: str, at: datetime = NOW) -> Record:
     submitted_at = at - timedelta(seconds=9)
     draft = new_job(spec, job_id, submitted_at, DEFAULT_SETTINGS)
-    return record_after(draft.change(mark="m", actor="a"), None, submitted_at)
+    return record_after(draft.change(commit_id="m", actor="a"), None, submitted_at)
 
 
 def claiming(*, runner: str = "r#1", acknowledge: bool = True) -> ClaimInput:
@@ -120,10 +120,10 @@ def test_a_job_submitted_in_bulk_is_stored_exactly_as_if_submitted_alone(
     found: dict[str, Commit] = {}
     for group in alike(bulk, DEFAULT_SETTINGS):
         ids = [f"j_{place}" for place in group.places]
-        batch = group.batch(ids, NOW, DEFAULT_SETTINGS, mark="m", actor="somebody")
+        batch = group.batch(ids, NOW, DEFAULT_SETTINGS, commit_id="m", actor="somebody")
         found |= dict(zip(ids, batch.commits(), strict=True))
     for place, spec in enumerate(bulk):
-        change = new_job(spec, f"j_{place}", NOW, DEFAULT_SETTINGS).change(mark="m", actor="somebody")
+        change = new_job(spec, f"j_{place}", NOW, DEFAULT_SETTINGS).change(commit_id="m", actor="somebody")
         assert found[f"j_{place}"] == Commit(changes=(change,))
 
 

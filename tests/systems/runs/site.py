@@ -103,7 +103,7 @@ class Site(House):
     async def squat(self, job_id: str) -> None:
         """Somebody else makes a job of this name."""
         draft = new_job(JobSpec(task="other", queue="elsewhere"), job_id, self.clock(), self.settings)
-        commit = Commit(changes=(draft.change(mark=job_id, actor="somebody"),))
+        commit = Commit(changes=(draft.change(commit_id=job_id, actor="somebody"),))
         assert isinstance((await self.store.commit([commit]))[0], Committed)
 
     async def run_history(self, run_id: str) -> list[Entry]:

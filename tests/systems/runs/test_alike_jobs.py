@@ -109,7 +109,7 @@ def new_jobs(draw: st.DrawFn, /, **common: Any) -> list[NewRunJob]:
 def created(new: NewRunJob) -> Record:
     """Return the job in the store."""
     draft = new.draft(NOW - timedelta(seconds=9), DEFAULT_SETTINGS)
-    return record_after(draft.change(mark="m", actor="a"), None, NOW - timedelta(seconds=9))
+    return record_after(draft.change(commit_id="m", actor="a"), None, NOW - timedelta(seconds=9))
 
 
 def changes_in(commits: list[Commit]) -> tuple[dict[str, Change], set[tuple[str, str, int]]]:
@@ -133,7 +133,7 @@ def test_jobs_created_in_a_batch_equal_the_same_jobs_created_one_by_one(new: lis
     batches = created_together(new, NOW, "m", DEFAULT_SETTINGS)
     together = {commit.changes[0].id: commit for commit in one_by_one(batches)}
     for each in new:
-        alone = commit_of(each.draft(NOW, DEFAULT_SETTINGS), mark="m", actor="orchestrator")
+        alone = commit_of(each.draft(NOW, DEFAULT_SETTINGS), commit_id="m", actor="orchestrator")
         if each.id in together:
             assert together[each.id] == alone
         else:
@@ -150,7 +150,7 @@ def test_jobs_released_in_a_batch_equal_the_same_jobs_released_one_by_one(new: l
     for record in records:
         draft = JobAggregate.of(record, NOW, DEFAULT_SETTINGS)
         decide_order(ORDER, draft)
-        alone = commit_of(draft, mark="m", actor="orchestrator")
+        alone = commit_of(draft, commit_id="m", actor="orchestrator")
         if record.id in together:
             seen = msgspec.structs.replace(alone.changes[0], expected_at=record.updated_at)
             assert together[record.id].changes == (seen,)
@@ -206,13 +206,13 @@ def test_jobs_of_two_runs_have_one_shape_and_the_decision_about_it_becomes_that_
     for run_id in RUN_IDS[:2]:
         draft = JobAggregate.of(held(run_id), NOW, DEFAULT_SETTINGS)
         decide_order(ORDER, draft)
-        alone.append(commit_of(draft, mark="m", actor="orchestrator").changes[0])
+        alone.append(commit_of(draft, commit_id="m", actor="orchestrator").changes[0])
     first, second = (of_any_run(held(run_id)) for run_id in RUN_IDS[:2])
     assert shape_of(first) == shape_of(second)
     assert first.parent == ANY_RUN
     draft = JobAggregate.of(msgspec.structs.replace(first, id="j_1"), NOW, DEFAULT_SETTINGS)
     decide_order(ORDER, draft)
-    decided = commit_of(draft, mark="m", actor="orchestrator").changes[0]
+    decided = commit_of(draft, commit_id="m", actor="orchestrator").changes[0]
     assert [of_run(decided, run_id) for run_id in RUN_IDS[:2]] == alone
 
 
@@ -233,7 +233,7 @@ def test_a_job_in_whose_body_its_run_cannot_be_replaced_is_like_those_of_its_own
 
 
 def test_a_decision_that_writes_the_run_elsewhere_does_not_hold_for_all_runs() -> None:
-    change = JobAggregate.of(of_any_run(held(RUN_ID)), NOW, DEFAULT_SETTINGS).change(mark="m")
+    change = JobAggregate.of(of_any_run(held(RUN_ID)), NOW, DEFAULT_SETTINGS).change(commit_id="m")
     assert common_change(Commit(changes=(change,))) is not None
     elsewhere = msgspec.structs.replace(change, labels=(ANY_RUN,))
     assert common_change(Commit(changes=(elsewhere,))) is None

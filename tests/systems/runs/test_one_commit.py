@@ -105,7 +105,7 @@ def queued(
 
 def later(draft: RunAggregate) -> RunAggregate:
     """Return the run as it was committed, a second later."""
-    record = record_after(draft.change(mark=MARK, actor=""), draft.record, draft.now)
+    record = record_after(draft.change(commit_id=MARK, actor=""), draft.record, draft.now)
     return RunAggregate.of(
         record, draft.now + timedelta(seconds=1), DEFAULT_SETTINGS.durations, graph=draft.graph
     )
@@ -260,7 +260,7 @@ def test_a_step_of_many_jobs_changes_their_run_like_the_step_of_each(
             known.send(run.cancel)
         known.apply_jobs(changes)
         release, stop = sorted(known.release), known.stop
-        results.append((known.change(mark=MARK, actor=""), release, stop))
+        results.append((known.change(commit_id=MARK, actor=""), release, stop))
     assert results[0] == results[1]
 
 

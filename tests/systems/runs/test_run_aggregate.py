@@ -37,7 +37,7 @@ def queued(of: Plan = DIAMOND) -> RunAggregate:
 def later(draft: RunAggregate, seconds: float = 0.0) -> RunAggregate:
     """The same run, as it was committed, so much later."""
     now = draft.now + timedelta(seconds=seconds)
-    record = record_after(draft.change(mark="m", actor=""), draft.record, draft.now)
+    record = record_after(draft.change(commit_id="m", actor=""), draft.record, draft.now)
     return RunAggregate.of(record, now, DEFAULTS, graph=draft.graph)
 
 
@@ -76,7 +76,7 @@ def test_the_start_and_end_messages_of_a_job_may_arrive_in_any_order() -> None:
         draft = later(queued())
         draft.apply_jobs(words)
         assert draft.state is run.RUNNING
-        assert draft.change(mark="m", actor="").body.count(b'"states":"Cqqw"') == 1
+        assert draft.change(commit_id="m", actor="").body.count(b'"states":"Cqqw"') == 1
 
 
 @pytest.mark.parametrize("place", [4, 99])
@@ -98,11 +98,11 @@ def test_a_timer_that_is_stale_does_nothing() -> None:
 def test_the_outcome_is_committed_with_the_call_to_report_it_and_only_once() -> None:
     draft = later(queued(plan(planned("a"))))
     draft.apply_jobs([ended(0)])
-    topics = [change.queue for change in run_commit_of(draft, mark="m", actor="").commit.changes]
+    topics = [change.queue for change in run_commit_of(draft, commit_id="m", actor="").commit.changes]
     assert topics == [None, "run.report"]
     after = later(draft)
     after.apply_jobs([ended(0, "FAILED")])
-    assert len(run_commit_of(after, mark="m", actor="").commit.changes) == 1
+    assert len(run_commit_of(after, commit_id="m", actor="").commit.changes) == 1
 
 
 def test_a_run_counts_its_canceled_jobs_whose_end_is_not_confirmed() -> None:
@@ -119,5 +119,5 @@ def test_a_cancel_that_was_forced_does_not_know_whether_all_is_gone() -> None:
     draft = later(draft, DEFAULTS.cancel_deadline_s)
     draft.fire_due()
     assert (draft.state, draft.body.forced, draft.body.left) == (run.CANCELED, True, 1)
-    record = record_after(draft.change(mark="m", actor=""), draft.record, draft.now)
+    record = record_after(draft.change(commit_id="m", actor=""), draft.record, draft.now)
     assert view_of(record).confirmed_dead is False

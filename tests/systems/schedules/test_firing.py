@@ -429,7 +429,7 @@ async def test_another_job_with_the_same_id_does_not_stop_a_fire(
 
     at = MIDNIGHT + timedelta(hours=1)
     draft = new_job(JobSpec(task="stranger"), job_id_of("nightly", at), MIDNIGHT, house.settings)
-    await house.store.commit([Commit(changes=(draft.change(mark="m"),))])
+    await house.store.commit([Commit(changes=(draft.change(commit_id="m"),))])
     await schedules.create("nightly", hourly())
     await house.later(HOUR)
     assert [(view.task, view.id) for view in await jobs(house) if view.schedule] == [

@@ -264,8 +264,8 @@ class Workloads:
         """
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-            mark = self.engine.commit_id()
-            return [self._written_off(record, now, mark) for record in records]
+            commit_id = self.engine.commit_id()
+            return [self._written_off(record, now, commit_id) for record in records]
 
         outcomes = await self.engine.due([WORKLOAD.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
@@ -282,7 +282,7 @@ class Workloads:
         keys = [Key(JOB.name, each) for each in jobs] + [Key(WORKLOAD.name, each) for each in by_id]
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            mark = self.engine.commit_id()
+            commit_id = self.engine.commit_id()
             known = dict(zip(jobs, found, strict=False))
             changes = []
             for fact, record in zip(facts, found[len(jobs) :], strict=True):
@@ -291,16 +291,16 @@ class Workloads:
                 if draft.over:
                     continue
                 apply_fact(draft, fact)
-                changes.append(draft.change(mark=mark, actor=actor, reason=fact.error))
+                changes.append(draft.change(commit_id=commit_id, actor=actor, reason=fact.error))
             return Decision(None, Commit(changes=tuple(changes)) if changes else None)
 
         await self.engine.apply(keys, decide)
 
-    def _written_off(self, record: Record, now: datetime, mark: str) -> Commit:
+    def _written_off(self, record: Record, now: datetime, commit_id: str) -> Commit:
         draft = WorkloadAggregate(record.id, record.parent or "", now, self.settings, record)
         expire_silent(draft)
         why = draft.body.why_lost
-        return Commit(changes=(draft.change(mark=mark, actor="clock", reason=why),))
+        return Commit(changes=(draft.change(commit_id=commit_id, actor="clock", reason=why),))
 
     async def _load(self, workload_id: str) -> Record:
         (record,) = await self.engine.store.load([Key(WORKLOAD.name, workload_id)])

@@ -118,17 +118,17 @@ class Admissions:
         due: Mapping[str, Sequence[str]],
         reviewed: Collection[str],
     ) -> None:
-        mark = self._engine.commit_id()
+        commit_id = self._engine.commit_id()
         try:
             for key in {**gone, **due, **dict.fromkeys(reviewed)}:
                 await self.serve(key, gone=gone.get(key, ()), due=due.get(key, ()), reviews=key in reviewed)
         except Exception as error:
             now = await self._engine.clock.now()
-            changes = [undelivered(record, error, now, RETRY_POLICY, mark) for record in messages]
+            changes = [undelivered(record, error, now, RETRY_POLICY, commit_id) for record in messages]
             await self._engine.committer.commit_all([Commit(changes=(change,)) for change in changes])
             raise
         await self._engine.committer.commit_all(
-            [Commit(changes=(sent(record, mark),)) for record in messages]
+            [Commit(changes=(sent(record, commit_id),)) for record in messages]
         )
 
     async def _due(self, kind: str, limit: int) -> list[Record]:

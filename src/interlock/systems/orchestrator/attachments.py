@@ -161,17 +161,19 @@ def lines_of(chunk: Chunk) -> Iterator[PlacedLine]:
         at += size_of(line)
 
 
-def chunk_change(job_id: str, name: str, chunk: Chunk, *, mark: str, actor: str) -> Change:
+def chunk_change(job_id: str, name: str, chunk: Chunk, *, commit_id: str, actor: str) -> Change:
     """Return the record of log lines, to be committed with their message, which makes its name unique."""
     chunk_id = f"{job_id}.{chunk.shard}.{chunk.attempt}.{name}"
     body = msgspec.json.encode(chunk)
-    return LOG.change(chunk_id, body, settle=True, parent=job_id, actor=actor, mark=mark)
+    return LOG.change(chunk_id, body, settle=True, parent=job_id, actor=actor, commit_id=commit_id)
 
 
-def result_change(job_id: str, attempt_name: str, result: msgspec.Raw, *, mark: str, actor: str) -> Change:
+def result_change(
+    job_id: str, attempt_name: str, result: msgspec.Raw, *, commit_id: str, actor: str
+) -> Change:
     """Return the record of a large result, to be committed with its completion."""
     name = result_key(job_id, attempt_name).id
-    return RESULT.change(name, bytes(result), settle=True, parent=job_id, actor=actor, mark=mark)
+    return RESULT.change(name, bytes(result), settle=True, parent=job_id, actor=actor, commit_id=commit_id)
 
 
 def result_key(job_id: str, attempt_name: str) -> Key:
@@ -179,11 +181,11 @@ def result_key(job_id: str, attempt_name: str) -> Key:
     return Key(RESULT.name, f"{job_id}.{attempt_name}")
 
 
-def named_children_change(job_id: str, named: NamedChildrenBody, *, mark: str, actor: str) -> Change:
+def named_children_change(job_id: str, named: NamedChildrenBody, *, commit_id: str, actor: str) -> Change:
     """Return the record of children under a name, to be committed with them."""
     key = named_children_key(job_id, named.shard, named.name)
     body = msgspec.json.encode(named)
-    return CHILDREN.change(key.id, body, settle=True, parent=job_id, actor=actor, mark=mark)
+    return CHILDREN.change(key.id, body, settle=True, parent=job_id, actor=actor, commit_id=commit_id)
 
 
 def named_children_key(job_id: str, shard: int, name: str) -> Key:
@@ -191,11 +193,11 @@ def named_children_key(job_id: str, shard: int, name: str) -> Key:
     return Key(CHILDREN.name, f"{job_id}.{shard}.{hashlib.sha256(name.encode()).hexdigest()[:20]}")
 
 
-def artifact_change(job_id: str, artifact: ArtifactBody, *, mark: str, actor: str) -> Change:
+def artifact_change(job_id: str, artifact: ArtifactBody, *, commit_id: str, actor: str) -> Change:
     """Return the record of an artifact, to be committed with its message."""
     key = artifact_key(job_id, f"{artifact.shard}.{artifact.attempt}", artifact.name)
     body = msgspec.json.encode(artifact)
-    return ARTIFACT.change(key.id, body, settle=True, parent=job_id, actor=actor, mark=mark)
+    return ARTIFACT.change(key.id, body, settle=True, parent=job_id, actor=actor, commit_id=commit_id)
 
 
 def artifact_key(job_id: str, attempt_name: str, name: str) -> Key:
@@ -245,7 +247,7 @@ def chunk_changes(
     name: str,
     stretches: list[Stretch],
     now: datetime,
-    mark: str,
+    commit_id: str,
 ) -> list[Change]:
     """Return the records of new lines, and of a whole traceback."""
     assert one.lease is not None
@@ -257,7 +259,9 @@ def chunk_changes(
         chunks.append(_fitting(msgspec.structs.replace(last, lines=explained)))
     # The names order records of the same instant.
     return [
-        chunk_change(job_id, f"{chunk.offset:014d}-{name}", chunk, mark=mark, actor=message.runner_id)
+        chunk_change(
+            job_id, f"{chunk.offset:014d}-{name}", chunk, commit_id=commit_id, actor=message.runner_id
+        )
         for chunk in chunks
     ]
 

@@ -209,7 +209,7 @@ def decide_ends(
     now: datetime,
     settings: OrchestratorSettings,
     draw: Draw,
-    mark: str,
+    commit_id: str,
 ) -> Decision[bool]:
     """Note the ends of jobs in a part; with the last one, also in its batch. True if a callback lines up."""
     part, batch = found
@@ -221,16 +221,18 @@ def decide_ends(
         return Decision(False)
     over = _LIVING not in after.outcomes
     body = _ENCODER.encode(after)
-    changes = [PART.change(part.id, body, settle=over, before=part, actor="orchestrator", mark=mark)]
+    changes = [
+        PART.change(part.id, body, settle=over, before=part, actor="orchestrator", commit_id=commit_id)
+    ]
     limited = False
     if over and batch is not None and batch.state not in (ENDED, CANCELED):
         entity = BATCHES.of(batch, now)
         known = entity.body
         entity.body = replace(known, settled=known.settled + 1, counts=known.counts.plus(after.counts))
         entity.must(count)
-        more = _finished(entity, settings, draw, mark)
+        more = _finished(entity, settings, draw, commit_id)
         limited = len(more) > 1
-        changes += (entity.change(mark=mark, actor="orchestrator"), *more)
+        changes += (entity.change(commit_id=commit_id, actor="orchestrator"), *more)
     return Decision(limited, Commit(changes=tuple(changes)))
 
 
@@ -242,7 +244,7 @@ def _letters(part: PartBody, ends: Mapping[str, EndMessage]) -> list[str]:
 
 
 def _finished(
-    entity: Entity[BatchBody], settings: OrchestratorSettings, draw: Draw, mark: str
+    entity: Entity[BatchBody], settings: OrchestratorSettings, draw: Draw, commit_id: str
 ) -> list[Change]:
     """End a batch of which all jobs have ended; return its callback, with what is committed with it."""
     body = entity.body
@@ -255,7 +257,7 @@ def _finished(
         return []
     draft = new_job(_with_counts(entity.id, spec, counts), draw(entity.now), entity.now, settings)
     entity.body = replace(body, callback_id=draft.id)
-    return [draft.change(mark=mark, actor="orchestrator"), *limit_messages_of(draft)]
+    return [draft.change(commit_id=commit_id, actor="orchestrator"), *limit_messages_of(draft)]
 
 
 def _with_counts(batch_id: str, spec: BatchSpec, counts: BatchCounts) -> JobSpec:
@@ -361,7 +363,7 @@ class Batches:
         groups = [alike(specs[at : at + PART_SIZE], self._settings) for at in range(0, len(specs), PART_SIZE)]
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[BatchAddition]:
-            mark = self._engine.commit_id()
+            commit_id = self._engine.commit_id()
             if spec is not None:
                 entity = BATCHES.new(self._draw(now), BatchBody(spec=spec, by=actor), now)
             else:
@@ -378,17 +380,17 @@ class Batches:
             changes: list[Change] = []
             ids: list[str] = []
             for number, some in enumerate(groups, start=body.parts):
-                made = self._new_part(f"{entity.id}.{number}", some, now, mark=mark, actor=actor)
+                made = self._new_part(f"{entity.id}.{number}", some, now, commit_id=commit_id, actor=actor)
                 ids += made.ids
                 changes += made.changes
             entity.body = replace(body, total=body.total + len(ids), parts=body.parts + len(groups))
             more: list[Change] = []
             if closed:
                 entity.must(close_it)
-                more = _finished(entity, self._settings, self._jobs.draw, mark)
+                more = _finished(entity, self._settings, self._jobs.draw, commit_id)
             answer = BatchAddition(batch_id=entity.id, ids=tuple(ids))
             request = idempotency_key.answered(_ENCODER.encode(answer)) if idempotency_key else None
-            batch = entity.change(mark=mark, actor=actor, note=True)
+            batch = entity.change(commit_id=commit_id, actor=actor, note=True)
             return Decision(answer, Commit(changes=(batch, *changes, *more), request=request))
 
         keys = [] if batch_id is None else [batch_key(batch_id)]
@@ -400,17 +402,21 @@ class Batches:
         return applied.answer
 
     def _new_part(
-        self, name: str, groups: Sequence[NewJobs], now: datetime, *, mark: str, actor: str
+        self, name: str, groups: Sequence[NewJobs], now: datetime, *, commit_id: str, actor: str
     ) -> _NewPart:
         """Return new jobs and the part that names them."""
         ids = [self._jobs.draw(now) for group in groups for _ in group.places]
         changes: list[Change] = []
         for group in groups:
             names = [ids[place] for place in group.places]
-            changes += group.commit(names, now, self._settings, mark=mark, actor=actor, then=(name,)).changes
+            changes += group.commit(
+                names, now, self._settings, commit_id=commit_id, actor=actor, then=(name,)
+            ).changes
         held = _ENCODER.encode(PartBody(tuple(ids), _LIVING * len(ids)))
         batch_id = name.rpartition(".")[0]
-        changes.append(PART.change(name, held, settle=False, parent=batch_id, actor=actor, mark=mark))
+        changes.append(
+            PART.change(name, held, settle=False, parent=batch_id, actor=actor, commit_id=commit_id)
+        )
         return _NewPart(ids, changes)
 
     async def note_ends(self, parts: Mapping[str, Mapping[str, EndMessage]]) -> None:
@@ -419,8 +425,8 @@ class Batches:
 
         async def one(name: str, ends: Mapping[str, EndMessage]) -> None:
             def decide(found: Sequence[Record | None], now: datetime) -> Decision[bool]:
-                draw, mark = self._jobs.draw, self._engine.commit_id()
-                return decide_ends(ends, found, now, self._settings, draw, mark)
+                draw, commit_id = self._jobs.draw, self._engine.commit_id()
+                return decide_ends(ends, found, now, self._settings, draw, commit_id)
 
             keys = [Key(PART.name, name), batch_key(name.rpartition(".")[0])]
             async with turns:
@@ -439,14 +445,14 @@ class Batches:
         idempotency_key = self._engine.key_for(request_id, f"cancel {batch_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            entity, mark = BATCHES.of(_present(batch_id, found[0]), now), self._engine.commit_id()
+            entity, commit_id = BATCHES.of(_present(batch_id, found[0]), now), self._engine.commit_id()
             entity.must(cancel)
             entity.body = replace(entity.body, reason=reason)
-            _finished(entity, self._settings, self._jobs.draw, mark)
+            _finished(entity, self._settings, self._jobs.draw, commit_id)
             order = _ENCODER.encode(CancelBatch(batch_id, reason))
             message = outgoing(f"{batch_id}.cancel", CANCELS, order, now)
             request = idempotency_key.answered(b"null") if idempotency_key else None
-            change = entity.change(mark=mark, actor=actor, reason=reason)
+            change = entity.change(commit_id=commit_id, actor=actor, reason=reason)
             return Decision(None, Commit(changes=(change, message), request=request))
 
         async def do() -> BatchView:

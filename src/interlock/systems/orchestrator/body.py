@@ -89,10 +89,12 @@ def decode_tree(record: Record | None) -> TreeBody:
     return msgspec.json.decode(record.body, type=TreeBody) if record is not None else TreeBody()
 
 
-def tree_change(root_id: str, record: Record | None, body: TreeBody, *, mark: str, over: bool) -> Change:
+def tree_change(root_id: str, record: Record | None, body: TreeBody, *, commit_id: str, over: bool) -> Change:
     """Return the change of a tree; `over` closes it."""
     encoded = msgspec.json.encode(body)
-    return TREE.change(root_id, encoded, settle=over, before=record, actor="orchestrator", mark=mark)
+    return TREE.change(
+        root_id, encoded, settle=over, before=record, actor="orchestrator", commit_id=commit_id
+    )
 
 
 class TreePart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -76,7 +76,11 @@ def outgrown(record: Record, now: datetime, settings: OrchestratorSettings) -> J
 
 
 def swept(
-    records: Sequence[Record], now: datetime, mark: str, settings: OrchestratorSettings, max_body_bytes: int
+    records: Sequence[Record],
+    now: datetime,
+    commit_id: str,
+    settings: OrchestratorSettings,
+    max_body_bytes: int,
 ) -> list[Commit]:
     """Return the commits of jobs with a passed deadline.
 
@@ -86,20 +90,20 @@ def swept(
     for record in records:
         draft = JobAggregate.of(record, now, settings)
         draft.fire_due()
-        commit = commit_of(draft, mark=mark, actor="clock")
+        commit = commit_of(draft, commit_id=commit_id, actor="clock")
         if len(commit.changes[0].body) > max_body_bytes:
-            commit = commit_of(outgrown(record, now, settings), mark=mark, actor="orchestrator")
+            commit = commit_of(outgrown(record, now, settings), commit_id=commit_id, actor="orchestrator")
         commits.append(commit)
     return commits
 
 
-def commit_of(draft: JobAggregate, *, mark: str, actor: str, reason: str = "") -> Commit:
+def commit_of(draft: JobAggregate, *, commit_id: str, actor: str, reason: str = "") -> Commit:
     """Return the commit of a job, with messages to other records."""
-    change = draft.change(mark=mark, actor=actor, reason=reason)
-    return Commit(changes=(change, *messages_of(draft, mark)))
+    change = draft.change(commit_id=commit_id, actor=actor, reason=reason)
+    return Commit(changes=(change, *messages_of(draft, commit_id)))
 
 
-def messages_of(draft: JobAggregate, mark: str) -> tuple[Change, ...]:
+def messages_of(draft: JobAggregate, commit_id: str) -> tuple[Change, ...]:
     """Return messages to other records, committed with their cause, so that a crash does not lose them."""
     body = draft.body
     alert = alert_for(draft) if draft.root.state is job.FAILED else ()
@@ -108,7 +112,7 @@ def messages_of(draft: JobAggregate, mark: str) -> tuple[Change, ...]:
     if alone and not body.children and not draft.remarks and not body.mail:
         return alert
     messages = (
-        *notifications_for(draft, mark),
+        *notifications_for(draft, commit_id),
         *_to_children(draft),
         *tree_messages_of(draft),
         *_about_runners(draft),
@@ -122,7 +126,9 @@ def _logged(draft: JobAggregate, one: AttemptBody, text: str) -> Change:
     end = one.lease.logged if one.lease is not None else 0
     line = LogLine(draft.now, "error", text)
     chunk = Chunk(shard=one.shard, attempt=one.index, sequence=0, lines=(line,), offset=end)
-    return chunk_change(draft.id, f"{end:014d}-{draft.version}.end", chunk, mark="", actor="orchestrator")
+    return chunk_change(
+        draft.id, f"{end:014d}-{draft.version}.end", chunk, commit_id="", actor="orchestrator"
+    )
 
 
 def _about_runners(draft: JobAggregate) -> Iterator[Change]:

@@ -99,7 +99,7 @@ def decide_retry(
     *,
     settings: OrchestratorSettings,
     new_id: str,
-    mark: str,
+    commit_id: str,
     by: LetterBody,
     given: msgspec.Raw | None = None,
     as_letter: bool = False,
@@ -115,11 +115,11 @@ def decide_retry(
     if given is not None:
         check_spec(spec, settings)
     draft = new_job(spec, new_id, now, settings, origin_job_id=job_id, origin=origin_again(ended))
-    changes = [draft.change(mark=mark, actor=by.by, reason=by.reason or f"again, after {job_id}")]
+    changes = [draft.change(commit_id=commit_id, actor=by.by, reason=by.reason or f"again, after {job_id}")]
     changes += limit_messages_of(draft)
     if as_letter or (letter is None and is_letter(ended)):
         body = msgspec.structs.replace(by, retried_as=new_id, edited=given is not None)
-        changes.append(_handled(retry, ended, letter, body, now, mark))
+        changes.append(_handled(retry, ended, letter, body, now, commit_id))
     return Decision(new_id, Commit(changes=tuple(changes)))
 
 
@@ -130,16 +130,16 @@ def _again(ended: Record, given: msgspec.Raw | None) -> JobSpec:
 
 
 def decide_discard(
-    job_id: str, found: Sequence[Record | None], now: datetime, *, mark: str, by: LetterBody
+    job_id: str, found: Sequence[Record | None], now: datetime, *, commit_id: str, by: LetterBody
 ) -> Decision[None]:
     """Leave a dead letter as it is, for good."""
     ended = _present(job_id, found[0])
     check_letter(ended)
-    return Decision(None, Commit(changes=(_handled(discard, ended, found[1], by, now, mark),)))
+    return Decision(None, Commit(changes=(_handled(discard, ended, found[1], by, now, commit_id),)))
 
 
 def _handled(
-    event: Event, ended: Record, letter: Record | None, body: LetterBody, now: datetime, mark: str
+    event: Event, ended: Record, letter: Record | None, body: LetterBody, now: datetime, commit_id: str
 ) -> Change:
     if letter is None:
         draft = _LETTERS.new(ended.id, body, now, Columns(queue=ended.queue))
@@ -147,7 +147,7 @@ def _handled(
         draft = _LETTERS.of(letter, now)
     if (refused := draft.send(event)) is not None:
         raise _dealt_with(ended.id, letter, event) if letter is not None else refused.error()
-    return draft.change(mark=mark, actor=body.by, reason=body.reason)
+    return draft.change(commit_id=commit_id, actor=body.by, reason=body.reason)
 
 
 def _dealt_with(job_id: str, letter: Record, event: Event) -> TransitionNotAllowed:
@@ -238,7 +238,7 @@ async def retry_once(
             now,
             settings=settings,
             new_id=draw(now),
-            mark=engine.commit_id(),
+            commit_id=engine.commit_id(),
             by=by,
             given=given,
             as_letter=as_letter,
@@ -247,7 +247,7 @@ async def retry_once(
         assert decision.commit is not None
         for spec in again:
             keyed.note(spec, decision.answer)
-        taken = keyed.changes(mark=engine.commit_id(), actor=by.by)
+        taken = keyed.changes(commit_id=engine.commit_id(), actor=by.by)
         changes = (*decision.commit.changes, *taken)
         return Decision(
             decision.answer, msgspec.structs.replace(decision.commit, changes=changes, request=request)
@@ -386,7 +386,7 @@ class DeadLetterService:
         by = LetterBody(reason=reason, by=actor)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            decision = decide_discard(job_id, found, now, mark=self._engine.commit_id(), by=by)
+            decision = decide_discard(job_id, found, now, commit_id=self._engine.commit_id(), by=by)
             request = idempotency_key.answered(b"null") if idempotency_key else None
             assert decision.commit is not None
             return Decision(None, msgspec.structs.replace(decision.commit, request=request))

@@ -93,7 +93,7 @@ def decide_follower(
     settings: OrchestratorSettings,
     record: Record | None,
     now: datetime,
-    mark: str,
+    commit_id: str,
 ) -> Decision[FollowerEffect]:
     """Release or stop a job that comes after jobs which have ended, or let it wait for the others."""
     if record is None or JobState(record.state) in job.ENDED or has_expired(record, now):
@@ -107,18 +107,18 @@ def decide_follower(
     if verdict == "waits":
         left = tuple(each for each in part.left if each not in ends)
         draft.body.after = replace(part, left=left)
-        return Decision(NOTHING, Commit(changes=(draft.change(mark=mark, actor="orchestrator"),)))
+        return Decision(NOTHING, Commit(changes=(draft.change(commit_id=commit_id, actor="orchestrator"),)))
     if verdict == "unmet":
         code = UPSTREAM if part.rule.otherwise == "cancel" else SKIPPED
-        return _stopped(record, draft, code, f"it comes after {end.job_id}, which is {end.state}", mark)
+        return _stopped(record, draft, code, f"it comes after {end.job_id}, which is {end.state}", commit_id)
     if part.rule.into:
         ids = part.rule.jobs if part.rule.need == "all" else (end.job_id,)
         results = collected.get(draft.id)
         if results is None or results.ids != ids:
             return Decision(FollowerEffect(wants=ids))
         if fault := results.fault or _pass_on(draft, part.rule, results.values):
-            return _stopped(record, draft, UPSTREAM, fault, mark)
-    return _released(draft, part, end, mark)
+            return _stopped(record, draft, UPSTREAM, fault, commit_id)
+    return _released(draft, part, end, commit_id)
 
 
 def _pass_on(draft: JobAggregate, rule: After, values: Sequence[msgspec.Raw]) -> str:
@@ -144,13 +144,17 @@ def _too_large(size: int, most: int) -> str:
     )
 
 
-def _stopped(record: Record, draft: JobAggregate, code: str, why: str, mark: str) -> Decision[FollowerEffect]:
+def _stopped(
+    record: Record, draft: JobAggregate, code: str, why: str, commit_id: str
+) -> Decision[FollowerEffect]:
     stopped = cancelled(record, draft.now, draft.settings, code, why)
-    commit = commit_of(stopped, mark=mark, actor="orchestrator", reason=why)
+    commit = commit_of(stopped, commit_id=commit_id, actor="orchestrator", reason=why)
     return Decision(NOTHING, commit)
 
 
-def _released(draft: JobAggregate, part: AfterPart, end: EndMessage, mark: str) -> Decision[FollowerEffect]:
+def _released(
+    draft: JobAggregate, part: AfterPart, end: EndMessage, commit_id: str
+) -> Decision[FollowerEffect]:
     """Let a job wait for a worker, after its delay; in a tree, for its place first."""
     at = draft.now + timedelta(seconds=part.delay_s)
     if part.not_before is not None:
@@ -163,9 +167,9 @@ def _released(draft: JobAggregate, part: AfterPart, end: EndMessage, mark: str) 
     if not joining:
         release(draft, delay_s=(at - draft.now).total_seconds())
     why = f"{end.job_id}, which it comes after, is {end.state}"
-    change = draft.change(mark=mark, actor="orchestrator", reason=why, note=True)
+    change = draft.change(commit_id=commit_id, actor="orchestrator", reason=why, note=True)
     followed = FollowerEffect(lined_up=draft.body.limits is not None, in_tree=bool(joining))
-    return Decision(followed, Commit(changes=(change, *messages_of(draft, mark), *joining)))
+    return Decision(followed, Commit(changes=(change, *messages_of(draft, commit_id), *joining)))
 
 
 MANY = 500
@@ -199,15 +203,15 @@ class Followers:
             end = message_in(record.body, EndMessage)
             for name in end.then:
                 (parts if is_part(name) else followers).setdefault(name, {})[end.job_id] = end
-        mark = self._engine.commit_id()
+        commit_id = self._engine.commit_id()
         try:
             await self._batches.note_ends(parts)
             await self._move_followers(followers)
         except Exception as error:  # noqa: BLE001 - no message may be lost
             now = await self._engine.clock.now()
-            changes = [undelivered(record, error, now, RETRY_POLICY, mark) for record in taken]
+            changes = [undelivered(record, error, now, RETRY_POLICY, commit_id) for record in taken]
         else:
-            changes = [sent(record, mark) for record in taken]
+            changes = [sent(record, commit_id) for record in taken]
         await self._engine.committer.commit_all([Commit(changes=(change,)) for change in changes])
         return len(taken)
 

@@ -185,12 +185,19 @@ TICKETS = RecordKind(TICKET, TicketBody, events=EventRules(sent=(drop,)))
 
 
 def new_ticket(
-    name: str, key: str, ids: Sequence[str], at: datetime, now: datetime, *, priority: int = 0, mark: str = ""
+    name: str,
+    key: str,
+    ids: Sequence[str],
+    at: datetime,
+    now: datetime,
+    *,
+    priority: int = 0,
+    commit_id: str = "",
 ) -> Change:
     """Return a ticket for jobs that want a slot of a key from this time on."""
     ticket = TICKETS.new(name, TicketBody(tuple(ids)), now, Columns(parent=key, priority=priority))
     ticket.root.timer_at = at
-    return ticket.change(mark=mark, actor="orchestrator")
+    return ticket.change(commit_id=commit_id, actor="orchestrator")
 
 
 # Messages of jobs to their gates
@@ -234,13 +241,13 @@ def with_limits(draft: JobAggregate, keys: Iterable[str]) -> None:
 
 
 def adopted(
-    record: Record, keys: Iterable[str], now: datetime, mark: str, settings: OrchestratorSettings
+    record: Record, keys: Iterable[str], now: datetime, commit_id: str, settings: OrchestratorSettings
 ) -> Commit:
     """Return a ready job that was submitted before these limits were known: it lines up for their slots."""
     draft = JobAggregate.of(record, now, settings)
     with_limits(draft, keys)
     reason = "it counts against a limit that was declared after it was submitted"
-    change = draft.change(mark=mark, actor="orchestrator", reason=reason, note=True)
+    change = draft.change(commit_id=commit_id, actor="orchestrator", reason=reason, note=True)
     return Commit(changes=(change, *limit_messages_of(draft)))
 
 
@@ -400,7 +407,7 @@ class _Gate:
         if key not in self.body.behind:
             self.body.behind = (*self.body.behind, key)
 
-    def change(self, now: datetime, mark: str, *, waiting: bool) -> Change | None:
+    def change(self, now: datetime, commit_id: str, *, waiting: bool) -> Change | None:
         """Return the change of the gate; None if it stays as it is."""
         target = FULL if waiting or self.body.behind else HELD if self.body.inside else FREE
         record = self.record
@@ -421,7 +428,7 @@ class _Gate:
         self.look_at = next_at = self._next_at(now) if target is FULL else None
         if next_at is not None and (gate.root.timer_at is None or next_at < gate.root.timer_at):
             gate.root.timer_at = next_at
-        change = gate.change(mark=mark, actor="orchestrator")
+        change = gate.change(commit_id=commit_id, actor="orchestrator")
         if record is None or gate.taken:
             return change
         was, becomes = (record.body, record.parent), (change.body, change.parent)
@@ -429,22 +436,22 @@ class _Gate:
 
 
 def decide_admission(
-    look: GateLook, now: datetime, mark: str, settings: OrchestratorSettings, *, quantum: int = QUANTUM
+    look: GateLook, now: datetime, commit_id: str, settings: OrchestratorSettings, *, quantum: int = QUANTUM
 ) -> Admission:
     """Return who leaves a gate and who is admitted: the next in line, as long as all its limits have room.
 
     A job that needs more slots than are free is waited for: those behind it do not go ahead.
     """
-    return _Decision(look, now, mark, settings, quantum).made()
+    return _Decision(look, now, commit_id, settings, quantum).made()
 
 
 class _Decision:
     """One decision about a gate and its line."""
 
     def __init__(
-        self, look: GateLook, now: datetime, mark: str, settings: OrchestratorSettings, quantum: int
+        self, look: GateLook, now: datetime, commit_id: str, settings: OrchestratorSettings, quantum: int
     ) -> None:
-        self._look, self._now, self._mark, self._settings = look, now, mark, settings
+        self._look, self._now, self._commit_id, self._settings = look, now, commit_id, settings
         self._gates = {
             key: _Gate(key, record, look.limits.get(key), look.names.get(key, ""))
             for key, record in look.gates.items()
@@ -463,7 +470,7 @@ class _Decision:
         self._let_go()
         tickets = self._serve()
         gates = [
-            gate.change(self._now, self._mark, waiting=self._is_waiting(gate))
+            gate.change(self._now, self._commit_id, waiting=self._is_waiting(gate))
             for gate in self._gates.values()
         ]
         changes = (*[gate for gate in gates if gate is not None], *self._changes, *tickets)
@@ -509,7 +516,7 @@ class _Decision:
         self._own.leave(record.id)
 
     def _write(self, draft: JobAggregate, reason: str) -> None:
-        change = draft.change(mark=self._mark, actor="orchestrator", reason=reason, note=True)
+        change = draft.change(commit_id=self._commit_id, actor="orchestrator", reason=reason, note=True)
         self._changes += (change, *limit_messages_of(draft))
 
     def _serve(self) -> list[Change]:
@@ -528,7 +535,7 @@ class _Decision:
                 self._passed += served
                 ticket.body = TicketBody(ids[served:])
             if served or ticket.taken:
-                changes.append(ticket.change(mark=self._mark, actor="orchestrator"))
+                changes.append(ticket.change(commit_id=self._commit_id, actor="orchestrator"))
         return changes
 
     def _served(self, ids: Sequence[str]) -> int:

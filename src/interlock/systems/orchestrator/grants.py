@@ -81,7 +81,7 @@ class ClaimInput(msgspec.Struct, frozen=True):
     """The secret of all its leases, since they belong to one runner."""
     digest: str
     epoch: int
-    mark: str
+    commit_id: str
     settings: OrchestratorSettings
     max_body_bytes: int
     """The limit of the store: a job that would exceed it must not block others."""
@@ -174,20 +174,22 @@ def offer_of(claiming: ClaimInput, record: Record, now: datetime) -> Offer | Non
     draft = JobAggregate.of(record, now, claiming.settings)
     if record.deadline_at is not None and has_expired(record, now):
         draft.fire_due()
-        change = draft.change(mark=claiming.mark, actor="clock")
-        return Offer(change, (record,), (), draft.body, messages_of(draft, claiming.mark))
+        change = draft.change(commit_id=claiming.commit_id, actor="clock")
+        return Offer(change, (record,), (), draft.body, messages_of(draft, claiming.commit_id))
     one = next_attempt(draft)
     if one is None:
         return None
     change = _granted(claiming, draft, one)
     if len(change.body) > claiming.max_body_bytes:
         stopped = outgrown(record, now, claiming.settings)
-        change = stopped.change(mark=claiming.mark, actor="orchestrator")
-        return Offer(change, (record,), (), stopped.body, messages_of(stopped, claiming.mark))
+        change = stopped.change(commit_id=claiming.commit_id, actor="orchestrator")
+        return Offer(change, (record,), (), stopped.body, messages_of(stopped, claiming.commit_id))
     grant = _grant_in(claiming, draft, one, given_of(record))
     body = draft.body
     tells = body.run is not None or body.simulation is not None
-    return Offer(change, (record,), (grant,), body, notifications_for(draft, claiming.mark) if tells else ())
+    return Offer(
+        change, (record,), (grant,), body, notifications_for(draft, claiming.commit_id) if tells else ()
+    )
 
 
 def _offer_together(
@@ -199,7 +201,7 @@ def _offer_together(
     grants = tuple([_for_job(grant, record, claiming.secret) for record in records])
     messages: tuple[Change, ...] = ()
     if begun is not None:  # the run begins with any of them, so that one is enough
-        messages = (change_of_all(begun, records[:1]).message(first.id, now, claiming.mark),)
+        messages = (change_of_all(begun, records[:1]).message(first.id, now, claiming.commit_id),)
     return Offer(of_run(change, first.parent), tuple(records), grants, messages=messages)
 
 
@@ -216,7 +218,7 @@ def _common_grant(claiming: ClaimInput, like: Record, now: datetime) -> _CommonG
     change = _granted(claiming, draft, one)
     common = replace(change, id="", expected_at=None)
     begun = change_for_run(draft)
-    notified = begun is None and notifications_for(draft, claiming.mark)
+    notified = begun is None and notifications_for(draft, claiming.commit_id)
     if len(change.body) > claiming.max_body_bytes or notified or is_about_one(common):
         return None
     return common, _grant_in(claiming, draft, one, JobGiven()), begun
@@ -327,7 +329,7 @@ def _granted(claiming: ClaimInput, draft: JobAggregate, one: AttemptBody) -> Cha
     if request.acknowledge:
         ttl_s = claiming.settings.durations.lease_ttl_s
         draft.send_lease(one, lease.Ack(at=now, runner_id=request.runner_id, ttl_s=ttl_s))
-    return draft.change(mark=claiming.mark, actor=request.runner_id)
+    return draft.change(commit_id=claiming.commit_id, actor=request.runner_id)
 
 
 def _grant_in(claiming: ClaimInput, draft: JobAggregate, one: AttemptBody, given: JobGiven) -> Grant:
@@ -505,7 +507,7 @@ def reissue_grant(
     settings: OrchestratorSettings,
     record: Record | None,
     now: datetime,
-    mark: str,
+    commit_id: str,
 ) -> Decision[Grant | None]:
     """Return the grant again, with its lease renewed; None if it has ended meanwhile."""
     draft, one = _opened(record, token, now, settings)
@@ -519,7 +521,7 @@ def reissue_grant(
         draft.send_lease(one, lease.Heartbeat(at=now, runner_id=request.runner_id, ttl_s=ttl_s))
     elif one.lease.state not in lease.LIVE:
         return Decision(None)  # if it has just expired, the sweep handles it
-    commit = commit_of(draft, mark=mark, actor=request.runner_id)
+    commit = commit_of(draft, commit_id=commit_id, actor=request.runner_id)
     until_then = until - _INSTANT if until else None
     assert record is not None
     grant = grant_of(draft, one, str(token), fence, given_of(record))
@@ -533,7 +535,7 @@ def take_back(
     settings: OrchestratorSettings,
     record: Record | None,
     now: datetime,
-    mark: str,
+    commit_id: str,
 ) -> Decision[None]:
     """Return a job to the queue, unless a message about its lease has arrived since."""
     draft, one = _opened(record, token, now, settings)
@@ -541,7 +543,7 @@ def take_back(
         return Decision(None)
     if draft.send_lease(one, lease.Release(at=now, runner_id=runner_id)) is not None:
         return Decision(None)
-    return Decision(None, commit_of(draft, mark=mark, actor=runner_id, reason="no runner took it"))
+    return Decision(None, commit_of(draft, commit_id=commit_id, actor=runner_id, reason="no runner took it"))
 
 
 def _untouched(draft: JobAggregate, one: AttemptBody, grant: Grant) -> bool:

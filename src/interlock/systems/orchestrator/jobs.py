@@ -97,11 +97,11 @@ async def cancel_all(
     """Return the new state of each job, or why it was not stopped."""
 
     def decide(
-        job_id: str, request_key: IdempotencyKey | None, record: Record | None, now: datetime, mark: str
+        job_id: str, request_key: IdempotencyKey | None, record: Record | None, now: datetime, commit_id: str
     ) -> Decision[str]:
         draft = cancelled(present(job_id, record), now, settings, "cancel", reason)
         state = str(draft.root.state)
-        commit = commit_of(draft, mark=mark, actor=actor, reason=reason)
+        commit = commit_of(draft, commit_id=commit_id, actor=actor, reason=reason)
         request = request_key.answered(msgspec.json.encode(state)) if request_key else None
         return Decision(state, msgspec.structs.replace(commit, request=request))
 
@@ -286,11 +286,11 @@ class Jobs:
     async def _submit_batch(
         self, specs: Sequence[JobSpec], groups: Sequence[NewJobs], actor: str
     ) -> list[str]:
-        now, mark = await self.engine.clock.now(), self.engine.commit_id()
+        now, commit_id = await self.engine.clock.now(), self.engine.commit_id()
         ids = self._ids.draw_many(now, len(specs))
         batches: list[Work] = [
             (group.commit if group.spec.limits or len(group.places) == 1 else group.batch)(
-                [ids[place] for place in group.places], now, self.settings, mark=mark, actor=actor
+                [ids[place] for place in group.places], now, self.settings, commit_id=commit_id, actor=actor
             )
             for group in groups
         ]
@@ -334,11 +334,11 @@ class Jobs:
             following = DependentSubmission(earlier, now, self.settings, keyed.changed, keyed.known)
             joining = TreeSubmission(above, kept, now, self.settings, self._ids.draw, following)
             joining.add_all(specs, keyed)
-            mark = self.engine.commit_id()
+            commit_id = self.engine.commit_id()
             changes = (
-                *joining.changes(mark=mark, actor=actor),
-                *joining.parents(mark=mark),
-                *keyed.changes(mark=mark, actor=actor),
+                *joining.changes(commit_id=commit_id, actor=actor),
+                *joining.parents(commit_id=commit_id),
+                *keyed.changes(commit_id=commit_id, actor=actor),
             )
             request = request_key.answered(_encoded(joining.jobs)) if request_key else None
             commit = Commit(changes=changes, request=request) if changes or request else None
@@ -388,12 +388,12 @@ class Jobs:
 
     async def _submit_first(self, spec: JobSpec, actor: str) -> str | None:
         """Submit a job as the first with its key: one commit, and nothing to load; None if it is not."""
-        now, mark = await self.engine.clock.now(), self.engine.commit_id()
+        now, commit_id = await self.engine.clock.now(), self.engine.commit_id()
         job_id, part = self._ids.draw(now), unique_part(spec)
         assert spec.unique is not None
         draft = new_job(spec, job_id, now, self.settings, unique=part)
         taken = first_with(part, spec.unique, job_id)
-        commit = Commit(changes=(draft.change(mark=mark, actor=actor), taken))
+        commit = Commit(changes=(draft.change(commit_id=commit_id, actor=actor), taken))
         outcome = await commit_with_recovery(self.engine.store, self.engine.committer, commit)
         if isinstance(outcome, Illegal | RequestReused):
             raise failed(outcome)
@@ -417,7 +417,7 @@ class Jobs:
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = cancelled(_present(job_id, found[0]), now, self.settings, why, reason)
-            commit = commit_of(draft, mark=self.engine.commit_id(), actor=actor, reason=reason)
+            commit = commit_of(draft, commit_id=self.engine.commit_id(), actor=actor, reason=reason)
             request = request_key.answered(msgspec.json.encode(draft.root.state)) if request_key else None
             return Decision(None, msgspec.structs.replace(commit, request=request))
 

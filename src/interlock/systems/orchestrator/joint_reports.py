@@ -129,7 +129,7 @@ class RunProgress(Protocol):
     """Decides about runs in the commit in which their jobs end."""
 
     def steps(
-        self, ended: Mapping[str, Sequence[JobChanged | JobsChanged]], now: datetime, mark: str
+        self, ended: Mapping[str, Sequence[JobChanged | JobsChanged]], now: datetime, commit_id: str
     ) -> AbstractAsyncContextManager[RunSteps]:
         """Decide about runs whose jobs have ended; then note the outcomes."""
         ...
@@ -163,19 +163,19 @@ class JointReports:
         self, grouped: Mapping[Report, list[SuccessReport]], answers: list[Answer | None]
     ) -> None:
         """Commit reports, and note the answers of those that were committed."""
-        now, mark = await self._engine.clock.now(), self._engine.commit_id()
-        decisions = self._decided(grouped, now, mark)
+        now, commit_id = await self._engine.clock.now(), self._engine.commit_id()
+        decisions = self._decided(grouped, now, commit_id)
         by_run: dict[str, list[_JointSuccesses]] = {}
         if self.progress is not None:
             for each in decisions:
                 if (run_id := each.run_id) is not None:
                     by_run.setdefault(run_id, []).append(each)
         if by_run:
-            decisions = await self._commit_with_runs(decisions, by_run, answers, now, mark)
+            decisions = await self._commit_with_runs(decisions, by_run, answers, now, commit_id)
         await self._commit_together(decisions, answers, now)
 
     def _decided(
-        self, grouped: Mapping[Report, list[SuccessReport]], now: datetime, mark: str
+        self, grouped: Mapping[Report, list[SuccessReport]], now: datetime, commit_id: str
     ) -> list[_JointSuccesses]:
         """Return the decisions about equal reports.
 
@@ -190,7 +190,7 @@ class JointReports:
             like = of_any_run(first.record)
             shape = (report.runner_id, report.cost, token.shard, token.index, *shape_of(like))
             if shape not in known:
-                known[shape] = decide_completions(report, token, like, now, mark, self._settings)
+                known[shape] = decide_completions(report, token, like, now, commit_id, self._settings)
             decided = known[shape]
             if decided is not None:
                 decisions.append(_JointSuccesses(decided, some))
@@ -225,7 +225,7 @@ class JointReports:
         by_run: Mapping[str, Sequence[_JointSuccesses]],
         answers: list[Answer | None],
         now: datetime,
-        mark: str,
+        commit_id: str,
     ) -> list[_JointSuccesses]:
         """Commit decisions, those about jobs of runs with their progress.
 
@@ -234,7 +234,7 @@ class JointReports:
         assert self.progress is not None
         ended = {run_id: [each.ended for each in some] for run_id, some in by_run.items()}
         again: list[_JointSuccesses] = []
-        async with self.progress.steps(ended, now, mark) as steps:
+        async with self.progress.steps(ended, now, commit_id) as steps:
             rest = [each for each in decisions if each.run_id not in steps.changes]
             commits = [_commit_of_run(by_run[run_id], changes) for run_id, changes in steps.changes.items()]
             outcomes = await self._commit_together(rest, answers, now, commits)

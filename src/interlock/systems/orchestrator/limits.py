@@ -253,9 +253,9 @@ class Limits:
             within=LOOKED_AT,
         )
         page = await self._engine.store.find(query)
-        now, mark = await self._engine.clock.now(), self._engine.commit_id()
+        now, commit_id = await self._engine.clock.now(), self._engine.commit_id()
         ready = [record for record in page.records if record.ready_at is not None]
-        _, commits = self.adopt(ready, now, mark)
+        _, commits = self.adopt(ready, now, commit_id)
         stamped = [self._engine.stamped(commit, ready) for commit in commits]
         await self._engine.committer.commit_all(stamped)  # one that was given out meanwhile stays as it is
         if page.cursor:
@@ -281,7 +281,9 @@ class Limits:
         both = (f"{TASK_PREFIX}{task}", f"{QUEUE_PREFIX}{queue}")
         return tuple(key for key in both if definition_of(key, names) is not None)
 
-    def adopt(self, records: Sequence[Record], now: datetime, mark: str) -> tuple[list[Record], list[Commit]]:
+    def adopt(
+        self, records: Sequence[Record], now: datetime, commit_id: str
+    ) -> tuple[list[Record], list[Commit]]:
         """Return those of some ready jobs that may be given out; the others line up, with these commits.
 
         These were submitted before the limit of their queue or task was, or where it was not known.
@@ -294,7 +296,7 @@ class Limits:
             if set(keys) <= set(had) or is_leased(record):
                 free.append(record)
             else:
-                commits.append(adopted(record, keys, now, mark, self._settings))
+                commits.append(adopted(record, keys, now, commit_id, self._settings))
         return free, commits
 
     async def under(self, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:

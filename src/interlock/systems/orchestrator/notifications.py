@@ -54,9 +54,9 @@ class JobChanged(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         """The change of each job that it is about."""
         return (self,)
 
-    def message(self, job_id: str, now: datetime, mark: str) -> Change:
+    def message(self, job_id: str, now: datetime, commit_id: str) -> Change:
         """Return the message to the run, to be committed with the step; it is named after the job."""
-        return outgoing(f"{job_id}.{self.target}", RUN_JOBS, _ENCODER.encode(self), now, mark=mark)
+        return outgoing(f"{job_id}.{self.target}", RUN_JOBS, _ENCODER.encode(self), now, commit_id=commit_id)
 
 
 class JobsChanged(msgspec.Struct, frozen=True, gc=False):
@@ -78,9 +78,11 @@ class JobsChanged(msgspec.Struct, frozen=True, gc=False):
         """The change of each job that it is about."""
         return [JobChanged(self.run_id, place, self.event, self.source, self.target) for place in self.places]
 
-    def message(self, job_id: str, now: datetime, mark: str) -> Change:
+    def message(self, job_id: str, now: datetime, commit_id: str) -> Change:
         """Return the message to the run, to be committed with the steps; it is named after the first job."""
-        return outgoing(f"{job_id}.{self.target}", RUN_JOBS_TOGETHER, _ENCODER.encode(self), now, mark=mark)
+        return outgoing(
+            f"{job_id}.{self.target}", RUN_JOBS_TOGETHER, _ENCODER.encode(self), now, commit_id=commit_id
+        )
 
 
 class ExecutionLost(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -110,12 +112,12 @@ class JobsSwept(msgspec.Struct, frozen=True):
     outcomes: Sequence[Outcome]
 
 
-def notifications_for(draft: JobAggregate, mark: str) -> tuple[Change, ...]:
+def notifications_for(draft: JobAggregate, commit_id: str) -> tuple[Change, ...]:
     """Return the message about the newest step that concerns the run, if there is one."""
     if draft.body.run is None:
-        return _to_simulation(draft, mark)
+        return _to_simulation(draft, commit_id)
     change = change_for_run(draft)
-    return () if change is None else (change.message(draft.id, draft.now, mark),)
+    return () if change is None else (change.message(draft.id, draft.now, commit_id),)
 
 
 def change_for_run(draft: JobAggregate) -> JobChanged | None:
@@ -148,7 +150,7 @@ def change_of_all(one: JobChanged, records: Sequence[Record]) -> JobChanged | Jo
     return JobsChanged(one.run_id, tuple(places), one.event, one.source, one.target)
 
 
-def _to_simulation(draft: JobAggregate, mark: str) -> tuple[Change, ...]:
+def _to_simulation(draft: JobAggregate, commit_id: str) -> tuple[Change, ...]:
     part = draft.body.simulation
     if part is None or all(each.to is not Recipient.ITS_SIMULATION for each, _ in draft.outward):
         return ()
@@ -159,7 +161,7 @@ def _to_simulation(draft: JobAggregate, mark: str) -> tuple[Change, ...]:
     why = failures[-1] if failures else f"the job {draft.id} is {draft.root.state}" if over else "given back"
     message = ExecutionLost(part.run_id, part.execution, last, not over, why)
     name = f"{draft.id}.simulation.{draft.version}"
-    return (outgoing(name, TO_SIMULATION, _ENCODER.encode(message), draft.now, mark=mark),)
+    return (outgoing(name, TO_SIMULATION, _ENCODER.encode(message), draft.now, commit_id=commit_id),)
 
 
 def _concerns_run(state: str, root: bool) -> bool:

@@ -159,14 +159,14 @@ class Orchestrator:
     ) -> list[Claimed]:
         """Claim jobs for runners with the same queues, labels and tasks; return the grants in their order."""
         first, epoch = requests[0], await self._known_epoch()
-        chance, mark, most = (
+        chance, commit_id, most = (
             self._seeds(),
             self.engine.commit_id(),
             self.engine.store.capabilities.max_body_bytes,
         )
         own = [secret_of(seed_of(each, chance, place)) for place, each in enumerate(requests)]
         claimings = [
-            ClaimInput(each, secret, digest_of(secret), epoch, mark, self.settings, most)
+            ClaimInput(each, secret, digest_of(secret), epoch, commit_id, self.settings, most)
             for each, secret in zip(requests, own, strict=True)
         ]
         limit = sum(request.limit for request in requests)
@@ -192,7 +192,7 @@ class Orchestrator:
             ranks.update({record.id: rank for rank, record in enumerate(records)})
             lining_up: Sequence[Work] = ()
             if limits is not None:
-                records, lining_up = limits.adopt(records, now, mark)
+                records, lining_up = limits.adopt(records, now, commit_id)
                 self._news |= {LimitsNotified: None} if lining_up else {}
             shares = self._shares(claimings, records, now)
             bundles[:] = commits_for(claimings, shares, chance)
@@ -450,7 +450,7 @@ class Orchestrator:
         written: dict[str, tuple[Change, Record]],
         record: Record | None,
         now: datetime,
-        mark: str,
+        commit_id: str,
     ) -> Decision[Answer]:
         """Decide about a message, and record the write, since the next message about the job also comes
         here.
@@ -460,7 +460,7 @@ class Orchestrator:
         if record is not None and b'"secrets":' in record.body:
             message = redacted(message, record, self._vault)
         body = None if held is None else held.body_of(record)
-        decision = decide_message(record, token, message, now, mark, self.settings, body)
+        decision = decide_message(record, token, message, now, commit_id, self.settings, body)
         if record is None or decision.commit is None or not decision.commit.changes:
             return decision
         change, *others = decision.commit.changes
@@ -475,12 +475,12 @@ class Orchestrator:
 
     async def sweep(self, *, limit: int = 500) -> int:
         """Handle passed deadlines of jobs; return their number."""
-        mark = self.engine.commit_id()
+        commit_id = self.engine.commit_id()
         commits: list[Commit] = []
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             most = self.engine.store.capabilities.max_body_bytes
-            commits[:] = cancellation.swept(records, now, mark, self.settings, most)
+            commits[:] = cancellation.swept(records, now, commit_id, self.settings, most)
             return list(commits)
 
         outcomes = await self.engine.due([JOB.name], limit, decide)

@@ -21,7 +21,7 @@ from interlock.wire.runs import PlannedApproval
 from interlock.wire.waits import ApprovalQuestion
 
 
-def open_gate(draft: JobAggregate, mark: str) -> tuple[Change, ...]:
+def open_gate(draft: JobAggregate, commit_id: str) -> tuple[Change, ...]:
     """Make a job of a run wait for the approval that its plan demands; return the change of the wait.
 
     Return nothing for a job that needs none, or has waited before.
@@ -47,7 +47,7 @@ def open_gate(draft: JobAggregate, mark: str) -> tuple[Change, ...]:
     for one in draft.body.attempts:
         if one.state is attempt.CREATED:
             one.awaits = entity.id
-    return (entity.change(mark=mark, actor="orchestrator"),)
+    return (entity.change(commit_id=commit_id, actor="orchestrator"),)
 
 
 def question_of(terms: PlannedApproval) -> ApprovalQuestion:

@@ -99,7 +99,7 @@ def decide_message(
     token: Token,
     message: Message,
     now: datetime,
-    mark: str,
+    commit_id: str,
     settings: OrchestratorSettings,
     body: JobBody | None = None,
 ) -> Decision[Answer]:
@@ -123,12 +123,12 @@ def decide_message(
     note_report(draft, one, message)
     refused = draft.send_lease(one, _event(message, now, settings))
     if refused is not None:
-        return _refuse(JobAggregate.of(record, now, settings), token, message, refused, mark)
+        return _refuse(JobAggregate.of(record, now, settings), token, message, refused, commit_id)
     note_extras(draft, one, message)
     if isinstance(message, Heartbeat) and message.uploading:
         draft.send_attempt(one, attempt.upload)  # ignored if known, or irrelevant
     # No timer of the job may expire before the commit: that would change the decision.
-    return Decision(_accepted(draft, one), _commit(draft, one, message, mark, until))
+    return Decision(_accepted(draft, one), _commit(draft, one, message, commit_id, until))
 
 
 def note_report(draft: JobAggregate, one: AttemptBody, message: Message) -> None:
@@ -243,7 +243,7 @@ def _was_received(held: LeaseBody, number: int) -> bool:
 
 
 def _commit(
-    draft: JobAggregate, one: AttemptBody, message: Message, mark: str, until: datetime | None
+    draft: JobAggregate, one: AttemptBody, message: Message, commit_id: str, until: datetime | None
 ) -> Commit:
     assert one.lease is not None
     stretches = placed(one.lease, message, draft.settings.max_log_bytes) if message.log else []
@@ -252,25 +252,34 @@ def _commit(
         reason = f"snoozed until {one.snoozed_until.isoformat()}"
     if type(message) is Complete and one.state is attempt.CANCELED:
         reason = f"it {message.outcome.__struct_config__.tag} after the cancel, which stands"
-    changes = [draft.change(mark=mark, actor=message.runner_id, reason=reason), *messages_of(draft, mark)]
+    changes = [
+        draft.change(commit_id=commit_id, actor=message.runner_id, reason=reason),
+        *messages_of(draft, commit_id),
+    ]
     if stretches or one.failure is not None:
-        changes += chunk_changes(draft.id, one, message, _name(draft, message), stretches, draft.now, mark)
+        changes += chunk_changes(
+            draft.id, one, message, _name(draft, message), stretches, draft.now, commit_id
+        )
     if one.result_apart and isinstance(message, Complete) and isinstance(message.outcome, Succeeded):
         result = message.outcome.result
-        changes.append(result_change(draft.id, one.name, result, mark=mark, actor=message.runner_id))
+        changes.append(
+            result_change(draft.id, one.name, result, commit_id=commit_id, actor=message.runner_id)
+        )
     if isinstance(message, ArtifactHeartbeat):
-        changes.append(_artifact_change(draft.id, one, message, mark))
+        changes.append(_artifact_change(draft.id, one, message, commit_id))
     if isinstance(message, CacheHeartbeat):
         changes.append(message.kept)
     # At the expiry of a timer it counts as expired: the commit has to be earlier.
     return Commit(changes=tuple(changes), not_after=until - _INSTANT if until else None)
 
 
-def _artifact_change(job_id: str, one: AttemptBody, message: ArtifactHeartbeat, mark: str) -> records.Change:
+def _artifact_change(
+    job_id: str, one: AttemptBody, message: ArtifactHeartbeat, commit_id: str
+) -> records.Change:
     brought = ArtifactBody(
         shard=one.shard, attempt=one.index, name=message.name, sha256=message.sha256, size=message.size
     )
-    return artifact_change(job_id, brought, mark=mark, actor=message.runner_id)
+    return artifact_change(job_id, brought, commit_id=commit_id, actor=message.runner_id)
 
 
 def _name(draft: JobAggregate, message: Message) -> str:
@@ -281,19 +290,21 @@ def _name(draft: JobAggregate, message: Message) -> str:
 
 
 def _refuse(
-    draft: JobAggregate, token: Token, message: Message, refused: Refused[LeaseState], mark: str
+    draft: JobAggregate, token: Token, message: Message, refused: Refused[LeaseState], commit_id: str
 ) -> Decision[Answer]:
     """Refuse a late, stale or conflicting message: journal it, and handle expired timers."""
     draft.fire_due()
     one = _attempt_of(draft, token)
     assert one is not None
     answer = _stale_answer(one, message, refused)
-    note = Note(refusal=f"{message_name(message)}: {answer.error}", actor=message.runner_id, request_id=mark)
+    note = Note(
+        refusal=f"{message_name(message)}: {answer.error}", actor=message.runner_id, request_id=commit_id
+    )
     refusal = records.JournalledRefusal(kind=JOB.name, id=draft.id, note=note)
     if not draft.taken:
         kind = f"{one.name} {message_name(message)} {answer.code}"
         return Decision(answer, journalled_once(refusal, kind))
-    expired = commit_of(draft, mark=mark, actor="clock")
+    expired = commit_of(draft, commit_id=commit_id, actor="clock")
     return Decision(answer, msgspec.structs.replace(expired, refusals=(refusal,)))
 
 
@@ -517,8 +528,8 @@ class SharedDecision(msgspec.Struct, frozen=True):
                 not_after=self.not_after,
             )
         changes = self.changes(before, seen, results)
-        mark = "" if self.change.note is None else self.change.note.request_id
-        changes.append(change_of_all(self.to_run, before).message(before[0].id, now, mark))
+        commit_id = "" if self.change.note is None else self.change.note.request_id
+        changes.append(change_of_all(self.to_run, before).message(before[0].id, now, commit_id))
         return Commit(changes=tuple(changes), not_after=self.not_after)
 
     def changes(
@@ -546,7 +557,7 @@ def result_in(message: Complete, token: str, settings: OrchestratorSettings) -> 
 
 
 def decide_completions(
-    report: Report, token: Token, like: Record, now: datetime, mark: str, settings: OrchestratorSettings
+    report: Report, token: Token, like: Record, now: datetime, commit_id: str, settings: OrchestratorSettings
 ) -> SharedDecision | None:
     """Return the decision for all jobs that were granted like this one; None if it depends on the job.
 
@@ -557,7 +568,7 @@ def decide_completions(
     completion = Complete(
         token=str(token), runner_id=report.runner_id, outcome=Succeeded(_ANY_RESULT), cost=report.cost
     )
-    decision = decide_message(stands_for_all, token, completion, now, mark, settings)
+    decision = decide_message(stands_for_all, token, completion, now, commit_id, settings)
     commit = decision.commit
     if commit is None or not commit.changes or commit.refusals:
         return None

@@ -159,11 +159,11 @@ class NewJobs(msgspec.Struct, frozen=True):
     given: list[bytes]
 
     def batch(
-        self, ids: Sequence[str], now: datetime, settings: OrchestratorSettings, *, mark: str, actor: str
+        self, ids: Sequence[str], now: datetime, settings: OrchestratorSettings, *, commit_id: str, actor: str
     ) -> Batch:
         """Return these jobs as a batch, with these ids."""
         draft = new_job(self.spec, "", now, settings, given=self.given[0])
-        change = draft.change(mark=mark, actor=actor)
+        change = draft.change(commit_id=commit_id, actor=actor)
         change = msgspec.structs.replace(change, given=None)
         return Batch(change=change, ids=tuple(ids), given=tuple(self.given))
 
@@ -173,7 +173,7 @@ class NewJobs(msgspec.Struct, frozen=True):
         now: datetime,
         settings: OrchestratorSettings,
         *,
-        mark: str,
+        commit_id: str,
         actor: str,
         then: tuple[str, ...] = (),
     ) -> Commit:
@@ -183,7 +183,7 @@ class NewJobs(msgspec.Struct, frozen=True):
         """
         draft = new_job(self.spec, "", now, settings, given=self.given[0])
         draft.body.then = then
-        like = draft.change(mark=mark, actor=actor)
+        like = draft.change(commit_id=commit_id, actor=actor)
         changes = [
             msgspec.structs.replace(like, id=job_id, given=given)
             for job_id, given in zip(ids, self.given, strict=True)
@@ -191,7 +191,9 @@ class NewJobs(msgspec.Struct, frozen=True):
         if self.spec.limits:
             at, key = draft.lines_up_at or now, self.spec.limits[0]
             priority = self.spec.priority
-            changes.append(new_ticket(f"{ids[0]}.0", key, ids, at, now, priority=priority, mark=mark))
+            changes.append(
+                new_ticket(f"{ids[0]}.0", key, ids, at, now, priority=priority, commit_id=commit_id)
+            )
         return Commit(changes=tuple(changes))
 
 

@@ -60,12 +60,12 @@ def submitting(
     idempotency_key = engine.key_for(request_id, "submit", [without_context(spec) for spec in specs])
     conflict: Conflict | None = None
     for _ in range(TRIES):
-        now, mark = (yield Now()), engine.commit_id()
+        now, commit_id = (yield Now()), engine.commit_id()
         names = ids.draw_many(now, len(specs))
         changes: list[Change] = []
         for spec, name in zip(specs, names, strict=True):
             draft = new_job(spec, name, now, settings)
-            changes += (draft.change(mark=mark, actor=actor), *limit_messages_of(draft))
+            changes += (draft.change(commit_id=commit_id, actor=actor), *limit_messages_of(draft))
         request = idempotency_key.answered(msgspec.json.encode(names)) if idempotency_key else None
         commit = engine.stamped(Commit(changes=tuple(changes), request=request), ())
         outcome: Outcome = (yield Write((commit,)))[0]
@@ -119,12 +119,12 @@ def completing(
     key = Key(JOB.name, token.job_id)
     conflict: Conflict | None = None
     for _ in range(TRIES):
-        now, mark = (yield Now()), engine.commit_id()
+        now, commit_id = (yield Now()), engine.commit_id()
         record: Record | None = (yield LoadRecords((key,)))[0]
         completion = Complete(
             token=lease, runner_id=_runner_of(record, token), outcome=Succeeded(result), cost=cost
         )
-        decision = decide_message(record, token, completion, now, mark, settings)
+        decision = decide_message(record, token, completion, now, commit_id, settings)
         raise_for_answer(decision.answer)
         if decision.commit is None:
             return  # it was completed before, with the same result

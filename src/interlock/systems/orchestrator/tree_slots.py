@@ -341,28 +341,30 @@ def _is_stopped(parent: Record) -> bool:
     return decode_body(parent.body).data.stop_reason is not None
 
 
-def tended(look: Look, now: datetime, mark: str, settings: OrchestratorSettings) -> Commit:
+def tended(look: Look, now: datetime, commit_id: str, settings: OrchestratorSettings) -> Commit:
     """Resume parents whose children have ended, then admit held-back children, oldest first; return the
     commit.
     """
-    changes = [*_woken(look, now, mark, settings), *_let_in(look, now, mark, settings)]
+    changes = [*_woken(look, now, commit_id, settings), *_let_in(look, now, commit_id, settings)]
     over = look.seating.body.empty and (look.root is None or look.root.state in job.ENDED)
-    tree = tree_change(look.root_id, look.tree, look.seating.body, mark=mark, over=over)
+    tree = tree_change(look.root_id, look.tree, look.seating.body, commit_id=commit_id, over=over)
     return Commit(changes=(tree, *changes))
 
 
-def _woken(look: Look, now: datetime, mark: str, settings: OrchestratorSettings) -> list[Change]:
+def _woken(look: Look, now: datetime, commit_id: str, settings: OrchestratorSettings) -> list[Change]:
     changes = []
     for record in look.candidates:
         draft = JobAggregate.of(record, now, settings)
         look.seating.come_back(record.id, draft)
         if draft.taken:
-            changes.append(draft.change(mark=mark, actor="orchestrator", reason="its children have ended"))
+            changes.append(
+                draft.change(commit_id=commit_id, actor="orchestrator", reason="its children have ended")
+            )
             changes += limit_messages_of(draft)
     return changes
 
 
-def _let_in(look: Look, now: datetime, mark: str, settings: OrchestratorSettings) -> list[Change]:
+def _let_in(look: Look, now: datetime, commit_id: str, settings: OrchestratorSettings) -> list[Change]:
     changes: list[Change] = []
     full: set[int] = set()
     left = dict.fromkeys(look.searched)
@@ -375,7 +377,9 @@ def _let_in(look: Look, now: datetime, mark: str, settings: OrchestratorSettings
             continue
         let_in(draft)
         look.seating.let_in(record.id, depth, workers)
-        changes.append(draft.change(mark=mark, actor="orchestrator", reason="its tree has a place for it"))
+        changes.append(
+            draft.change(commit_id=commit_id, actor="orchestrator", reason="its tree has a place for it")
+        )
         changes += limit_messages_of(draft)
     for parent_id in left:
         look.seating.body.holding.pop(parent_id, None)

@@ -221,26 +221,26 @@ class TreeSubmission:
         """Number of new jobs."""
         return len(self._drafts)
 
-    def parents(self, *, mark: str) -> list[Change]:
+    def parents(self, *, commit_id: str) -> list[Change]:
         """Return the changes of the parents, which count their children for later cancellation."""
         changes = []
         for parent_id, record in self._parents.items():
             parent = JobAggregate.of(record, self._now, self._settings)
             parent.body.children += self._born[parent_id]
-            changes.append(parent.change(mark=mark, actor=""))
+            changes.append(parent.change(commit_id=commit_id, actor=""))
         return changes
 
-    def changes(self, *, mark: str, actor: str) -> list[Change]:
+    def changes(self, *, commit_id: str, actor: str) -> list[Change]:
         """Return the changes of the jobs, and of the trees that they have joined."""
         changes: list[Change] = []
         for draft in self._drafts.values():
-            changes += (draft.change(mark=mark, actor=actor), *limit_messages_of(draft))
+            changes += (draft.change(commit_id=commit_id, actor=actor), *limit_messages_of(draft))
         for draft in self._following.living:
-            changes += (draft.change(mark=mark, actor=""), *limit_messages_of(draft))
+            changes += (draft.change(commit_id=commit_id, actor=""), *limit_messages_of(draft))
         changes += self._following.messages()
         for root_id, seating in self._seatings.items():
             record = self._trees.get(tree_key(root_id))
-            changes.append(tree_change(root_id, record, seating.body, mark=mark, over=False))
+            changes.append(tree_change(root_id, record, seating.body, commit_id=commit_id, over=False))
         return changes
 
 
@@ -277,8 +277,8 @@ async def submit_children(
     ) -> Decision[Answer | tuple[str, ...]]:
         above, before, *others = found
         kept, earlier = others[: len(trees)], others[len(trees) :]
-        mark = engine.commit_id()
-        decided = decide_message(above, token, heartbeat, now, mark, settings)
+        commit_id = engine.commit_id()
+        decided = decide_message(above, token, heartbeat, now, commit_id, settings)
         if above is None or decided.commit is None or not isinstance(decided.answer, Heard):
             return Decision(decided.answer, decided.commit)
         if before is not None:
@@ -293,7 +293,9 @@ async def submit_children(
         own = msgspec.structs.replace(heartbeat, children=joining.created)
         # A parent waits for those alone that are its own.
         commit = (
-            decide_message(above, token, own, now, mark, settings).commit if keyed.found else decided.commit
+            decide_message(above, token, own, now, commit_id, settings).commit
+            if keyed.found
+            else decided.commit
         )
         assert commit is not None
         known = NamedChildrenBody(
@@ -301,9 +303,9 @@ async def submit_children(
         )
         changes = (
             *commit.changes,
-            *joining.changes(mark=mark, actor=runner_id),
-            *keyed.changes(mark=mark, actor=runner_id),
-            named_children_change(token.job_id, known, mark=mark, actor=runner_id),
+            *joining.changes(commit_id=commit_id, actor=runner_id),
+            *keyed.changes(commit_id=commit_id, actor=runner_id),
+            named_children_change(token.job_id, known, commit_id=commit_id, actor=runner_id),
         )
         return Decision(known.ids, msgspec.structs.replace(commit, changes=changes))
 
@@ -426,14 +428,14 @@ class Trees:
 
     async def _done(self, letters: Sequence[Record], work: Coroutine[None, None, None]) -> None:
         """Run the work and mark its messages as sent; on failure, retry later."""
-        mark = self._engine.commit_id()
+        commit_id = self._engine.commit_id()
         try:
             await work
         except Exception as error:  # noqa: BLE001 - no message may be lost
             now = await self._engine.clock.now()
-            changes = [undelivered(record, error, now, RETRY_POLICY, mark) for record in letters]
+            changes = [undelivered(record, error, now, RETRY_POLICY, commit_id) for record in letters]
         else:
-            changes = [sent(record, mark) for record in letters]
+            changes = [sent(record, commit_id) for record in letters]
         await self._engine.committer.commit_all([Commit(changes=(change,)) for change in changes])
 
     async def _apply_messages(self, root_id: str, messages: Sequence[TreeMessage]) -> None:
@@ -491,11 +493,13 @@ class Trees:
                 return
             query = msgspec.structs.replace(query, cursor=page.cursor)
 
-    def _stop(self, why: str, reason: str, record: Record | None, now: datetime, mark: str) -> Decision[None]:
+    def _stop(
+        self, why: str, reason: str, record: Record | None, now: datetime, commit_id: str
+    ) -> Decision[None]:
         if record is None or JobState(record.state) in job.ENDED:
             return Decision(None)
         draft = cancelled(record, now, self._settings, why)
-        return Decision(None, commit_of(draft, mark=mark, actor="orchestrator", reason=reason))
+        return Decision(None, commit_of(draft, commit_id=commit_id, actor="orchestrator", reason=reason))
 
     async def _fail(self, parent_id: str, child_id: str) -> None:
         """Fail a parent with its child, unless it is being stopped or has ended; its table decides."""
@@ -511,7 +515,8 @@ class Trees:
                 return Decision(None)
             draft.body.failure = _with_its_child(child_id, child)
             return Decision(
-                None, commit_of(draft, mark=self._engine.commit_id(), actor="orchestrator", reason=reason)
+                None,
+                commit_of(draft, commit_id=self._engine.commit_id(), actor="orchestrator", reason=reason),
             )
 
         await self._engine.apply([Key(JOB.name, parent_id), Key(JOB.name, child_id)], decide)

@@ -139,7 +139,7 @@ def ended_at(record: Record) -> datetime:
     return _ENDS.decode(record.body).data.completed_at or record.updated_at
 
 
-_NEW_KEY = KEYS.new("u", KeyBody(), datetime.fromtimestamp(0, UTC)).change(mark="", actor="orchestrator")
+_NEW_KEY = KEYS.new("u", KeyBody(), datetime.fromtimestamp(0, UTC)).change(commit_id="", actor="orchestrator")
 """The change that creates a key; it has neither a note nor times, so that only id and body differ."""
 
 
@@ -232,11 +232,11 @@ class KeyedSubmission:
         jobs = [*jobs, job_id][-MAX_JOBS:]
         self._bodies[part.id] = KeyBody(key=part.key, jobs=tuple(jobs), keep_s=keep_s)
 
-    def changes(self, *, mark: str, actor: str) -> list[Change]:
+    def changes(self, *, commit_id: str, actor: str) -> list[Change]:
         """Return the keys that were taken, and the jobs that were changed."""
         changes: list[Change] = []
         for draft, why in self.changed.values():
-            changes.append(draft.change(mark=mark, actor=actor, reason=why, note=True))
+            changes.append(draft.change(commit_id=commit_id, actor=actor, reason=why, note=True))
             changes += limit_messages_of(draft)
         for name in sorted(self._written):
             record, body = self._keys[name], self._bodies[name]
@@ -246,7 +246,7 @@ class KeyedSubmission:
             entity = KEYS.of(record, self._now, body)
             if record.state != HELD:
                 entity.must(take)
-            changes.append(entity.change(mark=mark, actor=actor))
+            changes.append(entity.change(commit_id=commit_id, actor=actor))
         return changes
 
     def _counting(self, part: UniquePart, rule: Counts) -> str | None:
@@ -432,10 +432,10 @@ def _is_over(record: Record, jobs: Mapping[str, Record | None], now: datetime) -
     return not any(kept.counts(jobs.get(job_id), now) for job_id in body.jobs)
 
 
-def freed(record: Record | None, now: datetime, mark: str) -> Decision[None]:
+def freed(record: Record | None, now: datetime, commit_id: str) -> Decision[None]:
     """Return a key without a job as free; the version proves that no job has taken it since."""
     if record is None or record.state != HELD:
         return Decision(None)
     entity = KEYS.of(record, now, KeyBody(key=KEYS.body_of(record).key))
     entity.must(free)
-    return Decision(None, Commit(changes=(entity.change(mark=mark, actor="clock"),)))
+    return Decision(None, Commit(changes=(entity.change(commit_id=commit_id, actor="clock"),)))

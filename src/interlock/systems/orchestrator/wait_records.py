@@ -208,7 +208,7 @@ def decide_ask(
     request: WaitRequest,
     address: str,
     wait_id: str,
-    mark: str,
+    commit_id: str,
     settings: OrchestratorSettings,
 ) -> Decision[object]:
     """Return the answer that a wait has, or make the job wait; under the live lease of the attempt.
@@ -222,14 +222,14 @@ def decide_ask(
     until = now + timedelta(seconds=request.timeout_s or settings.durations.approval_timeout_s)
     new = _mail_asked(mail, request, wait_id, now, until)
     message = WaitHeartbeat(token=request.token, runner_id=request.runner_id, address=address, mail=new)
-    decision = decide_message(record, token, message, now, mark, settings)
+    decision = decide_message(record, token, message, now, commit_id, settings)
     if record is None or decision.commit is None or not isinstance(decision.answer, Heard):
         return Decision(decision.answer, decision.commit)
     check_number(mail, request.name, request.number)
     if new is mail:
         return Decision(_known(wait, wait_id))
     entity = _opened(wait, record, request, address, now, until)
-    change = entity.change(mark=mark, actor=request.runner_id)
+    change = entity.change(commit_id=commit_id, actor=request.runner_id)
     commit = replace(decision.commit, changes=(*decision.commit.changes, change))
     return Decision(_answer(wait_id, entity.state, entity.body), commit)
 
@@ -303,7 +303,7 @@ def decide_signal(
     *,
     sent: SentSignal,
     wait_id: str,
-    mark: str,
+    commit_id: str,
     settings: OrchestratorSettings,
 ) -> Decision[object]:
     """Give a signal to the handler that waits for it, or keep it until one waits.
@@ -329,7 +329,7 @@ def decide_signal(
     entity.must(send)
     entity.body = replace(entity.body, data=sent.data, by=sent.by, answered_at=now)
     reason = f"the signal {sent.address.partition('.')[2]} has come"
-    commit = _both(draft, entity, mark=mark, actor=sent.by, reason=reason, until=_until(wait))
+    commit = _both(draft, entity, commit_id=commit_id, actor=sent.by, reason=reason, until=_until(wait))
     return Decision((entity.state, number), commit)
 
 
@@ -355,7 +355,7 @@ def decide_reply(
     now: datetime,
     *,
     reply: ApprovalReply,
-    mark: str,
+    commit_id: str,
     settings: OrchestratorSettings,
 ) -> Decision[object]:
     """Approve or reject, and let the job go on; `OVERDUE` if it has timed out."""
@@ -378,7 +378,7 @@ def decide_reply(
         draft.body.cancel_reason = reply.comment
     verb = "approved" if reply.approved else "rejected"
     reason = f"{verb} by {reply.by}" + (f": {reply.comment}" if reply.comment else "")
-    commit = _both(draft, entity, mark=mark, actor=reply.by, reason=reason, until=_until(wait))
+    commit = _both(draft, entity, commit_id=commit_id, actor=reply.by, reason=reason, until=_until(wait))
     return Decision(None, commit)
 
 
@@ -416,7 +416,7 @@ def _shut(draft: JobAggregate, why: str) -> None:
 
 
 def decide_timeout(
-    found: Sequence[Record | None], now: datetime, *, mark: str, settings: OrchestratorSettings
+    found: Sequence[Record | None], now: datetime, *, commit_id: str, settings: OrchestratorSettings
 ) -> Decision[bool]:
     """Let a wait time out, and the handler go on with that."""
     record, wait = found
@@ -425,7 +425,7 @@ def decide_timeout(
     entity = _WAITS.fired(wait, now)
     request = entity.body
     if record is None or record.state in job.ENDED:
-        return Decision(True, Commit(changes=(entity.change(mark=mark, actor="clock"),)))
+        return Decision(True, Commit(changes=(entity.change(commit_id=commit_id, actor="clock"),)))
     draft = JobAggregate.of(record, now, settings)
     draft.fire_due()
     if draft.root.state not in job.ENDED:
@@ -433,16 +433,16 @@ def decide_timeout(
         if request.address == GATE:
             _shut(draft, NOT_APPROVED)
     reason = f"the wait {wait.id} has timed out"
-    return Decision(True, _both(draft, entity, mark=mark, actor="clock", reason=reason))
+    return Decision(True, _both(draft, entity, commit_id=commit_id, actor="clock", reason=reason))
 
 
-def decide_close(record: Record | None, now: datetime, mark: str) -> Decision[None]:
+def decide_close(record: Record | None, now: datetime, commit_id: str) -> Decision[None]:
     """Cancel a wait, or drop a kept signal, of a job that has ended."""
     if record is None or record.state in ENDED:
         return Decision(None)
     entity = _WAITS.of(record, now)
     entity.must(cancel)
-    change = entity.change(mark=mark, actor="orchestrator", reason="its job has ended")
+    change = entity.change(commit_id=commit_id, actor="orchestrator", reason="its job has ended")
     return Decision(None, Commit(changes=(change,)))
 
 
@@ -450,14 +450,14 @@ def _both(
     draft: JobAggregate,
     entity: Entity[Wait],
     *,
-    mark: str,
+    commit_id: str,
     actor: str,
     reason: str,
     until: datetime | None = None,
 ) -> Commit:
     """Return the commit of a job and its wait; an answer counts only before the timeout."""
-    commit = commit_of(draft, mark=mark, actor=actor, reason=reason)
-    changes = (*commit.changes, entity.change(mark=mark, actor=actor, reason=reason))
+    commit = commit_of(draft, commit_id=commit_id, actor=actor, reason=reason)
+    changes = (*commit.changes, entity.change(commit_id=commit_id, actor=actor, reason=reason))
     return replace(commit, changes=changes, not_after=until - _INSTANT if until else None)
 
 

@@ -90,7 +90,7 @@ class Waits:
                 request=request,
                 address=address,
                 wait_id=wait_id,
-                mark=self._engine.commit_id(),
+                commit_id=self._engine.commit_id(),
                 settings=self._settings,
             )
 
@@ -122,9 +122,9 @@ class Waits:
             return SignalView(id=wait_id, job_id=job_id, name=name, number=number, state=state)
 
         def decide(wait_id: str, found: Sequence[Record | None], now: datetime) -> Decision[Any]:
-            mark = self._engine.commit_id()
+            commit_id = self._engine.commit_id()
             decided = wait_records.decide_signal(
-                found, now, sent=sent, wait_id=wait_id, mark=mark, settings=self._settings
+                found, now, sent=sent, wait_id=wait_id, commit_id=commit_id, settings=self._settings
             )
             answer = view(decided.answer) if isinstance(decided.answer, tuple) else decided.answer
             return _requested(Decision(answer, decided.commit), request)
@@ -192,7 +192,7 @@ class Waits:
 
             def decide(_: str, records: Sequence[Record | None], now: datetime) -> Decision[Any]:
                 decided = wait_records.decide_reply(
-                    records, now, reply=reply, mark=self._engine.commit_id(), settings=self._settings
+                    records, now, reply=reply, commit_id=self._engine.commit_id(), settings=self._settings
                 )
                 return _requested(decided, request)
 
@@ -227,7 +227,9 @@ class Waits:
         return sum([await self._time_out(record) for record in due])
 
     async def _time_out(self, wait: Record) -> bool:
-        decide = partial(wait_records.decide_timeout, mark=self._engine.commit_id(), settings=self._settings)
+        decide = partial(
+            wait_records.decide_timeout, commit_id=self._engine.commit_id(), settings=self._settings
+        )
         keys = [Key(JOB.name, body_of(wait).job_id), wait.key]
         applied = await self._engine.apply(keys, decide)
         return isinstance(applied, Applied) and applied.answer

@@ -156,8 +156,8 @@ class RunCancellation:
             if draft is None:
                 return Decision(None)
             request = idempotency_key.answered(b"null") if idempotency_key else None
-            mark = self._engine.commit_id()
-            prepared = run_commit_of(draft, mark=mark, actor=actor, reason=reason, request=request)
+            commit_id = self._engine.commit_id()
+            prepared = run_commit_of(draft, commit_id=commit_id, actor=actor, reason=reason, request=request)
             return Decision(prepared, prepared.commit)
 
         applied = await self._engine.apply_once(idempotency_key, [Key(RUN.name, run_id)], decide)
@@ -226,7 +226,7 @@ class RunCancellation:
             # decides again.
             more = (rewritten(new),) if new.state in GIVES_WAY else ()
             prepared = run_commit_of(
-                draft, mark=self._engine.commit_id(), actor="orchestrator", reason=reason, more=more
+                draft, commit_id=self._engine.commit_id(), actor="orchestrator", reason=reason, more=more
             )
             return Decision(prepared, prepared.commit)
 

@@ -120,7 +120,7 @@ def new_run_jobs(order: JobOrder, places: Sequence[int], source: JobSource | Non
 
 
 def created_together(
-    new: Sequence[NewRunJob], now: datetime, mark: str, settings: OrchestratorSettings
+    new: Sequence[NewRunJob], now: datetime, commit_id: str, settings: OrchestratorSettings
 ) -> list[Batch]:
     """Return the jobs that are alike as batches, decided once.
 
@@ -129,20 +129,22 @@ def created_together(
     batches = []
     for _, places in grouped([each.shape for each in new]):
         some = [new[place] for place in places]
-        common = created_like(some[0], now, mark, settings) if len(some) > 1 else None
+        common = created_like(some[0], now, commit_id, settings) if len(some) > 1 else None
         if common is not None:
             ids = tuple([each.id for each in some])
             batches.append(Batch(change=common, ids=ids, given=tuple([each.given for each in some])))
     return batches
 
 
-def created_like(like: NewRunJob, now: datetime, mark: str, settings: OrchestratorSettings) -> Change | None:
+def created_like(
+    like: NewRunJob, now: datetime, commit_id: str, settings: OrchestratorSettings
+) -> Change | None:
     """Return the creation of all jobs that are alike.
 
     Return None if each is created alone.
     """
     if like.part.approval is not None:
         return None
-    commit = commit_of(like.draft(now, settings, ANY_JOB), mark=mark, actor="orchestrator")
+    commit = commit_of(like.draft(now, settings, ANY_JOB), commit_id=commit_id, actor="orchestrator")
     common = common_change(commit)
     return None if common is None else replace(common, given=None)

@@ -83,13 +83,13 @@ def orders_of(draft: RunAggregate) -> list[JobOrder]:
     return orders
 
 
-def order_change(order: JobOrder, name: str, now: datetime, mark: str, *, taken: bool) -> Change:
+def order_change(order: JobOrder, name: str, now: datetime, commit_id: str, *, taken: bool) -> Change:
     """Return the change that stores an order.
 
     A process that carries it out at once has taken it.
     """
     until = now + timedelta(seconds=PATIENCE_S) if taken else None
-    return outgoing(name, ORDERS, msgspec.json.encode(order), now, mark=mark, taken_until=until)
+    return outgoing(name, ORDERS, msgspec.json.encode(order), now, commit_id=commit_id, taken_until=until)
 
 
 def _portions(
@@ -215,13 +215,13 @@ class Orders:
         """
         if len(places) < 2 or order.what == STOP:
             return []
-        now, mark = await self._engine.clock.now(), self._engine.commit_id()
+        now, commit_id = await self._engine.clock.now(), self._engine.commit_id()
         if order.new:
-            batches = created_together(new_run_jobs(order, places, making), now, mark, self._settings)
+            batches = created_together(new_run_jobs(order, places, making), now, commit_id, self._settings)
         elif order.what == RELEASE:
             found = await self._engine.load([Key(JOB.name, graph.ids[place]) for place in places])
             ours = [record for record in found if record is not None and record.parent == order.run_id]
-            batches = released_together(ours, order, now, mark, self._settings)
+            batches = released_together(ours, order, now, commit_id, self._settings)
         else:
             return []
         outcomes = await commit_all_with_recovery(self._engine, batches)
@@ -265,7 +265,7 @@ class Orders:
 
 
 def released_together(
-    held: Sequence[Record], order: JobOrder, now: datetime, mark: str, settings: OrchestratorSettings
+    held: Sequence[Record], order: JobOrder, now: datetime, commit_id: str, settings: OrchestratorSettings
 ) -> list[Batch]:
     """Return the release of jobs that are alike as batches, decided once. Pure."""
     shapes: dict[Shape, list[Record]] = {}
@@ -273,7 +273,7 @@ def released_together(
         shapes.setdefault(shape_of(record), []).append(record)
     batches = []
     for some in shapes.values():
-        common = _released_like(some[0], order, now, mark, settings) if len(some) > 1 else None
+        common = _released_like(some[0], order, now, commit_id, settings) if len(some) > 1 else None
         if common is not None:
             ids = tuple([record.id for record in some])
             seen = tuple([record.updated_at for record in some])
@@ -282,16 +282,16 @@ def released_together(
 
 
 def _released_like(
-    like: Record, order: JobOrder, now: datetime, mark: str, settings: OrchestratorSettings
+    like: Record, order: JobOrder, now: datetime, commit_id: str, settings: OrchestratorSettings
 ) -> Change | None:
     """Return the release of all jobs that are alike.
 
     Return None if each is released alone.
     """
     draft = JobAggregate.of(any_job(like, now), now, settings)
-    if decide_order(order, draft, mark) or not draft.taken:
+    if decide_order(order, draft, commit_id) or not draft.taken:
         return None
-    return common_change(commit_of(draft, mark=mark, actor="orchestrator", reason=order.why))
+    return common_change(commit_of(draft, commit_id=commit_id, actor="orchestrator", reason=order.why))
 
 
 class _KnownPlan(msgspec.Struct, frozen=True):
@@ -308,14 +308,14 @@ MOST_PLANS = 20
 
 
 class JointDecisions:
-    """Decisions about jobs of many runs, at one time and with one mark: alike jobs are decided once.
+    """Decisions about jobs of many runs, at one time and with one commit id: alike jobs are decided once.
 
     It lasts for one round. Each decision is the one that would be made about the job alone.
     """
 
-    def __init__(self, now: datetime, mark: str, settings: OrchestratorSettings) -> None:
+    def __init__(self, now: datetime, commit_id: str, settings: OrchestratorSettings) -> None:
         self.now = now
-        self.mark = mark
+        self.commit_id = commit_id
         self.settings = settings
         self._released: dict[Shape, Change | None] = {}
         self._plans: list[_KnownPlan] = []
@@ -362,7 +362,7 @@ class JointDecisions:
         """Return the release of jobs of a shape, of any run."""
         terms = (order.why, *shape.terms)
         if terms not in self._released:
-            self._released[terms] = _released_like(shape.like, order, self.now, self.mark, self.settings)
+            self._released[terms] = _released_like(shape.like, order, self.now, self.commit_id, self.settings)
         return self._released[terms]
 
     def created(self, order: JobOrder, source: JobSource) -> dict[str, Change]:
@@ -382,7 +382,7 @@ class JointDecisions:
         new = new_run_jobs(order, order.places, source)
         alike = []
         for _, numbers in grouped([each.shape for each in new]):
-            common = created_like(new[numbers[0]], self.now, self.mark, self.settings)
+            common = created_like(new[numbers[0]], self.now, self.commit_id, self.settings)
             if common is not None and common.body.count(ANY_RUN.encode()) == 1:
                 some = [new[number] for number in numbers]
                 alike.append((common, tuple([(each.plan.place, each.given) for each in some])))
@@ -407,7 +407,7 @@ def decide_one(
     settings: OrchestratorSettings,
     record: Record | None,
     now: datetime,
-    mark: str,
+    commit_id: str,
 ) -> Decision[JobMatch]:
     """Apply an order to one job, or create it. Pure."""
     if record is not None and record.parent != order.run_id:
@@ -418,10 +418,10 @@ def decide_one(
         draft = new[0].draft(now, settings)
     else:
         return Decision(JobMatch.MISSING)
-    gate = decide_order(order, draft, mark)
+    gate = decide_order(order, draft, commit_id)
     if not draft.taken and not gate:
         return Decision(JobMatch.OURS)
-    commit = commit_of(draft, mark=mark, actor="orchestrator", reason=order.why)
+    commit = commit_of(draft, commit_id=commit_id, actor="orchestrator", reason=order.why)
     return Decision(JobMatch.OURS, replace(commit, changes=(*commit.changes, *gate)))
 
 
@@ -505,21 +505,21 @@ def _changes_for(
             changes.append(change)
             continue
         record = jobs.get(job_id)
-        decision = decide_one(order, place, source, joint.settings, record, joint.now, joint.mark)
+        decision = decide_one(order, place, source, joint.settings, record, joint.now, joint.commit_id)
         if decision.answer is not JobMatch.OURS:
             return None
         changes += () if decision.commit is None else decision.commit.changes
     return changes
 
 
-def decide_order(order: JobOrder, draft: JobAggregate, mark: str = "") -> tuple[Change, ...]:
+def decide_order(order: JobOrder, draft: JobAggregate, commit_id: str = "") -> tuple[Change, ...]:
     """Apply an order to a job; no effect if it was applied before. Pure.
 
     A job that needs an approval is not released: it waits. Return the change of that wait.
     """
     if order.what == RELEASE:
         if draft.body.run is not None and draft.body.run.approval is not None:
-            return open_gate(draft, mark)
+            return open_gate(draft, commit_id)
         release(draft)
     elif order.what == STOP and draft.root.state not in job.ENDED and draft.root.data.stop_reason is None:
         draft.fire_due()

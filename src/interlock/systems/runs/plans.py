@@ -168,7 +168,7 @@ def _cuts(jobs: Sequence[PlannedJob]) -> Iterator[tuple[int, int]]:
         yield first, len(jobs)
 
 
-def piece_changes(run_id: str, pieces: Sequence[PlanPiece], *, mark: str, actor: str) -> list[Change]:
+def piece_changes(run_id: str, pieces: Sequence[PlanPiece], *, commit_id: str, actor: str) -> list[Change]:
     """Return the changes that create the pieces of a plan, to be committed with its run."""
     return [
         PLAN.change(
@@ -177,15 +177,17 @@ def piece_changes(run_id: str, pieces: Sequence[PlanPiece], *, mark: str, actor:
             settle=False,
             parent=run_id,
             actor=actor,
-            mark=mark,
+            commit_id=commit_id,
         )
         for number, piece in enumerate(pieces)
     ]
 
 
-def settled_piece(record: Record, *, mark: str) -> Change:
+def settled_piece(record: Record, *, commit_id: str) -> Change:
     """Return the change that settles a piece after its run was reported."""
-    return PLAN.change(record.id, record.body, settle=True, before=record, actor="orchestrator", mark=mark)
+    return PLAN.change(
+        record.id, record.body, settle=True, before=record, actor="orchestrator", commit_id=commit_id
+    )
 
 
 def renamed_piece(

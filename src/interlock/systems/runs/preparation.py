@@ -303,7 +303,7 @@ class RunPreparation:
             draft = decide_planning(before, now, self._settings.durations)
             if draft is None:
                 return Decision(None)
-            prepared = run_commit_of(draft, mark=self._engine.commit_id(), actor="orchestrator")
+            prepared = run_commit_of(draft, commit_id=self._engine.commit_id(), actor="orchestrator")
             return Decision(prepared, prepared.commit)
 
         known = () if found is None else (found,)
@@ -369,7 +369,7 @@ class RunPreparation:
     ) -> _AcceptedRun | None:
         """Return the commit that accepts a plan; None if it is too late. Pure."""
         pieces, graph, awaits, message = stored
-        durations, mark = self._settings.durations, joint.mark
+        durations, commit_id = self._settings.durations, joint.commit_id
         if plan is None:
             draft = decide_stored_plan(record, joint.now, durations, graph, awaits)
         else:
@@ -377,10 +377,12 @@ class RunPreparation:
         if draft is None:
             return None
         orders = orders_of(draft)
-        more = [] if plan is None else piece_changes(run_id, pieces, mark=mark, actor="planner")
-        more += [] if message is None else [sent(message, mark)]
+        more = [] if plan is None else piece_changes(run_id, pieces, commit_id=commit_id, actor="planner")
+        more += [] if message is None else [sent(message, commit_id)]
         created = created_within(draft, orders, pieces, joint) if is_first else {}
-        ready = run_commit_of(draft, orders, mark=mark, actor="planner", more=more, carried_out=created)
+        ready = run_commit_of(
+            draft, orders, commit_id=commit_id, actor="planner", more=more, carried_out=created
+        )
         return _AcceptedRun(run_id, ready, created, stored)
 
     async def _follow(self, accepted: _AcceptedRun, before: Record | None, at: datetime) -> None:
@@ -473,7 +475,7 @@ class RunPreparation:
             if draft.fail_planning(event, error[:MAX_ERROR], reason) is not None:
                 return Decision(None)
             commit: Commit = run_commit_of(
-                draft, mark=self._engine.commit_id(), actor="planner", reason=reason
+                draft, commit_id=self._engine.commit_id(), actor="planner", reason=reason
             ).commit
             return Decision(None, commit)
 

@@ -43,7 +43,7 @@ class JointProgress:
 
     @asynccontextmanager
     async def steps(
-        self, ended: Mapping[str, Sequence[JobChanged | JobsChanged]], now: datetime, mark: str
+        self, ended: Mapping[str, Sequence[JobChanged | JobsChanged]], now: datetime, commit_id: str
     ) -> AsyncIterator[RunSteps]:
         """Decide about runs whose jobs have ended; then note the outcomes."""
         mine = [run_id for run_id in ended if run_id not in self._under_way and self._is_free(run_id, now)]
@@ -51,7 +51,7 @@ class JointProgress:
         prepared: list[tuple[ChangedRun, RunCommit]] = []
         steps = RunSteps({}, {})
         try:
-            prepared = await self._prepared({run_id: ended[run_id] for run_id in mine}, now, mark)
+            prepared = await self._prepared({run_id: ended[run_id] for run_id in mine}, now, commit_id)
             steps.changes = {one.run_id: ready.commit.changes for one, ready in prepared}
             yield steps
         finally:
@@ -64,7 +64,7 @@ class JointProgress:
                 await self._reconciler.carry_out(ready, outcome.at)
 
     async def _prepared(
-        self, ended: Mapping[str, Sequence[JobChanged | JobsChanged]], now: datetime, mark: str
+        self, ended: Mapping[str, Sequence[JobChanged | JobsChanged]], now: datetime, commit_id: str
     ) -> list[tuple[ChangedRun, RunCommit]]:
         """Return the commits of runs, with all of their orders carried out."""
         if not ended:
@@ -75,7 +75,7 @@ class JointProgress:
             for (run_id, changes), record in zip(ended.items(), found, strict=True)
             if record is not None
         ]
-        joint = JointDecisions(now, mark, self._settings)
+        joint = JointDecisions(now, commit_id, self._settings)
         prepared = await self._reconciler.prepared(runs, joint, [])
         return [
             (one, ready)

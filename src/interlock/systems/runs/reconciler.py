@@ -96,7 +96,7 @@ def run_commit_of(
     draft: RunAggregate,
     orders: Sequence[JobOrder] | None = None,
     *,
-    mark: str,
+    commit_id: str,
     actor: str,
     reason: str = "",
     more: Iterable[Change] = (),
@@ -108,16 +108,16 @@ def run_commit_of(
 
     Orders that are `carried_out` need no message. `orders` are those of the draft, if they are known.
     """
-    change = draft.change(mark=mark, actor=actor, reason=reason)
+    change = draft.change(commit_id=commit_id, actor=actor, reason=reason)
     left = [
-        (order, order_change(order, f"{draft.id}.{change.expected}.{n}", draft.now, mark, taken=taken))
+        (order, order_change(order, f"{draft.id}.{change.expected}.{n}", draft.now, commit_id, taken=taken))
         for n, order in enumerate(orders_of(draft) if orders is None else orders)
         if order not in carried_out
     ]
     changes = [change, *[each for _, each in left], *chain.from_iterable(carried_out.values()), *more]
     is_decided = draft.is_decided
     if is_decided:
-        changes.append(run_message(draft, REPORTS, "report", mark))
+        changes.append(run_message(draft, REPORTS, "report", commit_id))
     commit = Commit(changes=tuple(changes), request=request)
     lines = () if change.note is None else change.note.steps
     on_its_way = lines and lines[-1].target in (run.AWAITING_APPROVAL, *run.PLANNED)
@@ -125,10 +125,14 @@ def run_commit_of(
     return RunCommit(commit, tuple(left) if taken else (), mentioned, is_decided, draft.body)
 
 
-def run_message(draft: RunAggregate, topic: str, change: str, mark: str) -> Change:
+def run_message(draft: RunAggregate, topic: str, change: str, commit_id: str) -> Change:
     """Return the change that stores a message about the run."""
     return outgoing(
-        f"{draft.id}.{change}", topic, msgspec.json.encode(RunMessage(draft.id)), draft.now, mark=mark
+        f"{draft.id}.{change}",
+        topic,
+        msgspec.json.encode(RunMessage(draft.id)),
+        draft.now,
+        commit_id=commit_id,
     )
 
 
@@ -154,9 +158,9 @@ class ChangedRun(NamedTuple):
     is_guess: bool = True
     """Whether it was not read just now: then only a commit of the run itself shows whether it is current."""
 
-    def as_sent(self, mark: str) -> tuple[Change, ...]:
+    def as_sent(self, commit_id: str) -> tuple[Change, ...]:
         """Return the messages as sent, to be committed with their effect."""
-        return tuple([sent(record, mark) for record in self.messages]) if self.messages else ()
+        return tuple([sent(record, commit_id) for record in self.messages]) if self.messages else ()
 
 
 class RunProgressed(msgspec.Struct, frozen=True):
@@ -303,7 +307,7 @@ class RunReconciler:
             if one.is_guess:
                 unsure.append(one)
             else:  # it was pruned, or knows this already, such as the begin of a job that has ended
-                commit = Commit(changes=one.as_sent(joint.mark))
+                commit = Commit(changes=one.as_sent(joint.commit_id))
                 body = None if draft is None else draft.body
                 prepared.append((one, RunCommit(commit, body=body, is_unchanged=draft is not None)))
         if unsure:
@@ -315,9 +319,14 @@ class RunReconciler:
             except Exception as error:  # noqa: BLE001 - as above
                 failures.append(error)
                 continue
-            more = one.as_sent(joint.mark)
+            more = one.as_sent(joint.commit_id)
             ready = run_commit_of(
-                draft, orders, mark=joint.mark, actor="orchestrator", more=more, carried_out=released
+                draft,
+                orders,
+                commit_id=joint.commit_id,
+                actor="orchestrator",
+                more=more,
+                carried_out=released,
             )
             prepared.append((one, ready))
         return prepared
@@ -365,23 +374,23 @@ class RunReconciler:
         except asyncio.CancelledError:
             await self._give_back([record for _, record in orders])
             raise
-        mark = self._engine.commit_id()
-        done = Commit(changes=tuple(sent(record, mark) for _, record in orders))
+        commit_id = self._engine.commit_id()
+        done = Commit(changes=tuple(sent(record, commit_id) for _, record in orders))
         await commit_with_recovery(self._engine.store, self._engine.committer, done)
 
     async def _give_back(self, records: Sequence[Record]) -> None:
         """Give orders back, so that another process can carry them out before the timeout."""
         with contextlib.suppress(TimeoutError, InterlockError):
             async with asyncio.timeout(GIVE_BACK_S):
-                now, mark = await self._engine.clock.now(), self._engine.commit_id()
-                back = Commit(changes=tuple(returned(record, now, mark) for record in records))
+                now, commit_id = await self._engine.clock.now(), self._engine.commit_id()
+                back = Commit(changes=tuple(returned(record, now, commit_id) for record in records))
                 await commit_with_recovery(self._engine.store, self._engine.committer, back)
 
     # Deadlines
 
-    def swept(self, records: Sequence[Record], now: datetime, mark: str) -> list[Commit]:
+    def swept(self, records: Sequence[Record], now: datetime, commit_id: str) -> list[Commit]:
         """Return the commits of runs whose deadlines have passed. Pure."""
-        return [fire_deadlines(record, now, mark, self._settings) for record in records]
+        return [fire_deadlines(record, now, commit_id, self._settings) for record in records]
 
 
 def apply_job_changes(draft: RunAggregate, changes: Sequence[Changes]) -> None:
@@ -390,7 +399,7 @@ def apply_job_changes(draft: RunAggregate, changes: Sequence[Changes]) -> None:
     draft.apply_jobs(changes)
 
 
-def fire_deadlines(record: Record, now: datetime, mark: str, settings: OrchestratorSettings) -> Commit:
+def fire_deadlines(record: Record, now: datetime, commit_id: str, settings: OrchestratorSettings) -> Commit:
     """Return the commit of a run whose deadline has passed.
 
     An unattended one is requested again.
@@ -398,5 +407,5 @@ def fire_deadlines(record: Record, now: datetime, mark: str, settings: Orchestra
     draft = RunAggregate.of(record, now, settings.durations)
     draft.fire_due()
     unattended = draft.state is run.CREATED or draft.is_planned_already
-    more = (run_message(draft, PLANS, f"plan.{record.version}", mark),) if unattended else ()
-    return run_commit_of(draft, mark=mark, actor="clock", more=more, taken=False).commit
+    more = (run_message(draft, PLANS, f"plan.{record.version}", commit_id),) if unattended else ()
+    return run_commit_of(draft, commit_id=commit_id, actor="clock", more=more, taken=False).commit

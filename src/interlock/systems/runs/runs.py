@@ -186,7 +186,7 @@ class RunService:
         pieces: list[PlanPiece] = []
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[Change]:
-            run_id, mark = self._ids.draw(now), self.engine.commit_id()
+            run_id, commit_id = self._ids.draw(now), self.engine.commit_id()
             body = RunBody(
                 spec=msgspec.structs.replace(spec, plan=None),
                 group=group_of(spec),
@@ -205,10 +205,10 @@ class RunService:
                 body.fail_fast, body.timeout_s = plan.fail_fast, plan.timeout_s
                 body.approvals_s = seconds_for_approvals(plan.jobs, self.settings.durations)
             draft = RunAggregate.new(run_id, body, now, self.settings.durations)
-            change = draft.change(mark=mark, actor=actor)
-            more = piece_changes(run_id, pieces, mark=mark, actor=actor)
+            change = draft.change(commit_id=commit_id, actor=actor)
+            more = piece_changes(run_id, pieces, commit_id=commit_id, actor=actor)
             request = idempotency_key.answered(msgspec.json.encode(run_id)) if idempotency_key else None
-            changes = (change, *more, run_message(draft, PLANS, "plan", mark))
+            changes = (change, *more, run_message(draft, PLANS, "plan", commit_id))
             return Decision(change, Commit(changes=changes, request=request))
 
         applied = await self.engine.apply_once(idempotency_key, [], decide)
@@ -249,11 +249,11 @@ class RunService:
             draft = decide_approval(
                 existing_run(run_id, found[0]), now, self.settings.durations, actor, comment
             )
-            mark, version = self.engine.commit_id(), draft.version
-            more = (run_message(draft, PLANS, f"plan.{version}", mark),)
+            commit_id, version = self.engine.commit_id(), draft.version
+            more = (run_message(draft, PLANS, f"plan.{version}", commit_id),)
             request = idempotency_key.answered(b"null") if idempotency_key else None
             prepared = run_commit_of(
-                draft, mark=mark, actor=actor, reason=comment, more=more, request=request
+                draft, commit_id=commit_id, actor=actor, reason=comment, more=more, request=request
             )
             return Decision(None, prepared.commit)
 

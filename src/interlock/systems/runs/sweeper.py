@@ -108,13 +108,13 @@ class RunSweeper:
 
     async def fire_deadlines(self, *, limit: int = MANY) -> int:
         """Handle expired deadlines of runs and reports; return their number."""
-        mark, reporting = self._engine.commit_id(), self._reporting()
+        commit_id, reporting = self._engine.commit_id(), self._reporting()
         reports: list[Record] = []
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             reports[:] = [record for record in records if record.kind == REPORT.name]
             runs = [record for record in records if record.kind == RUN.name]
-            return [*self._reconciler.swept(runs, now, mark), *reporting.swept(reports, now)]
+            return [*self._reconciler.swept(runs, now, commit_id), *reporting.swept(reports, now)]
 
         outcomes = await self._engine.due([RUN.name, REPORT.name], limit, decide)
         late = await reporting.give_up(reports)

@@ -400,7 +400,7 @@ def _cancelled(
         with suppress(TransitionRefused):  # it is already being stopped
             if record is not None:
                 draft = cancelled(record, now, settings, "cancel", words)
-                changes += commit_of(draft, mark="", actor=f"schedule {name}", reason=words).changes
+                changes += commit_of(draft, commit_id="", actor=f"schedule {name}", reason=words).changes
     return changes
 
 

@@ -222,18 +222,20 @@ class SimulationAggregate(Aggregate):
         """None: the timer is that of the pulse."""
         return None
 
-    def commit(self, *, mark: str, actor: str, reason: str = "", more: tuple[Change, ...] = ()) -> Commit:
+    def commit(
+        self, *, commit_id: str, actor: str, reason: str = "", more: tuple[Change, ...] = ()
+    ) -> Commit:
         """Return the commit of both records, with additional changes."""
-        change = self.change(mark=mark, actor=actor, reason=reason, note=True)
+        change = self.change(commit_id=commit_id, actor=actor, reason=reason, note=True)
         # A pause request does not touch the pulse, so that it does not conflict with heartbeats.
         touched = not self.pulse_record or any(effects.machine is PULSE for _, effects in self.taken)
-        beside = (self._pulse_change(mark, actor),) if touched else ()
+        beside = (self._pulse_change(commit_id, actor),) if touched else ()
         # The pulse comes first: a warning precedes the end in the journal.
         return Commit(changes=(*beside, change, *more))
 
-    def beat_commit(self, *, mark: str, actor: str) -> Commit:
+    def beat_commit(self, *, commit_id: str, actor: str) -> Commit:
         """Return the commit of the pulse only, for a heartbeat."""
-        return Commit(changes=(self._pulse_change(mark, actor),))
+        return Commit(changes=(self._pulse_change(commit_id, actor),))
 
     def _save_pulse(self, event: Event) -> None:
         self.send_to(PULSE, self.pulse_root, event)
@@ -257,7 +259,7 @@ class SimulationAggregate(Aggregate):
             self.pulse.dangers = each.number
         self._danger_lines += [f"step {each.step}: {each.text}" for each in fresh[:MOST_TOLD]]
 
-    def _pulse_change(self, mark: str, actor: str) -> Change:
+    def _pulse_change(self, commit_id: str, actor: str) -> Change:
         """Return the change of the pulse.
 
         A heartbeat is not journalled; a warning is.
@@ -268,7 +270,7 @@ class SimulationAggregate(Aggregate):
             (owner, effects) for owner, effects in self.taken if effects.machine is PULSE and effects.is_news
         ]
         pulse.is_news = bool(pulse.taken)
-        return pulse.change(mark=mark, actor=actor, reason="\n".join(self._danger_lines))
+        return pulse.change(commit_id=commit_id, actor=actor, reason="\n".join(self._danger_lines))
 
 
 def _simulation(record: SimulationAggregate, _: None) -> Any:

@@ -87,9 +87,12 @@ class SimulationManager(SimulationReconciler):
                     facts={"run_id": spec.run_id},
                 )
             run_id = spec.run_id or self._ids.draw(now)
-            draft, mark = SimulationAggregate.new(run_id, spec, now, self.settings), self.engine.commit_id()
-            more = self._executed(draft, mark, actor, queue) if spec.task else ()
-            commit = draft.commit(mark=mark, actor=actor, reason="created", more=more)
+            draft, commit_id = (
+                SimulationAggregate.new(run_id, spec, now, self.settings),
+                self.engine.commit_id(),
+            )
+            more = self._executed(draft, commit_id, actor, queue) if spec.task else ()
+            commit = draft.commit(commit_id=commit_id, actor=actor, reason="created", more=more)
             request = idempotency_key.answered(msgspec.json.encode(run_id)) if idempotency_key else None
             return Decision(run_id, msgspec.structs.replace(commit, request=request))
 
@@ -129,14 +132,14 @@ class SimulationManager(SimulationReconciler):
         """
         left = ""
 
-        def act(draft: SimulationAggregate, mark: str) -> tuple[Any, ...]:
+        def act(draft: SimulationAggregate, commit_id: str) -> tuple[Any, ...]:
             nonlocal left
             if queue:
                 check(msgspec.structs.replace(draft.body.spec, queue=queue), self.settings)
             _check_resumable(draft, queue or draft.body.spec.queue)
             draft.body.data = msgspec.structs.replace(draft.body.data, cancel_requested=False)
             left = draft.body.execution.job_id
-            return self._executed(draft, mark, actor, queue)
+            return self._executed(draft, commit_id, actor, queue)
 
         verb = f"resume into {queue}" if queue else "resume"
         view = await self._act(verb, run_id, act, reason or "resume", actor, request_id)
@@ -294,11 +297,11 @@ class SimulationManager(SimulationReconciler):
         )
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written]:
-            draft, mark = self._draft(run_id, present, now), self.engine.commit_id()
-            more = act(draft, mark)
+            draft, commit_id = self._draft(run_id, present, now), self.engine.commit_id()
+            more = act(draft, commit_id)
             if more is None:
                 return Decision(Written(present))
-            commit = draft.commit(mark=mark, actor=actor, reason=reason, more=more)
+            commit = draft.commit(commit_id=commit_id, actor=actor, reason=reason, more=more)
             request = idempotency_key.answered(b"null") if idempotency_key else None
             return Decision(Written(present, commit), msgspec.structs.replace(commit, request=request))
 
@@ -310,12 +313,16 @@ class SimulationManager(SimulationReconciler):
 
         return await self.engine.answer_once(idempotency_key, SimulationView, do)
 
-    def _executed(self, draft: SimulationAggregate, mark: str, actor: str, queue: str) -> tuple[Any, ...]:
+    def _executed(
+        self, draft: SimulationAggregate, commit_id: str, actor: str, queue: str
+    ) -> tuple[Any, ...]:
         job_id = self._job_ids.draw(draft.now)
         draft.execute(job_id, queue)
         number = draft.body.execution.number
         spec = msgspec.structs.replace(draft.body.spec, queue=queue or draft.body.spec.queue)
-        made = job_change(spec, draft.id, number, job_id, draft.now, self.settings, mark=mark, actor=actor)
+        made = job_change(
+            spec, draft.id, number, job_id, draft.now, self.settings, commit_id=commit_id, actor=actor
+        )
         return (made,)
 
 

@@ -53,7 +53,7 @@ def decide_message(
     draft: SimulationAggregate,
     sender: MessageSender,
     message: AnySimulationMessage,
-    mark: str,
+    commit_id: str,
     beat_every_s: float,
 ) -> Decision[SimulationOrders]:
     """Decide about a message, and return the answer to its worker."""
@@ -62,15 +62,15 @@ def decide_message(
     if not why:
         match message:
             case Begin():
-                why, commit = _begin(draft, sender, mark)
+                why, commit = _begin(draft, sender, commit_id)
             case Beat():
-                why, commit = _beat(draft, sender, message, mark)
+                why, commit = _beat(draft, sender, message, commit_id)
             case Paused() | Completed() | Failed():
-                why, commit = _end(draft, sender, message, mark)
+                why, commit = _end(draft, sender, message, commit_id)
             case _ as never:
                 assert_never(never)
     if why and commit is None:
-        note = Note(refusal=f"{_name(message)}: {why}", actor=sender.worker_id, request_id=mark)
+        note = Note(refusal=f"{_name(message)}: {why}", actor=sender.worker_id, request_id=commit_id)
         refused = records.JournalledRefusal(kind=SIMULATION.name, id=draft.id, note=note)
         kind = f"{sender.execution}.{sender.attempt} {_name(message)} {draft.state}"
         commit = journalled_once(refused, kind)
@@ -107,7 +107,7 @@ def _superseded(draft: SimulationAggregate, sender: MessageSender) -> str:
     return ""
 
 
-def _begin(draft: SimulationAggregate, sender: MessageSender, mark: str) -> tuple[str, Commit | None]:
+def _begin(draft: SimulationAggregate, sender: MessageSender, commit_id: str) -> tuple[str, Commit | None]:
     """Start the execution, or return why it must not start."""
     execution, running = draft.body.execution, draft.state is simulation.RUNNING
     if running and is_of_attempt(draft.pulse, sender.execution, sender.attempt, sender.worker_id):
@@ -117,19 +117,19 @@ def _begin(draft: SimulationAggregate, sender: MessageSender, mark: str) -> tupl
         draft.interrupt(simulation.Interrupt(at=draft.now, reason="given back"))
     if draft.state is simulation.INTERRUPTED and draft.body.data.cancel_requested:
         draft.must(simulation.Cancel(at=draft.now))
-        return "it was cancelled", draft.commit(mark=mark, actor="simulator")
+        return "it was cancelled", draft.commit(commit_id=commit_id, actor="simulator")
     if draft.body.execution.held:
-        commit = draft.commit(mark=mark, actor="simulator") if running else None
+        commit = draft.commit(commit_id=commit_id, actor="simulator") if running else None
         return f"it stands until it is resumed: {draft.body.trouble}", commit
     begins = simulation.Start if draft.state is simulation.PENDING else simulation.Resume
     if refused := draft.send(begins(at=draft.now, worker_id=sender.worker_id)):
         return refused.sentence, None
     draft.begun(sender.attempt)
-    return "", draft.commit(mark=mark, actor=sender.worker_id)
+    return "", draft.commit(commit_id=commit_id, actor=sender.worker_id)
 
 
 def _beat(
-    draft: SimulationAggregate, sender: MessageSender, message: Beat, mark: str
+    draft: SimulationAggregate, sender: MessageSender, message: Beat, commit_id: str
 ) -> tuple[str, Commit | None]:
     if not is_of_attempt(draft.pulse, sender.execution, sender.attempt, sender.worker_id):
         return "another attempt executes it", None
@@ -137,11 +137,11 @@ def _beat(
     if refused := draft.send(heartbeat):
         return refused.sentence, None
     draft.beat(message)
-    return "", draft.beat_commit(mark=mark, actor=sender.worker_id)
+    return "", draft.beat_commit(commit_id=commit_id, actor=sender.worker_id)
 
 
 def _end(
-    draft: SimulationAggregate, sender: MessageSender, message: Paused | Completed | Failed, mark: str
+    draft: SimulationAggregate, sender: MessageSender, message: Paused | Completed | Failed, commit_id: str
 ) -> tuple[str, Commit | None]:
     """End the execution."""
     ending = f"{sender.execution}.{sender.attempt}.{_name(message)}"
@@ -155,7 +155,7 @@ def _end(
     draft.body.said = ending
     if isinstance(message, Completed):
         draft.body.result = message.result
-    return "", draft.commit(mark=mark, actor=sender.worker_id)
+    return "", draft.commit(commit_id=commit_id, actor=sender.worker_id)
 
 
 def _ending(draft: SimulationAggregate, worker_id: str, message: Paused | Completed | Failed) -> Event:
@@ -231,14 +231,14 @@ class SimulationReconciler:
         """
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written | InterlockError]:
-            draft, mark = self._draft(run_id, present, now), self.engine.commit_id()
+            draft, commit_id = self._draft(run_id, present, now), self.engine.commit_id()
             if refused := draft.send(simulation.Heartbeat(at=now, worker_id=worker_id, step=step)):
                 error = refused.error()
-                note = Note(refusal=f"heartbeat: {error.sentence}", actor=worker_id, request_id=mark)
+                note = Note(refusal=f"heartbeat: {error.sentence}", actor=worker_id, request_id=commit_id)
                 about = JournalledRefusal(kind=SIMULATION.name, id=run_id, note=note)
                 return Decision(error, journalled_once(about, f"heartbeat {draft.state}"))
             draft.beat(Beat(step=step))
-            commit = draft.beat_commit(mark=mark, actor=worker_id)
+            commit = draft.beat_commit(commit_id=commit_id, actor=worker_id)
             return Decision(Written(present, commit), commit)
 
         applied = await self.engine.apply(self._keys(run_id), decide)
@@ -286,7 +286,7 @@ class SimulationReconciler:
             )
             return Decision(
                 execution.job_id if held and message.again else "",
-                draft.commit(mark=self.engine.commit_id(), actor="orchestrator", reason=message.reason),
+                draft.commit(commit_id=self.engine.commit_id(), actor="orchestrator", reason=message.reason),
             )
 
         applied = await self.engine.apply(self._keys(message.run_id), decide)
@@ -324,7 +324,8 @@ class SimulationReconciler:
             if draft.interrupt(fired, hold=not draft.body.spec.losses) is not None:
                 return Decision(None)
             return Decision(
-                None, draft.commit(mark=self.engine.commit_id(), actor="clock", reason=draft.body.trouble)
+                None,
+                draft.commit(commit_id=self.engine.commit_id(), actor="clock", reason=draft.body.trouble),
             )
 
         return decide

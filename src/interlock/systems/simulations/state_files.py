@@ -189,7 +189,7 @@ async def _bring_in(
         draft.pulse.at = _aware(snapshot.last_heartbeat) or draft.pulse.at
         if isinstance(snapshot.saved, msgspec.Raw):
             draft.pulse.checkpoint, draft.pulse.saved_step = snapshot.saved, snapshot.current_step
-        return Decision(True, draft.commit(mark=engine.commit_id(), actor=actor, reason="imported"))
+        return Decision(True, draft.commit(commit_id=engine.commit_id(), actor=actor, reason="imported"))
 
     applied = await engine.apply([Key(SIMULATION.name, snapshot.run_id)], decide)
     return not isinstance(applied, Repeated) and applied.answer

@@ -63,13 +63,13 @@ def job_change(
     now: datetime,
     settings: SimulationSettings,
     *,
-    mark: str,
+    commit_id: str,
     actor: str,
 ) -> Change:
     """Return the job of one execution, to be committed with its simulation."""
     part = SimulationPart(run_id=run_id, execution=execution)
     return new_job(job_spec(spec, run_id), job_id, now, settings.jobs, simulation=part).change(
-        mark=mark, actor=actor
+        commit_id=commit_id, actor=actor
     )
 
 

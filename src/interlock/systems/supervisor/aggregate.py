@@ -249,12 +249,12 @@ class WorkerAggregate(Aggregate):
             orders, number=orders.number + 1, look=orders.look + 1
         )
 
-    def commit(self, *, mark: str, actor: str, reason: str = "", ordered: bool = False) -> Commit:
+    def commit(self, *, commit_id: str, actor: str, reason: str = "", ordered: bool = False) -> Commit:
         """Return the commit of the worker.
 
         It has a message to its leases if the worker has ended.
         """
-        change = self.change(mark=mark, actor=actor, reason=reason, note=ordered)
+        change = self.change(commit_id=commit_id, actor=actor, reason=reason, note=ordered)
         return Commit(changes=(change, *self._messages(reason)))
 
     def releases(self, reason: str) -> list[ReleaseLeases]:

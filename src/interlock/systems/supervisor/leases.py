@@ -115,7 +115,7 @@ async def release_leases(engine: Engine, settings: OrchestratorSettings, order: 
 
 
 def _decide(
-    order: ReleaseLeases, settings: OrchestratorSettings, record: Record | None, now: datetime, mark: str
+    order: ReleaseLeases, settings: OrchestratorSettings, record: Record | None, now: datetime, commit_id: str
 ) -> Decision[None]:
     if record is None:
         return Decision(None)
@@ -126,7 +126,7 @@ def _decide(
     if not draft.taken:
         return Decision(None)
     reason = f"worker {order.worker_id}: {order.reason}" if order.reason else f"worker {order.worker_id}"
-    return Decision(None, commit_of(draft, mark=mark, actor="supervisor", reason=reason))
+    return Decision(None, commit_of(draft, commit_id=commit_id, actor="supervisor", reason=reason))
 
 
 def _holds(record: Record, order: ReleaseLeases) -> bool:

@@ -235,7 +235,7 @@ class Workers:
             draft = WorkerAggregate.new(
                 worker_id, spec, now, self.settings, registered_by=actor, runner_id=runner_id
             )
-            commit = draft.commit(mark=self.engine.commit_id(), actor=actor)
+            commit = draft.commit(commit_id=self.engine.commit_id(), actor=actor)
             request = idempotency_key.answered(msgspec.json.encode(worker_id)) if idempotency_key else None
             return Decision(worker_id, msgspec.structs.replace(commit, request=request))
 
@@ -265,8 +265,8 @@ class Workers:
             orders = self._orders(draft.state, draft.body)
             if over:
                 return Decision(orders)
-            mark = self.engine.commit_id()
-            return Decision(orders, draft.commit(mark=mark, actor=worker_id, reason=beat.reason))
+            commit_id = self.engine.commit_id()
+            return Decision(orders, draft.commit(commit_id=commit_id, actor=worker_id, reason=beat.reason))
 
         applied = await self.engine.apply([_key(worker_id)], decide)
         assert not isinstance(applied, Repeated), "a heartbeat has no request id"
@@ -324,7 +324,9 @@ class Workers:
                 return Decision(None)
             draft = WorkerAggregate.of(record, now, self.settings)
             decide_leave(draft, reason)
-            return Decision(None, draft.commit(mark=self.engine.commit_id(), actor=worker_id, reason=reason))
+            return Decision(
+                None, draft.commit(commit_id=self.engine.commit_id(), actor=worker_id, reason=reason)
+            )
 
         await self.engine.apply([_key(worker_id)], decide)
         return await self.get(worker_id)
@@ -354,7 +356,9 @@ class Workers:
                 lost = lease.holder_lost.name
                 return Decision([ReleaseLeases(draft.body.runner_id, lost, worker_id, reason=reason)])
             decide_death(draft, reason)
-            commit = draft.commit(mark=self.engine.commit_id(), actor=actor or "supervisor", reason=reason)
+            commit = draft.commit(
+                commit_id=self.engine.commit_id(), actor=actor or "supervisor", reason=reason
+            )
             return Decision(draft.releases(reason), commit)
 
         applied = await self.engine.apply([_key(worker_id)], decide)
@@ -437,8 +441,8 @@ class Workers:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[ReleaseLeases]]:
             draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings)
             act(draft)
-            mark, why = self.engine.commit_id(), reason or draft.body.reason
-            commit = draft.commit(mark=mark, actor=actor, reason=why, ordered=True)
+            commit_id, why = self.engine.commit_id(), reason or draft.body.reason
+            commit = draft.commit(commit_id=commit_id, actor=actor, reason=why, ordered=True)
             request = idempotency_key.answered(b"null") if idempotency_key else None
             return Decision(draft.releases(why), msgspec.structs.replace(commit, request=request))
 
@@ -514,7 +518,9 @@ class Workers:
             reason = "something that it holds was stopped"
             return Decision(
                 None,
-                draft.commit(mark=self.engine.commit_id(), actor="orchestrator", reason=reason, ordered=True),
+                draft.commit(
+                    commit_id=self.engine.commit_id(), actor="orchestrator", reason=reason, ordered=True
+                ),
             )
 
         await self.engine.apply([_key(worker_id)], decide)
@@ -534,9 +540,11 @@ class Workers:
         """Handle workers that were silent for too long; return their number."""
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-            mark = self.engine.commit_id()
+            commit_id = self.engine.commit_id()
             drafts = [decide_silence(record, now, self.settings) for record in records]
-            return [draft.commit(mark=mark, actor="clock", reason=draft.body.reason) for draft in drafts]
+            return [
+                draft.commit(commit_id=commit_id, actor="clock", reason=draft.body.reason) for draft in drafts
+            ]
 
         outcomes = await self.engine.due([WORKER.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)

@@ -122,7 +122,7 @@ def reply_of(note: ModelMessage, answer: Answer) -> Say | None:
 T = TypeVar("T")
 ABSENT = 0
 """The value of a job that is not submitted yet."""
-MARK = "m"
+COMMIT_ID = "m"
 MAX_BODY = 1_048_576
 OTHERS = tuple(f"{JOB_ID}{number}" for number in range(2))
 """Jobs of the same shape, decided before it in the same batch."""
@@ -225,13 +225,13 @@ class JobDecisions:
     def submit(self, number: int) -> DecidedEvent:
         """Return the submitted job."""
         if self.plan.part(number) is not None:  # jobs of a run are created by its orders
-            commit = commit_of(self._new(number), mark=MARK, actor="user")
+            commit = commit_of(self._new(number), commit_id=COMMIT_ID, actor="user")
             return self._committed(ABSENT, commit, number, cause="orchestrator")
         names = (*OTHERS, JOB_ID)
         (alone,) = alike([self.plan.spec(number)], self._settings)
-        commit = alone.commit((JOB_ID,), NOW, self._settings, mark=MARK, actor="user")
+        commit = alone.commit((JOB_ID,), NOW, self._settings, commit_id=COMMIT_ID, actor="user")
         (group,) = alike([self.plan.spec(number)] * len(names), self._settings)
-        batch = group.batch(names, NOW, self._settings, mark=MARK, actor="user")
+        batch = group.batch(names, NOW, self._settings, commit_id=COMMIT_ID, actor="user")
         return self._alike(commit, batch.commits()[-1], ABSENT, number, cause="orchestrator")
 
     def follow(self, value: int, number: int, order: JobOrder) -> DecidedEvent:
@@ -264,7 +264,9 @@ class JobDecisions:
         """Return the outcome of a commit on an old version, or with a time limit."""
         value = self.values[1]
         assert value is not None
-        change = commit_of(cancelled(value.record(), NOW, self._settings, "cancel"), mark=MARK, actor="user")
+        change = commit_of(
+            cancelled(value.record(), NOW, self._settings, "cancel"), commit_id=COMMIT_ID, actor="user"
+        )
         not_after = None if until is None else NOW + timedelta(seconds=until)
         shelf = self._shelf(value.record(2 if stale else 1))
         (outcome,) = finished(shelf.commit([msgspec.structs.replace(change, not_after=not_after)]))
@@ -273,8 +275,12 @@ class JobDecisions:
     def judge_again(self) -> type[Outcome]:
         """Return the outcome of a repeated request."""
         request = Request(id="r", endpoint="submit", fingerprint="f", answer=Reply())
-        commit = commit_of(new_job(self.plan.spec(0), JOB_ID, NOW, self._settings), mark=MARK, actor="user")
-        again = commit_of(new_job(self.plan.spec(0), "another", NOW, self._settings), mark=MARK, actor="user")
+        commit = commit_of(
+            new_job(self.plan.spec(0), JOB_ID, NOW, self._settings), commit_id=COMMIT_ID, actor="user"
+        )
+        again = commit_of(
+            new_job(self.plan.spec(0), "another", NOW, self._settings), commit_id=COMMIT_ID, actor="user"
+        )
         shelf = self._shelf(None)
         for tried in (commit, again):
             (outcome,) = finished(shelf.commit([msgspec.structs.replace(tried, request=request)]))
@@ -287,7 +293,7 @@ class JobDecisions:
         token = token_for(runner_of(note.worker).encode(), JOB_ID, note.shard, note.attempt)
         message = message_of(note, token, self.plan.snooze)
         record = self._record(value)
-        decision = decide_message(record, token, message, NOW, MARK, self._settings)
+        decision = decide_message(record, token, message, NOW, COMMIT_ID, self._settings)
         together = self._batch_effect(record, token, message)
         entry = self._alike(
             decision.commit,
@@ -319,7 +325,7 @@ class JobDecisions:
             return None
         report = Report(1, message.runner_id, message.cost)
         like = of_any_run(_like(record)[0])
-        decided = decide_completions(report, token, like, NOW, MARK, self._settings)
+        decided = decide_completions(report, token, like, NOW, COMMIT_ID, self._settings)
         if decided is None:
             return None
         return one_by_one([decided.work([record], [record.updated_at], [result], NOW)])[-1]
@@ -340,7 +346,7 @@ class JobDecisions:
             runner_id=runner_of(worker), acknowledge=self.plan.acknowledge, limit=len(records)
         )
         token = token_for(request.runner_id.encode(), JOB_ID, 1, 1)
-        claiming = ClaimInput(request, token.secret, token.digest, 1, MARK, self._settings, MAX_BODY)
+        claiming = ClaimInput(request, token.secret, token.digest, 1, COMMIT_ID, self._settings, MAX_BODY)
         for offer in offers_of(claiming, records, NOW):
             if records[0] in offer.before and offer.grants:
                 foresight = None if offer.change.id else foresee(claiming, records[-1], NOW)
@@ -350,7 +356,7 @@ class JobDecisions:
         return None
 
     def _sweep(self, value: int) -> DecidedEvent:
-        (commit,) = swept([self._record(value)], NOW, MARK, self._settings, MAX_BODY)
+        (commit,) = swept([self._record(value)], NOW, COMMIT_ID, self._settings, MAX_BODY)
         return self._committed(value, commit, self._job_of[value], cause="clock")
 
     def _cancel(self, value: int) -> DecidedEvent:
@@ -358,7 +364,7 @@ class JobDecisions:
             draft = cancelled(self._record(value), NOW, self._settings, "cancel")
         except TransitionRefused as refused:
             return DecidedEvent(value, changed=False, answer=refused.sentence)
-        commit = commit_of(draft, mark=MARK, actor="user")
+        commit = commit_of(draft, commit_id=COMMIT_ID, actor="user")
         return self._committed(value, commit, self._job_of[value], cause="user")
 
     def _follow(self, value: int, number: int, order: JobOrder) -> DecidedEvent:
@@ -368,7 +374,7 @@ class JobDecisions:
             else self._new(number, held=order.what != RELEASE)
         )
         decide_order(order, draft)
-        commit = commit_of(draft, mark=MARK, actor="orchestrator") if draft.taken else None
+        commit = commit_of(draft, commit_id=COMMIT_ID, actor="orchestrator") if draft.taken else None
         together = self._follow_together(value, number, order)
         if together is None:
             return self._committed(value, commit, number, cause="user")
@@ -382,10 +388,10 @@ class JobDecisions:
         if value == ABSENT:
             spec, held = self.plan.spec(number), False
             new = [NewRunJob(name, spec, place, part, None, held) for name in (*OTHERS, JOB_ID)]
-            batches = created_together(new, NOW, MARK, self._settings)
+            batches = created_together(new, NOW, COMMIT_ID, self._settings)
         else:
             record = self._record(value)
-            joint = JointDecisions(NOW, MARK, self._settings)
+            joint = JointDecisions(NOW, COMMIT_ID, self._settings)
             change = joint.released(order, [*_like(record), record]).get(record.id)
             return None if change is None else Commit(changes=(change,))
         return batches[0].commits()[-1] if batches else None

@@ -29,7 +29,7 @@ from interlock.systems.runs.reconciler import apply_job_changes, fire_deadlines,
 from interlock.testing.model_checker import bit
 from interlock.wire.runs import AwaitedApproval, Plan, RunSpec, Source
 from interlock_verification import claims
-from interlock_verification.models.job_decisions import MARK, Shelf, finished
+from interlock_verification.models.job_decisions import COMMIT_ID, Shelf, finished
 from interlock_verification.models.job_values import FAR_S, NOW
 from interlock_verification.models.plan import RUN_ID, RunPlan
 
@@ -153,7 +153,9 @@ class RunDecisions:
         """Return the effect of a passed deadline; None if it has not passed."""
         if self.values[number].timer:
             return None
-        return self._once(number, "fire", lambda record: fire_deadlines(record, NOW, MARK, self._settings))
+        return self._once(
+            number, "fire", lambda record: fire_deadlines(record, NOW, COMMIT_ID, self._settings)
+        )
 
     def _once(self, number: int, cause: object, decide: Callable[[Record], Commit | None]) -> RunEntry:
         key = (number, cause)
@@ -295,7 +297,7 @@ class RunDecisions:
 
 
 def _commit(draft: RunAggregate) -> Commit:
-    return run_commit_of(draft, mark=MARK, actor="orchestrator").commit
+    return run_commit_of(draft, commit_id=COMMIT_ID, actor="orchestrator").commit
 
 
 def _orders(commit: Commit) -> list[tuple[int, str, str]]:

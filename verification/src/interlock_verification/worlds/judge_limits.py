@@ -19,7 +19,7 @@ FULL = "all slots of a limit are leased"
 def limit_changes(limits: Iterable[tuple[str, int]], now: datetime) -> list[Change]:
     """Return the changes that declare these limits."""
     return [
-        DEFINITIONS.new(name, LimitBody(spec=LimitSpec(max=most)), now).change(mark=f"limit {name}")
+        DEFINITIONS.new(name, LimitBody(spec=LimitSpec(max=most)), now).change(commit_id=f"limit {name}")
         for name, most in limits
     ]
 

@@ -143,9 +143,9 @@ class ReportedRuns:
         draft = RunAggregate.of(record, now, self._settings.durations)
         if draft.send(run.reported) is not None:
             return ()
-        mark = self._engine.commit_id()
-        pieces = [settled_piece(each, mark=mark) for each in kept if each is not None]
-        return run_commit_of(draft, mark=mark, actor="reporter", more=pieces).commit.changes
+        commit_id = self._engine.commit_id()
+        pieces = [settled_piece(each, commit_id=commit_id) for each in kept if each is not None]
+        return run_commit_of(draft, commit_id=commit_id, actor="reporter", more=pieces).commit.changes
 
 
 def reporters_of(settings: ReportingSettings, now: Now) -> tuple[Reporter, ...]:
