@@ -11,7 +11,7 @@ and
 5. `workload_process` is that process: it loads the workload, waits for the start, drives it and counts
    (`load`); `protocol` are the messages between it and the agent. `plugins` are the built-in kinds.
 
-`messages` are those between a controller and the agent, under public names.
+`messages` are those between a controller and the agent, under public names; `settings` are those of an agent.
 """
 
 import os

@@ -18,7 +18,9 @@ Reading order:
     clocks            a clock that a test moves by hand; an event loop in which waiting takes no time
     skewed_clock      a process whose clock is wrong
     proxy             connections that are cut at the worst moment
-    servers           real PostgreSQL and Redis servers, private to a test
+    servers           real PostgreSQL and Redis servers, private to a test; `binaries` finds their programs,
+                      `process_control` freezes them, and a `watchdog` ends them with their owner
+    runner_kit        a conformance kit for runners in any language; `runner_server` is its server
     workloads         your own workload, executed without an agent
     agent_process     agents as processes of their own, killed at will
     store_contract    the contract of a store, as tests to run on any store

@@ -6,7 +6,9 @@ Reading order:
     aggregate         the working copy of a run
     plan_validation   whether a plan can be carried out, and its permissions
     preparation       from CREATED to QUEUED, and reruns; `workflows` has the planners
-    reconciler        job changes in, commits of runs and orders to their jobs out
+    new_jobs          the jobs that a plan creates
+    reconciler        job changes in, commits of runs and orders to their jobs out; `orders` are those
+    progress          runs in the commit in which their jobs end; `run_cache` keeps what it needs
     cancellation      cancel requests, and superseding by a newer run
     reports           from an outcome to REPORTED; the reporters
     runs              the operations on runs, and the sweeper; `views` and `search` show and find them
