@@ -47,7 +47,7 @@ from interlock.wire.simulations import SimulationFilter, SimulationSpec, Simulat
 from interlock.worker.codec import encode
 from interlock.worker.simulations import Simulation
 
-Evaluation: TypeAlias = "FlowFunction | Plan | RunSpec | Path"
+PlanSource: TypeAlias = "FlowFunction | Plan | RunSpec | Path"
 """A flow and its inputs, a finished plan or spec, or a workflow file and its inputs."""
 
 LOOK_EVERY_S = 1.0
@@ -94,7 +94,7 @@ class RunsClient:
 
     async def submit(
         self,
-        work: Evaluation,
+        work: PlanSource,
         /,
         *,
         source: Source | None = None,
@@ -174,7 +174,7 @@ class RunsClient:
         return await self._runs.history(run_id)
 
 
-def run_spec(work: Evaluation, source: Source | None, workflow: str, inputs: dict[str, Any]) -> RunSpec:
+def run_spec(work: PlanSource, source: Source | None, workflow: str, inputs: dict[str, Any]) -> RunSpec:
     """Return the spec, evaluated as far as possible without a server."""
     about = source or Source()
     match work:

@@ -12,7 +12,7 @@ from interlock.client_batches import BatchesClient
 from interlock.client_controls import ApprovalsClient, DeadLettersClient, LimitsClient, SchedulesClient
 from interlock.client_resources import (
     Entries,
-    Evaluation,
+    PlanSource,
     RecordsClient,
     RunsClient,
     SimulationsClient,
@@ -104,7 +104,7 @@ class Runs:
 
     def submit(
         self,
-        work: Evaluation,
+        work: PlanSource,
         /,
         *,
         source: Source | None = None,

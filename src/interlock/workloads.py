@@ -19,7 +19,7 @@ import msgspec
 from interlock.errors import InterlockError, WorkloadFailed
 from interlock.systems.fleet.agent_client import CA, CERT, KEY, TOKEN, Access, over_grpc
 from interlock.systems.fleet.driver import Drive, Driver, DriverPorts
-from interlock.systems.fleet.member import Lines, ReferenceClock
+from interlock.systems.fleet.member import ClientFactory, ReferenceClock
 from interlock.systems.fleet.outcome import LEVEL, WorkloadProgress, in_short, line_of
 from interlock.systems.fleet.report import files_of
 from interlock.systems.fleet.spec import DRIVE_S, NEVER_AGAIN, TASK, checked
@@ -80,7 +80,7 @@ def prepared(
     workload: WorkloadSpec,
     ctx: Context,
     watcher: Watcher,
-    lines: Lines,
+    lines: ClientFactory,
     reference: ReferenceClock | None = None,
 ) -> Drive:
     """Return the drive of a job over these connections; nothing is sent to any agent yet.

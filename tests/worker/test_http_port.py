@@ -21,7 +21,7 @@ from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
 from interlock.server.api import runner as protocol
 from interlock.server.routes import Call
 from interlock.store.memory import MemoryStore
-from interlock.testing.proxy import Loss, Wires, wires_to
+from interlock.testing.proxy import LostPart, Wires, wires_to
 from interlock.wire.access import Role
 from interlock.wire.runner import (
     Ack,
@@ -296,7 +296,7 @@ async def life(server: Running, port: HttpOrchestrator, end: str) -> str:
 @pytest.mark.parametrize("loss", ["request", "reply"])
 @pytest.mark.parametrize("stage", STAGES)
 async def test_a_wire_that_is_cut_loses_nothing_and_does_nothing_twice(
-    server: Running, wires: Wires, stage: str, loss: Loss
+    server: Running, wires: Wires, stage: str, loss: LostPart
 ) -> None:
     straight = await _story(server, server.url, stage)
     wires.losses[STAGES[stage]] = loss

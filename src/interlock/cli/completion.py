@@ -25,9 +25,9 @@ PATIENCE_S = 2.0
 MOST = 50
 RECENT_JOBS = 200
 """Jobs from which the names of tasks are taken: no index has them."""
-Offer: TypeAlias = tuple[str, str]
+Candidate: TypeAlias = tuple[str, str]
 """A value, and a few words about it, which some shells show."""
-Look: TypeAlias = "Callable[[Reach], Awaitable[Iterable[Offer]]]"
+Lookup: TypeAlias = "Callable[[Reach], Awaitable[Iterable[Candidate]]]"
 
 # Bash breaks words at colons, and a filter has some. So the line is split here, and of each offer only the
 # part after the last colon is handed to bash.
@@ -122,19 +122,19 @@ def _split(line: str) -> list[str]:
 # The values
 
 
-def ids(ctx: typer.Context, incomplete: str) -> list[Offer]:
+def ids(ctx: typer.Context, incomplete: str) -> list[Candidate]:
     """Offer ids or names of the noun of the command."""
     return _offered(ctx, incomplete, _LOOKS.get(_noun(ctx)))
 
 
-def words(ctx: typer.Context, incomplete: str) -> list[Offer]:
+def words(ctx: typer.Context, incomplete: str) -> list[Candidate]:
     """Offer ids of the noun of the command, or words of its filter."""
     if ":" in incomplete:
         return filters(ctx, incomplete)
     return [*ids(ctx, incomplete), *filters(ctx, incomplete)]
 
 
-def filters(ctx: typer.Context, incomplete: str) -> list[Offer]:
+def filters(ctx: typer.Context, incomplete: str) -> list[Candidate]:
     """Offer the keys of a filter; after a key, its values."""
     from interlock.wire.filter_language import JOBS
     from interlock.wire.filters import RUNS, WORKERS
@@ -149,25 +149,25 @@ def filters(ctx: typer.Context, incomplete: str) -> list[Offer]:
     return [(f"{dash}{key}:{earlier}{comma}{value}", about) for value, about in found]
 
 
-def items(offers: Iterable[Offer]) -> list[Any]:
+def items(offers: Iterable[Candidate]) -> list[Any]:
     """Return offers as the shells' classes take them."""
     from typer._click.shell_completion import CompletionItem
 
     return [CompletionItem(value, help=about) for value, about in offers]
 
 
-def queue_names(ctx: typer.Context, incomplete: str) -> list[Offer]:
+def queue_names(ctx: typer.Context, incomplete: str) -> list[Candidate]:
     """Offer the queues that have jobs or are paused."""
     return _offered(ctx, incomplete, _queues)
 
 
-def limit_names(ctx: typer.Context, incomplete: str) -> list[Offer]:
+def limit_names(ctx: typer.Context, incomplete: str) -> list[Candidate]:
     """Offer the limits that a job can name: no patterns, and none of a queue or a task."""
     found = _offered(ctx, incomplete, _limits)
     return [each for each in found if "*" not in each[0] and not each[0].startswith(("queue:", "task:"))]
 
 
-def task_names(ctx: typer.Context, incomplete: str) -> list[Offer]:
+def task_names(ctx: typer.Context, incomplete: str) -> list[Candidate]:
     """Offer the tasks of the project, which are read and not imported, then those of recent jobs."""
     if module := ctx.params.get("module"):
         names = (name.rpartition(":")[2] for name in _tasks_of(module))
@@ -205,7 +205,7 @@ def _tasks_of(module: str) -> list[str]:
         return []
 
 
-def profile_names(incomplete: str) -> list[Offer]:
+def profile_names(incomplete: str) -> list[Candidate]:
     """Offer the profiles of the user."""
     from interlock.cli import profiles
     from interlock.errors import InterlockError
@@ -217,14 +217,14 @@ def profile_names(incomplete: str) -> list[Offer]:
     return [(name, one.url) for name, one in sorted(found.items()) if name.startswith(incomplete)]
 
 
-def machine_names(incomplete: str) -> list[Offer]:
+def machine_names(incomplete: str) -> list[Candidate]:
     """Offer the built-in machines."""
     from interlock.lifecycles import MACHINES
 
     return [(name, "") for name in MACHINES if name.startswith(incomplete)]
 
 
-def _values(ctx: typer.Context, key: str, incomplete: str) -> list[Offer]:
+def _values(ctx: typer.Context, key: str, incomplete: str) -> list[Candidate]:
     if key in ("state", "outcome"):
         return [(state, "") for state in _states(_noun(ctx), key) if state.startswith(incomplete.lower())]
     return _offered(
@@ -247,7 +247,7 @@ def _noun(ctx: typer.Context) -> str:
     return (ctx.parent.info_name if ctx.parent else None) or ""
 
 
-def _offered(ctx: typer.Context, incomplete: str, look: Look | None) -> list[Offer]:
+def _offered(ctx: typer.Context, incomplete: str, look: Lookup | None) -> list[Candidate]:
     """Ask the store or the server, and return what begins as typed."""
     if look is None:
         return []
@@ -257,7 +257,7 @@ def _offered(ctx: typer.Context, incomplete: str, look: Look | None) -> list[Off
     from interlock.cli.connection import connected
     from interlock.errors import InterlockError
 
-    async def look_up() -> Iterable[Offer]:
+    async def look_up() -> Iterable[Candidate]:
         async with asyncio.timeout(PATIENCE_S), connected(project.load(ctx.params.get("store"))) as reach:
             return await look(reach)
 
@@ -268,25 +268,25 @@ def _offered(ctx: typer.Context, incomplete: str, look: Look | None) -> list[Off
     return [(value, about) for value, about in dict(found).items() if value.startswith(incomplete)][:MOST]
 
 
-async def _jobs(reach: Reach) -> Iterable[Offer]:
+async def _jobs(reach: Reach) -> Iterable[Candidate]:
     from interlock.store.records import Query
 
     found, _ = await reach.here.jobs.find(Query(kind="job", limit=MOST))
     return [(each.id, f"{each.state} {each.task}") for each in found]
 
 
-async def _tasks(reach: Reach) -> Iterable[Offer]:
+async def _tasks(reach: Reach) -> Iterable[Candidate]:
     from interlock.store.records import Query
 
     found, _ = await reach.here.jobs.find(Query(kind="job", limit=RECENT_JOBS))
     return [(each.task, "") for each in found]
 
 
-async def _queues(reach: Reach) -> Iterable[Offer]:
+async def _queues(reach: Reach) -> Iterable[Candidate]:
     return [(each.name, f"{each.pending} pending") for each in await reach.here.queues.list()]
 
 
-async def _workers(reach: Reach) -> Iterable[Offer]:
+async def _workers(reach: Reach) -> Iterable[Candidate]:
     from interlock.store.records import Query
     from interlock.systems.supervisor.workers import LIVING
 
@@ -294,46 +294,46 @@ async def _workers(reach: Reach) -> Iterable[Offer]:
     return [*((each.name, each.state) for each in found), *((each.id, each.name) for each in found)]
 
 
-async def _runs(reach: Reach) -> Iterable[Offer]:
+async def _runs(reach: Reach) -> Iterable[Candidate]:
     found, _ = await reach.here.runs.find(limit=MOST)
     return [(each.id, f"{each.state} {each.workflow}") for each in found]
 
 
-async def _simulations(reach: Reach) -> Iterable[Offer]:
+async def _simulations(reach: Reach) -> Iterable[Candidate]:
     found, _ = await reach.here.simulations.list_runs(limit=MOST)
     return [(each.run_id, each.status) for each in found]
 
 
-async def _batches(reach: Reach) -> Iterable[Offer]:
+async def _batches(reach: Reach) -> Iterable[Candidate]:
     return [(each.id, each.state) for each in (await reach.here.batches.page(limit=MOST)).batches]
 
 
-async def _schedules(reach: Reach) -> Iterable[Offer]:
+async def _schedules(reach: Reach) -> Iterable[Candidate]:
     found, _ = await reach.here.schedules.find(limit=MOST)
     return [(each.name, each.state) for each in found]
 
 
-async def _limits(reach: Reach) -> Iterable[Offer]:
+async def _limits(reach: Reach) -> Iterable[Candidate]:
     return [(each.name, "") for each in await reach.here.limits.list()]
 
 
-async def _approvals(reach: Reach) -> Iterable[Offer]:
+async def _approvals(reach: Reach) -> Iterable[Candidate]:
     found, _ = await reach.here.waits.find(limit=MOST)
     return [(each.id, each.question) for each in found]
 
 
-async def _dead_letters(reach: Reach) -> Iterable[Offer]:
+async def _dead_letters(reach: Reach) -> Iterable[Candidate]:
     from interlock.wire.filters import Filter
 
     found, _ = await reach.here.dead_letters.find(Filter(), limit=MOST)
     return [(each.id, each.job.task) for each in found]
 
 
-async def _tokens(reach: Reach) -> Iterable[Offer]:
+async def _tokens(reach: Reach) -> Iterable[Candidate]:
     return [(each.name, each.role) for each in await reach.here.tokens.list()]
 
 
-_LOOKS: Mapping[str, Look] = {
+_LOOKS: Mapping[str, Lookup] = {
     "job": _jobs,
     "dead-letter": _dead_letters,
     "run": _runs,

@@ -34,7 +34,7 @@ from interlock.cli.options import Ca
 from interlock.errors import InterlockError
 from interlock.processes import credentials, early_signals
 
-Command: TypeAlias = Any
+ClickCommand: TypeAlias = Any
 """A command of click, which typer brings under a name of its own."""
 
 HOMES = {
@@ -73,10 +73,10 @@ HOMES = {
 """The home and the summary of each command, in the order of `interlock --help`."""
 
 
-class CommandsByName(Mapping[str, Command]):
+class CommandsByName(Mapping[str, ClickCommand]):
     """The commands of the program, by name; the module of each is imported when it is looked up."""
 
-    def __getitem__(self, name: str) -> Command:
+    def __getitem__(self, name: str) -> ClickCommand:
         return command(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -87,7 +87,7 @@ class CommandsByName(Mapping[str, Command]):
 
 
 @cache
-def command(name: str, verb: str | None = None) -> Command:
+def command(name: str, verb: str | None = None) -> ClickCommand:
     """Import a command, and make it; of a noun only that verb, if it has one."""
     module, _, attribute = HOMES[name][0].rpartition(".")
     found = getattr(import_module(f"interlock.cli.{module}"), attribute)
@@ -122,19 +122,19 @@ class Program(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = cast("MutableMapping[str, Command]", CommandsByName())
+        self.commands = cast("MutableMapping[str, ClickCommand]", CommandsByName())
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as click calls it
         """Return the names of the commands."""
         return list(HOMES)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Command | None:  # noqa: ARG002 - as click calls it
+    def get_command(self, ctx: Any, cmd_name: str) -> ClickCommand | None:  # noqa: ARG002 - as click calls it
         """Return the name and the summary of a command, for lists and completion."""
         if cmd_name not in HOMES:
             return None
         return TyperCommand(cmd_name, help=HOMES[cmd_name][1], rich_markup_mode=None)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, ClickCommand | None, list[str]]:
         """Return the command that is called."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else command(name, *rest[:1]), rest

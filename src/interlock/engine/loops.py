@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from interlock.backoff import nth_pause_s
 from interlock.engine.clock import Clock
-from interlock.engine.recovery import Sleep
+from interlock.engine.recovery import Sleeper
 from interlock.wire.figures import LoopHealth
 
 
@@ -49,7 +49,7 @@ class Loop:
         *,
         every_s: float,
         full: int = 1_000,
-        sleep: Sleep = asyncio.sleep,
+        sleep: Sleeper = asyncio.sleep,
     ) -> None:
         self.name = name
         self._body = body

@@ -22,7 +22,7 @@ from interlock.backoff import nth_pause_s
 from interlock.engine.aggregate import RecordKind
 from interlock.engine.committer import Committer
 from interlock.engine.loops import gather_all
-from interlock.engine.recovery import Sleep, commit_with_recovery
+from interlock.engine.recovery import Sleeper, commit_with_recovery
 from interlock.machine import (
     Deadline,
     Event,
@@ -92,7 +92,7 @@ MESSAGE = Machine[MessageState, None](
 TopicHandler: TypeAlias = Callable[[bytes], Awaitable[None]]
 """Delivers one payload, or raises."""
 
-Receiver: TypeAlias = Callable[[Record], Awaitable[bool]]
+DeliverRecord: TypeAlias = Callable[[Record], Awaitable[bool]]
 """Delivers one message, or raises; returns whether the commit of its effect has recorded that (`sent`)."""
 
 
@@ -174,7 +174,7 @@ async def deliver(
     policy: DeliveryPolicy,
     *,
     limit: int = 50,
-    sleep: Sleep = asyncio.sleep,
+    sleep: Sleeper = asyncio.sleep,
 ) -> int:
     """Take ready messages, pass each to the handler of its topic, and record the result.
 
@@ -192,11 +192,11 @@ async def _by_payload(handler: TopicHandler, record: Record) -> bool:
 async def deliver_records(
     store: Store,
     committer: Committer,
-    receivers: Mapping[str, Receiver],
+    receivers: Mapping[str, DeliverRecord],
     policy: DeliveryPolicy,
     *,
     limit: int = 50,
-    sleep: Sleep = asyncio.sleep,
+    sleep: Sleeper = asyncio.sleep,
 ) -> int:
     """Deliver messages like `deliver`, to receivers that may commit the delivery together with its effect."""
     mine = await take_all(store, tuple(receivers), timedelta(seconds=policy.delivery_s), limit=limit)
@@ -208,10 +208,10 @@ async def deliver_taken(
     store: Store,
     committer: Committer,
     taken: Sequence[Record],
-    receivers: Mapping[str, Receiver],
+    receivers: Mapping[str, DeliverRecord],
     policy: DeliveryPolicy,
     *,
-    sleep: Sleep = asyncio.sleep,
+    sleep: Sleeper = asyncio.sleep,
 ) -> None:
     """Deliver messages that were taken before, as `deliver_records` does."""
 
@@ -292,7 +292,7 @@ async def recover(store: Store, *, limit: int = 500) -> int:
 
 
 async def _handed_over(
-    store: Store, record: Record, receive: Receiver, policy: DeliveryPolicy
+    store: Store, record: Record, receive: DeliverRecord, policy: DeliveryPolicy
 ) -> Change | None:
     try:
         is_recorded = await receive(record)

@@ -20,7 +20,7 @@ from interlock.errors import StoreUnavailable
 from interlock.store.contract import Store
 from interlock.store.records import Change, Commit, Committed, Conflict, Key, Outcome, TooLate
 
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+Sleeper: TypeAlias = Callable[[float], Awaitable[None]]
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
@@ -33,7 +33,7 @@ async def commit_with_recovery(
     *,
     tries: int = 6,
     in_doubt: bool = False,
-    sleep: Sleep = asyncio.sleep,
+    sleep: Sleeper = asyncio.sleep,
 ) -> Outcome:
     """Return the outcome of a commit, also after a connection broke in between.
 

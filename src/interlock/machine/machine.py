@@ -37,7 +37,7 @@ from interlock.machine.table import (
 )
 from interlock.text import counted
 
-Cell: TypeAlias = Callable[[Any, Any], Decision[Any, Any]]
+DecideCell: TypeAlias = Callable[[Any, Any], Decision[Any, Any]]
 DecideEvent: TypeAlias = Callable[[Any, Any, Event], Decision[Any, Any]]
 
 
@@ -72,7 +72,7 @@ class Machine(Generic[S, D]):
         self.terminal: frozenset[S] = frozenset(entry.name for entry in states if entry.rank is Rank.TERMINAL)
         self.tones: dict[S, Tone] = {state: table.tone(state) for state in self.states}
         self.resting: frozenset[S] = frozenset(entry.name for entry in states if entry.rank is Rank.RESTING)
-        self._cells: dict[S, dict[type[Event], Cell]] = {
+        self._cells: dict[S, dict[type[Event], DecideCell]] = {
             entry.name: {event: _compile_cell(table, entry, event, self.decide) for event in self.events}
             for entry in states
         }
@@ -90,7 +90,7 @@ class Machine(Generic[S, D]):
             raise self._unknown(state, event) from None
         return cell(data, event)
 
-    def cell(self, state: S, event: type[Event]) -> Cell:
+    def cell(self, state: S, event: type[Event]) -> DecideCell:
         """Return the decision function of this state and event, for repeated use."""
         return self._cells[state][event]
 
@@ -163,7 +163,7 @@ class Machine(Generic[S, D]):
 
 def _compile_cell(
     table: Table[Any, Any], source: State[Any], event: type[Event], decide: DecideEvent
-) -> Cell:
+) -> DecideCell:
     """Return the function that decides `event` in `source`. `decide` is that of the machine, for walks."""
     rows = table.rows_at(source.name, event)
     if not rows or rows[0].act.silent:
@@ -216,7 +216,7 @@ def _armed_by_entering(source: State[Any], target: State[Any]) -> tuple[Deadline
     return (target.within,)
 
 
-def _take(table: Table[Any, Any], source: State[Any], row: Row[Any, Any], decide: DecideEvent) -> Cell:
+def _take(table: Table[Any, Any], source: State[Any], row: Row[Any, Any], decide: DecideEvent) -> DecideCell:
     """Return the function that takes `row`, once its guards hold."""
     if row.first is not None:
         sure = _sure_step(table, source, row.first)
@@ -247,7 +247,7 @@ def _unchanged(data: Any, _: Event) -> Any:
     return data
 
 
-def _refuse_always(table: Table[Any, Any], source: State[Any], event: type[Event]) -> Cell:
+def _refuse_always(table: Table[Any, Any], source: State[Any], event: type[Event]) -> DecideCell:
     """Return a cell that refuses; most never do, so the refusal is made with the first one."""
     refused: Refused[Any] | None = None
 
@@ -269,7 +269,7 @@ def _sure_step(table: Table[Any, Any], source: State[Any], first: Event) -> Step
     return None if row.when or row.then is not None or row.emits else _step_of(table, source, row)
 
 
-def _walk_on(source: Any, step: Step[Any], decide: DecideEvent, allowed: tuple[str, ...]) -> Cell:
+def _walk_on(source: Any, step: Step[Any], decide: DecideEvent, allowed: tuple[str, ...]) -> DecideCell:
     """Return a walk with a known first step: only the rest is decided."""
     known: dict[int, tuple[Step[Any], ...]] = {}
 
@@ -286,7 +286,7 @@ def _walk_on(source: Any, step: Step[Any], decide: DecideEvent, allowed: tuple[s
     return walk_on
 
 
-def _walk(source: Any, first: Event, decide: DecideEvent, allowed: tuple[str, ...]) -> Cell:
+def _walk(source: Any, first: Event, decide: DecideEvent, allowed: tuple[str, ...]) -> DecideCell:
     known: dict[tuple[int, int], tuple[Step[Any], ...]] = {}
 
     def refuse(refused: Refused[Any]) -> Refused[Any]:
@@ -313,8 +313,8 @@ def _first_that_may(
     table: Table[Any, Any],
     source: State[Any],
     event: type[Event],
-    options: list[tuple[tuple[Callable[[Any, Any], bool], ...], Cell]],
-) -> Cell:
+    options: list[tuple[tuple[Callable[[Any, Any], bool], ...], DecideCell]],
+) -> DecideCell:
     allowed = _accepted(table, source.name)
 
     def choose(data: Any, occurrence: Event) -> Decision[Any, Any]:

@@ -37,7 +37,7 @@ def name_of(function: Callable[..., object]) -> str:
 S = TypeVar("S", bound=StrEnum)
 D = TypeVar("D")
 
-Guard: TypeAlias = Callable[[D, E], bool]
+GuardCheck: TypeAlias = Callable[[D, E], bool]
 """Returns whether a row may be taken. Its name and docstring are shown when it refuses."""
 
 Update: TypeAlias = Callable[[D, E], D]
@@ -162,7 +162,7 @@ def on(
     *,
     owner: str,
     why: str,
-    when: Guard[D, E] | tuple[Guard[D, E], ...] = ...,
+    when: GuardCheck[D, E] | tuple[GuardCheck[D, E], ...] = ...,
     then: Update[D, E] | None = ...,
     emits: Effect[D, E] | tuple[Effect[D, E], ...] = ...,
     arms: Deadline | tuple[Deadline, ...] = ...,
@@ -176,7 +176,7 @@ def on(
     *,
     owner: str,
     why: str,
-    when: Guard[D, Event] | tuple[Guard[D, Event], ...] = ...,
+    when: GuardCheck[D, Event] | tuple[GuardCheck[D, Event], ...] = ...,
     then: Update[D, Event] | None = ...,
     emits: Effect[D, Event] | tuple[Effect[D, Event], ...] = ...,
     arms: Deadline | tuple[Deadline, ...] = ...,

@@ -188,10 +188,10 @@ LOOK_AGAIN_S = 1.0
 MAX_TRIED = 100
 """Maximum number of connections to try to close for another one."""
 
-Client: TypeAlias = tuple[str, int]
+ClientAddress: TypeAlias = tuple[str, int]
 """The address and the port at the other end of a connection."""
 
-NOWHERE: Client = ("unknown", 0)
+NOWHERE: ClientAddress = ("unknown", 0)
 """The client of a request without a network address."""
 
 
@@ -295,15 +295,15 @@ class ConnectionTable:
     def __init__(self, settings: ServerSettings) -> None:
         self.most: int = settings.max_connections
         self._each = settings.connections_each
-        self._open: dict[Client, OpenConnection] = {}
-        self._idle: OrderedDict[Client, OpenConnection] = OrderedDict()
-        self._strangers: dict[str, dict[Client, OpenConnection]] = {}
+        self._open: dict[ClientAddress, OpenConnection] = {}
+        self._idle: OrderedDict[ClientAddress, OpenConnection] = OrderedDict()
+        self._strangers: dict[str, dict[ClientAddress, OpenConnection]] = {}
         self._judging: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, client: Client, close: Callable[[], bool]) -> bool:
+    def opened(self, client: ClientAddress, close: Callable[[], bool]) -> bool:
         """Register a connection.
 
         Return False if the limit is reached and none can be closed.
@@ -315,13 +315,13 @@ class ConnectionTable:
         self._is_idle(client, connection)
         return True
 
-    def closed(self, client: Client) -> None:
+    def closed(self, client: ClientAddress) -> None:
         """Unregister a connection."""
         connection = self._open.pop(client, None)
         if connection is not None:
             self._is_busy(client, connection)
 
-    def busy(self, client: Client, *, known: bool) -> None:
+    def busy(self, client: ClientAddress, *, known: bool) -> None:
         """Mark a connection as busy with a request."""
         connection = self._idle.get(client)
         if connection is None:
@@ -332,7 +332,7 @@ class ConnectionTable:
             self._is_busy(client, connection)
             connection.known = known
 
-    def idle(self, client: Client) -> None:
+    def idle(self, client: ClientAddress) -> None:
         """Mark a connection as idle."""
         connection = self._open.get(client)
         if connection is None or client in self._idle:
@@ -343,7 +343,7 @@ class ConnectionTable:
             connection.since = asyncio.get_running_loop().time()
             self._is_idle(client, connection)
 
-    def _is_busy(self, client: Client, connection: OpenConnection) -> None:
+    def _is_busy(self, client: ClientAddress, connection: OpenConnection) -> None:
         self._idle.pop(client, None)
         if not connection.known:
             strangers = self._strangers.get(connection.origin)
@@ -352,7 +352,7 @@ class ConnectionTable:
                 if not strangers:
                     del self._strangers[connection.origin]
 
-    def _is_idle(self, client: Client, connection: OpenConnection) -> None:
+    def _is_idle(self, client: ClientAddress, connection: OpenConnection) -> None:
         self._idle[client] = connection
         if not connection.known:
             strangers = self._strangers.setdefault(connection.origin, {})
@@ -380,7 +380,7 @@ class ConnectionTable:
         if len(strangers) > self._each:
             self._judge_later(origin, LOOK_AGAIN_S)
 
-    def _close(self, client: Client) -> bool:
+    def _close(self, client: ClientAddress) -> bool:
         if not self._open[client].close():
             return False
         self.closed(client)

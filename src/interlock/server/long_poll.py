@@ -29,11 +29,11 @@ from interlock.systems.orchestrator.orchestrator import Claimed
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, SendMessages
 
 ClaimAll: TypeAlias = Callable[[Sequence[ClaimRequest]], Awaitable[list[Claimed]]]
-Wanted: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...] | None]
+ClaimTerms: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...] | None]
 """The queues, labels and tasks of a runner."""
 
 
-def wanted_by(request: ClaimRequest) -> Wanted:
+def wanted_by(request: ClaimRequest) -> ClaimTerms:
     """Return the queues, labels and tasks of a runner: claims with the same are served together."""
     return request.queues, request.labels, request.tasks
 
@@ -70,7 +70,7 @@ CALM_S = 0.02
 COMES_BACK_S = 5.0
 """Time for which a grant is kept for a runner that disconnected meanwhile."""
 
-Name: TypeAlias = tuple[str, str, str]
+ClaimName: TypeAlias = tuple[str, str, str]
 """The token, the runner, and the name of the claim."""
 ClaimJobs: TypeAlias = Callable[[ClaimRequest], Awaitable[list[Grant]]]
 GiveBack: TypeAlias = Callable[[list[Grant]], Awaitable[None]]
@@ -153,8 +153,8 @@ class LongPoll:
     """The lines of one server."""
 
     def __init__(self, store: Store) -> None:
-        self._lines: dict[Wanted, RunnerLine] = {}
-        self._visits: dict[Name, Poll] = {}
+        self._lines: dict[ClaimTerms, RunnerLine] = {}
+        self._visits: dict[ClaimName, Poll] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._claims: Coalescer[ClaimRequest, list[Grant]] | None = None
         self._notifying = False
@@ -225,7 +225,7 @@ class LongPoll:
             visit.stirred.set()
 
     async def _give(
-        self, visit: Poll, name: Name, claim: ClaimJobs, give_back: GiveBack, unless: asyncio.Event
+        self, visit: Poll, name: ClaimName, claim: ClaimJobs, give_back: GiveBack, unless: asyncio.Event
     ) -> None:
         try:
             found = await self._look(visit, claim, unless)
@@ -289,7 +289,7 @@ class LongPoll:
         if not line.visits:
             del self._lines[wanted_by(request)]
 
-    def _forget(self, name: Name, visit: Poll) -> None:
+    def _forget(self, name: ClaimName, visit: Poll) -> None:
         if self._visits.get(name) is visit:
             del self._visits[name]
 

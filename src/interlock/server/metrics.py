@@ -160,11 +160,11 @@ class RecordGauges:
 MAX_TRACKED = 100_000
 """Maximum number of machines whose time in a state is tracked."""
 
-Standing = Mapping[tuple[str, str], datetime]
+SinceByState = Mapping[tuple[str, str], datetime]
 """The machines of a record, by machine and entity, and when each entered its state. Records of one batch
 share one, so it is never changed.
 """
-_UNKNOWN: Standing = {}
+_UNKNOWN: SinceByState = {}
 
 
 class _Run:
@@ -172,7 +172,7 @@ class _Run:
 
     __slots__ = ("after", "at", "before", "kind", "left", "note", "number", "version")
 
-    def __init__(self, before: Standing, entry: Entry, ends: AbstractSet[tuple[str, str]]) -> None:
+    def __init__(self, before: SinceByState, entry: Entry, ends: AbstractSet[tuple[str, str]]) -> None:
         self.before = before
         self.note = entry.note
         self.kind = entry.kind
@@ -193,9 +193,9 @@ class _Run:
                 self.left.append(((machine, step.source), max(0.0, (entry.at - since).total_seconds())))
             if (machine, step.target) not in ends:
                 after[who] = entry.at
-        self.after: Standing = after
+        self.after: SinceByState = after
 
-    def has(self, before: Standing, entry: Entry) -> bool:
+    def has(self, before: SinceByState, entry: Entry) -> bool:
         """Return whether an entry belongs to this run."""
         return (
             before is self.before
@@ -232,7 +232,7 @@ class ServerMetrics:
         self._request_s = Timing(table.HTTP_SECONDS, registry)
         self._loop_failures = table.LOOP_FAILURES.gauge(registry)
         self._loop_rounds = table.LOOP_ROUNDS.gauge(registry)
-        self._standing: OrderedDict[tuple[str, str], Standing] = OrderedDict()
+        self._standing: OrderedDict[tuple[str, str], SinceByState] = OrderedDict()
         """The records with a machine whose time in its state is tracked, by kind and id."""
         self._tracked = 0
         for outcome in ("done", "repeated", "reused"):  # a rate needs initial zeros

@@ -55,14 +55,14 @@ from interlock.store.validation import (
     known_kind,
 )
 
-Clock = Callable[[], datetime]
+ReadClock = Callable[[], datetime]
 
 
 class MemoryStore:
     """The contract on dictionaries. `clock` is the store's clock; a test may pass one that jumps."""
 
     def __init__(
-        self, catalogue: Catalogue, *, clock: Clock = lambda: datetime.now(UTC), yields: bool = False
+        self, catalogue: Catalogue, *, clock: ReadClock = lambda: datetime.now(UTC), yields: bool = False
     ) -> None:
         """Make an empty store; `yields` lets other tasks run at each commit, as a connection does."""
         self.capabilities: Capabilities = Capabilities(

@@ -54,8 +54,8 @@ class Write(msgspec.Struct, frozen=True):
     commits: tuple[Commit, ...]
 
 
-Step: TypeAlias = Now | LoadRecords | Write
-Steps: TypeAlias = Generator[Step, Any, T]
+TransactionStep: TypeAlias = Now | LoadRecords | Write
+Steps: TypeAlias = Generator[TransactionStep, Any, T]
 """Steps in a transaction; the answer to each is sent back."""
 
 
@@ -74,7 +74,7 @@ class Statement(NamedTuple):
 class SqlDialect(Protocol):
     """A store whose steps are statements."""
 
-    def statement(self, step: Step) -> Statement:
+    def statement(self, step: TransactionStep) -> Statement:
         """Return the statement of a step."""
         ...
 
@@ -91,7 +91,7 @@ class FileDialect(Protocol):
         """Raise unless the connection leads to this file."""
         ...
 
-    def do(self, connection: sqlite3.Connection, step: Step) -> Any:
+    def do(self, connection: sqlite3.Connection, step: TransactionStep) -> Any:
         """Carry out a step."""
         ...
 
@@ -115,7 +115,7 @@ class StepExecutor(ABC):
         """Execute a command."""
 
     @abstractmethod
-    def execute(self, step: Step) -> Any:
+    def execute(self, step: TransactionStep) -> Any:
         """Carry out a step."""
 
     @abstractmethod
@@ -248,7 +248,7 @@ class _Sql(StepExecutor):
     def wake(self) -> Any:
         return self._fetch(self._dialect.notify())
 
-    def execute(self, step: Step) -> Any:
+    def execute(self, step: TransactionStep) -> Any:
         return self._fetch(self._dialect.statement(step))
 
     @abstractmethod
@@ -347,7 +347,7 @@ class Sqlite(StepExecutor):
         """Execute a command."""
         self._connection.execute(sql)
 
-    def execute(self, step: Step) -> Any:
+    def execute(self, step: TransactionStep) -> Any:
         """Carry out a step."""
         try:
             with self._plain_rows():

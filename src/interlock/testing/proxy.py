@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
-Loss: TypeAlias = Literal["request", "reply"]
+LostPart: TypeAlias = Literal["request", "reply"]
 
 LONGEST_MARKER = 64
 _CHUNK = 65_536
@@ -30,7 +30,7 @@ class Wires:
 
     def __init__(self, upstream: Path | tuple[str, int]) -> None:
         self.port = 0
-        self.losses: dict[bytes, Loss] = {}
+        self.losses: dict[bytes, LostPart] = {}
         self.counts: Counter[str] = Counter()
         self.swallowing = False
         self.half_open: int = 0
@@ -156,7 +156,7 @@ class _ProxiedConnection:
                 writer.write(chunk)
                 await writer.drain()
 
-    def _loss_in(self, chunk: bytes) -> Loss | None:
+    def _loss_in(self, chunk: bytes) -> LostPart | None:
         """Return the first loss in a chunk; the others apply when they are sent again."""
         for marker in self._wires.losses:
             if marker in chunk:

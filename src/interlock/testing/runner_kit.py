@@ -226,7 +226,7 @@ class Stage:
 AFTERWARDS_S = 1.0
 """Time for which the kit observes after the end, in case a job is executed again."""
 
-Play: TypeAlias = Callable[[Stage], Awaitable[None]]
+PlayScenario: TypeAlias = Callable[[Stage], Awaitable[None]]
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -234,7 +234,7 @@ class Scenario(msgspec.Struct, frozen=True):
 
     name: str
     claim: str
-    play: Play
+    play: PlayScenario
     needs_process: bool = False
     """The scenario needs a runner that the kit has started."""
 

@@ -109,7 +109,7 @@ MOST_PATH = 4_096
 MOST_DEPTH = 128
 _MAGIC = frozenset("*?[")
 
-Parts: TypeAlias = tuple[str, ...]
+PathParts: TypeAlias = tuple[str, ...]
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -145,13 +145,13 @@ class _Pattern:
     `pathlib` is not used: the links that it follows differ between versions of Python.
     """
 
-    def __init__(self, folder: Beneath, base: Path, pattern: Parts) -> None:
+    def __init__(self, folder: Beneath, base: Path, pattern: PathParts) -> None:
         self._folder = folder
         self._base = base
         self._pattern = pattern
-        self._seen: set[tuple[Parts, int]] = set()
+        self._seen: set[tuple[PathParts, int]] = set()
 
-    def matches(self, at: Parts, index: int) -> Iterator[Path]:
+    def matches(self, at: PathParts, index: int) -> Iterator[Path]:
         """Match the pattern from one of its parts on, below a real folder."""
         if (at, index) in self._seen:
             return
@@ -168,7 +168,7 @@ class _Pattern:
             elif fnmatch.fnmatchcase(name, part):
                 yield from self._matched((*at, name), index + 1, is_folder)
 
-    def _matched(self, at: Parts, index: int, is_folder: bool) -> Iterator[Path]:
+    def _matched(self, at: PathParts, index: int, is_folder: bool) -> Iterator[Path]:
         path = self._base.joinpath(*at)
         if index == len(self._pattern):
             yield path
@@ -180,7 +180,7 @@ class _Pattern:
             raise outside_error("/".join(at))
 
 
-def _listed(folder: Beneath, at: Parts) -> list[tuple[str, bool]]:
+def _listed(folder: Beneath, at: PathParts) -> list[tuple[str, bool]]:
     """Return the names in a folder, and whether each is a folder; empty if it is not a folder.
 
     Folders too deep to be packed are not read.
@@ -236,7 +236,7 @@ def pack(base: Path, paths: Sequence[Path], target: Path, *, cache: bool = False
 
     In a cache, links that stay inside are kept as links, and its size is limited to what can be unpacked.
     """
-    base, left_out, seen = base.resolve(), 0, set[Parts]()
+    base, left_out, seen = base.resolve(), 0, set[PathParts]()
     with (
         target.open("wb") as raw,
         gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as zipped,  # the same files give the same bytes
@@ -251,7 +251,7 @@ def pack(base: Path, paths: Sequence[Path], target: Path, *, cache: bool = False
     return left_out
 
 
-def _walk(folder: Beneath, parts: Parts) -> Iterator[Parts]:
+def _walk(folder: Beneath, parts: PathParts) -> Iterator[PathParts]:
     """Yield all paths below that are not folders, without following links.
 
     A path that is no folder is yielded itself.
@@ -280,14 +280,14 @@ class _ArchiveWriter:
         self._cache = cache
         self._bytes = self._members = 0
 
-    def add(self, parts: Parts) -> bool:
+    def add(self, parts: PathParts) -> bool:
         """Add a path if it can be unpacked again; return whether it was added.
 
         That is a readable file, or a link that is kept.
         """
         return fits(parts) and ((self._cache and self._add_link(parts)) or self._add_file(parts))
 
-    def _add_file(self, parts: Parts) -> bool:
+    def _add_file(self, parts: PathParts) -> bool:
         try:
             file = self._folder.open(parts)
         except OSError:
@@ -301,7 +301,7 @@ class _ArchiveWriter:
             self._tar.addfile(member, file)
         return True
 
-    def _add_link(self, parts: Parts) -> bool:
+    def _add_link(self, parts: PathParts) -> bool:
         try:
             target = os.readlink(parts[-1], dir_fd=self._folder.folder(parts[:-1]))
         except OSError:
@@ -325,7 +325,7 @@ class _ArchiveWriter:
             )
 
 
-def fits(parts: Parts) -> bool:
+def fits(parts: PathParts) -> bool:
     """Return whether a name is short enough to be unpacked everywhere."""
     sizes = [len(os.fsencode(part)) for part in parts]
     return len(parts) <= MOST_DEPTH and max(sizes) <= MOST_NAME and sum(sizes) + len(sizes) <= MOST_PATH

@@ -176,7 +176,7 @@ def has_no_await(code: CodeType) -> bool:
     return not any(instruction.opname in _WAITS for instruction in dis.get_instructions(code))
 
 
-_Work: TypeAlias = tuple[RunningTask, Ended, contextvars.Context, asyncio.AbstractEventLoop]
+_LoopWork: TypeAlias = tuple[RunningTask, Ended, contextvars.Context, asyncio.AbstractEventLoop]
 
 
 class ThreadExecutor:
@@ -185,7 +185,7 @@ class ThreadExecutor:
     def __init__(self, *, max_result_bytes: int, name: str = "interlock-task") -> None:
         self._max_result_bytes = max_result_bytes
         self._name = name
-        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[_LoopWork | None] = queue.SimpleQueue()
         self._idle = 0
         self._threads: set[threading.Thread] = set()
         self._written_off: set[threading.Thread] = set()

@@ -42,7 +42,7 @@ from interlock.worker.archives import (
     MOST_PATH,
     NO_FOLDER,
     Beneath,
-    Parts,
+    PathParts,
     climbs,
     fits,
     outside_error,
@@ -263,12 +263,12 @@ def unpack(packed: Path, paths: Sequence[str], staging: Path, base: Path) -> lis
 class _ArchiveExtractor:
     """Writes the members of one archive below the staging folder."""
 
-    def __init__(self, inside: Beneath, tar: Tar, wanted: Sequence[Parts]) -> None:
+    def __init__(self, inside: Beneath, tar: Tar, wanted: Sequence[PathParts]) -> None:
         self._inside = inside
         self._tar = tar
         self._wanted = wanted
-        self._files: set[Parts] = set()
-        self._links: dict[Parts, str] = {}
+        self._files: set[PathParts] = set()
+        self._links: dict[PathParts, str] = {}
         self.at = ""
         """The name of the current member."""
 
@@ -289,7 +289,7 @@ class _ArchiveExtractor:
             with _as_archive_errors():
                 os.symlink(target, parts[-1], dir_fd=self._inside.folder(parts[:-1], make=True))
 
-    def _one(self, member: Member, parts: Parts) -> None:
+    def _one(self, member: Member, parts: PathParts) -> None:
         if parts in self._links:
             raise Unreadable("it is in the archive twice")
         if member.kind == "link":
@@ -304,7 +304,7 @@ class _ArchiveExtractor:
                 case _:
                     self._file(member, parts)
 
-    def _file(self, member: Member, parts: Parts) -> None:
+    def _file(self, member: Member, parts: PathParts) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         within = self._inside.folder(parts[:-1], make=True)
         with os.fdopen(os.open(parts[-1], flags, 0o600, dir_fd=within), "wb", 0) as file:
@@ -315,7 +315,7 @@ class _ArchiveExtractor:
                 os.utime(file.fileno(), (member.mtime, member.mtime))
         self._files.add(parts)
 
-    def _hard(self, target: Parts, parts: Parts) -> None:
+    def _hard(self, target: PathParts, parts: PathParts) -> None:
         if target not in self._files:
             raise Unreadable("it is a hard link to something else than an earlier file of the archive")
         source = os.dup(self._inside.folder(target[:-1]))
@@ -327,7 +327,7 @@ class _ArchiveExtractor:
         self._files.add(parts)
 
 
-def _put(source: Beneath, target: Beneath, wanted: dict[str, Parts]) -> list[str]:
+def _put(source: Beneath, target: Beneath, wanted: dict[str, PathParts]) -> list[str]:
     """Move unpacked paths to their places, unless occupied.
 
     Files of the change take precedence.
@@ -345,7 +345,7 @@ def _put(source: Beneath, target: Beneath, wanted: dict[str, Parts]) -> list[str
     return free
 
 
-def _exists(folder: Beneath, parts: Parts) -> bool:
+def _exists(folder: Beneath, parts: PathParts) -> bool:
     """Return whether the path exists; raise if a link is on the way to it."""
     try:
         os.stat(parts[-1], dir_fd=folder.folder(parts[:-1]), follow_symlinks=False)
@@ -358,14 +358,14 @@ def _exists(folder: Beneath, parts: Parts) -> bool:
     return True
 
 
-def _parts_of(path: str) -> Parts:
+def _parts_of(path: str) -> PathParts:
     named = PurePosixPath(path)
     if named.is_absolute() or ".." in named.parts or not named.parts:
         raise outside_error(path)
     return named.parts
 
 
-def _checked(name: str, folder: bool = False) -> Parts:
+def _checked(name: str, folder: bool = False) -> PathParts:
     """Return the components of a name that stays below the target."""
     if name.startswith("/") or "\0" in name:
         raise Unreadable("its name is absolute or invalid")
@@ -380,7 +380,7 @@ def _checked(name: str, folder: bool = False) -> Parts:
     return parts
 
 
-def _target(target: str, link: Parts) -> str:
+def _target(target: str, link: PathParts) -> str:
     """Return the target of a link, if it cannot lead out of the folder."""
     if not target or "\0" in target or len(os.fsencode(target)) >= MOST_PATH or climbs(target, len(link) - 1):
         raise Unreadable(f"it is a link to {target[:200]!r}, which may lead out of the folder of the job")

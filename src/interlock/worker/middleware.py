@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 Manager: TypeAlias = AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
 Around: TypeAlias = "Callable[[Context], Manager]"
 Submit: TypeAlias = Callable[[JobSpec], JobSpec | Awaitable[JobSpec]]
-Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any], contextvars.Context], Any]
+AwaitWithin: TypeAlias = Callable[[Coroutine[Any, Any, Any], contextvars.Context], Any]
 """Runs a coroutine in a context to its end, from code that is not async."""
 
 
@@ -117,7 +117,7 @@ class Chain:
         stop.check()
         return value
 
-    def call_waiting(self, ctx: Context, handler: Callable[[], Any], wait: Wait) -> Any:
+    def call_waiting(self, ctx: Context, handler: Callable[[], Any], wait: AwaitWithin) -> Any:
         """Call a handler that is not async, with async middleware around it.
 
         All of them share a context, so that the handler sees the context variables that they set. It is
@@ -215,7 +215,7 @@ class _Stop:
 class _Step(AbstractContextManager[Any]):
     """A middleware, entered and left in a context that is shared with the handler."""
 
-    def __init__(self, manager: Manager, shared: contextvars.Context, wait: Wait) -> None:
+    def __init__(self, manager: Manager, shared: contextvars.Context, wait: AwaitWithin) -> None:
         self._manager, self._shared, self._wait = manager, shared, wait
 
     def __enter__(self) -> Any:
@@ -234,7 +234,7 @@ class _Step(AbstractContextManager[Any]):
         return left
 
 
-def waiting_on(loop: asyncio.AbstractEventLoop) -> Wait:
+def waiting_on(loop: asyncio.AbstractEventLoop) -> AwaitWithin:
     """Return what runs a coroutine in an event loop of another thread, and waits for it."""
 
     def wait(coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> Any:

@@ -196,11 +196,11 @@ class PoolWorker:
             os.close(ready)
 
 
-Start: TypeAlias = Callable[[str, Callable[[], None]], Awaitable[PoolWorker]]
+StartWorker: TypeAlias = Callable[[str, Callable[[], None]], Awaitable[PoolWorker]]
 """Starts a worker under a name; the callback is called when its state changes."""
 
 
-def started_with(command: Sequence[str], url: str, about: Mapping[str, str] | None = None) -> Start:
+def started_with(command: Sequence[str], url: str, about: Mapping[str, str] | None = None) -> StartWorker:
     """Return a function that starts workers with this command and a name; `about` describes their pool.
 
     The URL of the store or server is not on their command line, which every process can read.
@@ -261,7 +261,7 @@ BEGINS_S = 120.0
 Unfinished = Callable[[], Awaitable[int | None]]
 """Returns the number of unfinished jobs in the queues of the pool; None if unknown."""
 
-Report = Callable[[str, str, str], Coroutine[None, None, None]]
+ReportEvent = Callable[[str, str, str], Coroutine[None, None, None]]
 """Reports that a worker has died, and why; retries until acknowledged."""
 REPORTED_S = 10.0
 """Deadline for a stopping pool to report the last deaths."""
@@ -295,12 +295,12 @@ class Pool:
     def __init__(
         self,
         settings: PoolSettings,
-        start: Start,
+        start: StartWorker,
         unfinished: Unfinished,
         *,
         log: Log,
         shutdown: Shutdown,
-        report: Report = _do_nothing,
+        report: ReportEvent = _do_nothing,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._report = report

@@ -141,16 +141,16 @@ class FileAnswer(msgspec.Struct, frozen=True, tag="kept", omit_defaults=True):
     todo: str = ""
 
 
-Order: TypeAlias = RunOrder | StopOrder | FileAnswer | JobAnswer
+TaskOrder: TypeAlias = RunOrder | StopOrder | FileAnswer | JobAnswer
 HandlerRequest: TypeAlias = FileRequest | JobRequest
 HandlerMessage: TypeAlias = HandlerReport | HandlerEnd | HandlerRequest
 
-read_order: Callable[[bytes], Any] = msgspec.json.Decoder(Order).decode
+read_order: Callable[[bytes], Any] = msgspec.json.Decoder(TaskOrder).decode
 read_message: Callable[[bytes], Any] = msgspec.json.Decoder(HandlerMessage).decode
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
-def line_of(message: Order | HandlerMessage) -> bytes:
+def line_of(message: TaskOrder | HandlerMessage) -> bytes:
     """Return a message as a line."""
     return msgspec.json.encode(message) + b"\n"
 

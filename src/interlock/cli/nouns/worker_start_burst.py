@@ -15,7 +15,7 @@ from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.runner import ClaimRequest, Grant
 from interlock.worker.http import HttpOrchestrator
 
-Claim = Callable[[ClaimRequest], Awaitable[list[Grant]]]
+ClaimGrants = Callable[[ClaimRequest], Awaitable[list[Grant]]]
 
 
 class BurstOnStore(EmbeddedOrchestrator):
@@ -50,7 +50,7 @@ class BurstThroughServer(HttpOrchestrator):
 
 async def _claimed(
     request: ClaimRequest,
-    claim: Claim,
+    claim: ClaimGrants,
     under_way: Callable[[], Awaitable[bool]],
     recover: Callable[[], Awaitable[int]],
     go: Callable[[], None],

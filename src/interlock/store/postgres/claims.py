@@ -41,9 +41,9 @@ _FURTHER = 8
 """Factor by which a claimer reads further if others hold the heads of the lanes."""
 _FEW_LANES = 32
 """Up to this many lanes are looked up one by one; with more, lanes with ready records are searched."""
-Place: TypeAlias = tuple[int, str]
+IndexPlace: TypeAlias = tuple[int, str]
 """Rank and id of the last claimed record."""
-START: Place = (-(2**63), "")
+START: IndexPlace = (-(2**63), "")
 MANY_TAKEN = 1_000
 """A claimer that has claimed fewer skips their index entries quickly."""
 LOOKS, LOOK_AGAIN_S = 20, 0.1
@@ -105,7 +105,7 @@ class ClaimStarts:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], _FirstClaims] = {}
 
-    def of(self, claim: Claim) -> Place:
+    def of(self, claim: Claim) -> IndexPlace:
         """Return the place after which the next read starts."""
         known = self._of(claim)
         if known.looks >= LOOKS or monotonic() >= known.looked_at + LOOK_AGAIN_S:

@@ -19,7 +19,7 @@ _encoder = msgspec.json.Encoder()
 Column: TypeAlias = tuple[str | None, str | None]
 """The value that all changes share, or else all values in one text."""
 
-Ends: TypeAlias = Mapping[str, frozenset[str]]
+TerminalStates: TypeAlias = Mapping[str, frozenset[str]]
 """The terminal states of each kind."""
 
 NOTHING: Column = (None, None)
@@ -68,7 +68,7 @@ def given_of(changes: Sequence[Change]) -> Column:
     return _column([change.given.decode() if change.given else None for change in changes])
 
 
-def ends_of(changes: Sequence[Change], ends: Ends) -> Column:
+def ends_of(changes: Sequence[Change], ends: TerminalStates) -> Column:
     """Return which records have ended, without a ready time or deadline."""
     return _column(
         [
@@ -78,12 +78,12 @@ def ends_of(changes: Sequence[Change], ends: Ends) -> Column:
     )  # `is_end`, without a call for each
 
 
-def is_end(change: Change, ends: Ends) -> bool:
+def is_end(change: Change, ends: TerminalStates) -> bool:
     """Return whether the record leaves the table of live records."""
     return change.ready_at is None and change.deadline_at is None and change.state in ends[change.kind]
 
 
-def ends_in(catalogue: Catalogue) -> Ends:
+def ends_in(catalogue: Catalogue) -> TerminalStates:
     """Return the states of each kind without a way out: a resting record may live again."""
     return {
         name: kind.ended - {source for source, target in kind.paths if source != target}

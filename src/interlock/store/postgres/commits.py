@@ -23,7 +23,7 @@ from interlock.store.contract import Capabilities
 from interlock.store.plain_changes import split_plain
 from interlock.store.postgres.columns import (
     END,
-    Ends,
+    TerminalStates,
     ends_in,
     is_end,
     joined,
@@ -60,7 +60,7 @@ T = TypeVar("T")
 class BatchPart:
     """One change of several distinct records. After a conflict it is judged as a wave."""
 
-    def __init__(self, ends: Ends, batch: Batch) -> None:
+    def __init__(self, ends: TerminalStates, batch: Batch) -> None:
         self._ends = ends
         self._batch = batch
         self.channel: str | None = None
@@ -128,7 +128,7 @@ class SinglePart:
 
     number = 1
 
-    def __init__(self, ends: Ends, change: Change, not_after: datetime | None) -> None:
+    def __init__(self, ends: TerminalStates, change: Change, not_after: datetime | None) -> None:
         self._ends = ends
         self._change = change
         self._not_after = not_after
@@ -189,7 +189,7 @@ class PairPart(SinglePart):
 
     number = 2
 
-    def __init__(self, ends: Ends, commit: Commit) -> None:
+    def __init__(self, ends: TerminalStates, commit: Commit) -> None:
         super().__init__(ends, commit.changes[0], commit.not_after)
         self._commit = commit
 
@@ -203,7 +203,7 @@ class PairPart(SinglePart):
         return Wave(self._ends, [self._commit])
 
 
-def few_of(work: Work, ends: Ends) -> SinglePart | None:
+def few_of(work: Work, ends: TerminalStates) -> SinglePart | None:
     """Return work that changes only one record, or creates two; None for other work."""
     if type(work) is Batch:
         return _single_in(work, ends) if len(work.ids) == 1 else None
@@ -217,14 +217,14 @@ def few_of(work: Work, ends: Ends) -> SinglePart | None:
     return None if change.result == b"" else SinglePart(ends, change, work.not_after)
 
 
-def _is_pair(first: Change, other: Change, ends: Ends) -> bool:
+def _is_pair(first: Change, other: Change, ends: TerminalStates) -> bool:
     """Return whether both are created and live, and the second one has nothing but a body."""
     plain = Change(kind=other.kind, id=other.id, expected=0, state=other.state, body=other.body)
     created = first.expected == 0 and first.result is None and other == plain and first.kind != other.kind
     return created and not is_end(first, ends) and not is_end(other, ends)
 
 
-def _single_in(batch: Batch, ends: Ends) -> SinglePart:
+def _single_in(batch: Batch, ends: TerminalStates) -> SinglePart:
     change = msgspec.structs.replace(
         batch.change,
         id=batch.ids[0],
@@ -235,7 +235,7 @@ def _single_in(batch: Batch, ends: Ends) -> SinglePart:
     return SinglePart(ends, change, batch.not_after)
 
 
-def _shared_values(change: Change, ends: Ends) -> list[str | None]:
+def _shared_values(change: Change, ends: TerminalStates) -> list[str | None]:
     """Return the values that all records of a batch share."""
     ready_at, deadline_at = change.ready_at, change.deadline_at
     return [

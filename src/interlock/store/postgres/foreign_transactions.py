@@ -16,7 +16,7 @@ from interlock.store.postgres.queries import in_schema, query
 from interlock.store.postgres.rows import record_of
 from interlock.store.postgres.target import Target
 from interlock.store.records import Outcome, Record
-from interlock.store.transactions import LoadRecords, Now, Statement, Step
+from interlock.store.transactions import LoadRecords, Now, Statement, TransactionStep
 
 _LOAD = """
 SELECT kind, id, state, version, body::text, given::text, result::text, parent, queue, labels, priority,
@@ -38,7 +38,7 @@ class PostgresDialect:
         self._writing = writing
         self._target = target
 
-    def statement(self, step: Step) -> Statement:
+    def statement(self, step: TransactionStep) -> Statement:
         """Return the statement of a step."""
         schema = self._target.schema
         if isinstance(step, Now):

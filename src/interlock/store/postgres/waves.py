@@ -16,7 +16,7 @@ import msgspec
 from interlock.store.postgres.columns import (
     NOTHING,
     Column,
-    Ends,
+    TerminalStates,
     bodies_of,
     columns_of,
     ends_of,
@@ -60,7 +60,7 @@ class Wave:
     object, the body is unchanged and need not be sent.
     """
 
-    def __init__(self, ends: Ends, commits: Sequence[Commit], held: Sequence[Record] = ()) -> None:
+    def __init__(self, ends: TerminalStates, commits: Sequence[Commit], held: Sequence[Record] = ()) -> None:
         self._ends = ends
         self._commits = commits
         self._held = held
@@ -182,7 +182,7 @@ class PlainWave(Wave):
 
     def __init__(
         self,
-        ends: Ends,
+        ends: TerminalStates,
         commit: Commit,
         first: Sequence[Change],
         plain: Sequence[Change],

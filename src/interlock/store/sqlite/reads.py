@@ -28,7 +28,7 @@ from interlock.store.cursors import bad_cursor
 from interlock.store.ranking import has_handler, has_labels, lane_of, microseconds, moment, rank_of
 from interlock.store.records import Claim, Entry, Feed, Key, Note, Record, Recorded, RequestAnswer, StepLine
 
-Row: TypeAlias = tuple[Any, ...]
+RowValues: TypeAlias = tuple[Any, ...]
 
 PLACE_BITS = 40
 NUMBERS = (1 << PLACE_BITS) - 1
@@ -66,7 +66,7 @@ def labels_of(text: str) -> tuple[str, ...]:
     return _labels.decode(text)
 
 
-def record_of(row: Row) -> Record:
+def record_of(row: RowValues) -> Record:
     """Return a record from the columns of `RECORD`."""
     (
         _,
@@ -106,7 +106,7 @@ def record_of(row: Row) -> Record:
     )
 
 
-def _note(row: Row) -> Note:
+def _note(row: RowValues) -> Note:
     """Return the note of a row of the journal, from its last columns."""
     steps, actor, reason, cause, request_id, refusal = row[8:14]
     return Note(
@@ -119,7 +119,7 @@ def _note(row: Row) -> Note:
     )
 
 
-def recorded_of(row: Row) -> Recorded:
+def recorded_of(row: RowValues) -> Recorded:
     """Return a request from the columns of `REQUEST`."""
     name, endpoint, fingerprint, status, body, created_us, expires_us = row
     return Recorded(
@@ -132,7 +132,7 @@ def recorded_of(row: Row) -> Recorded:
     )
 
 
-def row_of_recorded(recorded: Recorded) -> Row:
+def row_of_recorded(recorded: Recorded) -> RowValues:
     """Return the columns of `REQUEST`."""
     return (
         recorded.id,
@@ -235,7 +235,7 @@ _PLACES = "SELECT place FROM states WHERE kind IN (SELECT value FROM json_each(?
 _SEPARATOR, _AFTER_SEPARATOR = "\x1f", "\x20"
 
 Keyed = tuple[int, Record]
-Ranked = tuple[int, int | str, Row]
+Ranked = tuple[int, int | str, RowValues]
 
 
 class IndexRange(NamedTuple):
@@ -292,7 +292,7 @@ def _by_rank(cursor: sqlite3.Cursor, lane: IndexRange) -> Iterator[Ranked]:
     return ((row[READY_US] + shift, row[ID], row) for row in cursor)
 
 
-def _merged(streams: list[Iterator[Ranked]], cursors: list[sqlite3.Cursor], limit: int) -> list[Row]:
+def _merged(streams: list[Iterator[Ranked]], cursors: list[sqlite3.Cursor], limit: int) -> list[RowValues]:
     first = [row for _, _, row in islice(heapq.merge(*streams, key=itemgetter(0, 1)), limit)]
     for cursor in cursors:
         cursor.close()
@@ -368,7 +368,7 @@ def _about(connection: sqlite3.Connection, key: Key, after_version: int, limit: 
     return entries
 
 
-def _entries(connection: sqlite3.Connection, row: Row, after: int, limit: int) -> list[Entry]:
+def _entries(connection: sqlite3.Connection, row: RowValues, after: int, limit: int) -> list[Entry]:
     """Return the entries of a row after an entry, without those of pruned records."""
     sequence, size, record, members = row[:4]
     if size == 1:
@@ -399,5 +399,5 @@ def members_of(size: int, record: int, members: str | None) -> Sequence[int]:
     return range(record, record + size) if members is None else _numbers.decode(members)
 
 
-def _entry(row: Row, sequence: int, name: str, note: Note) -> Entry:
+def _entry(row: RowValues, sequence: int, name: str, note: Note) -> Entry:
     return Entry(cursor=str(sequence), at=moment(row[4]), kind=row[5], id=name, version=row[7], note=note)

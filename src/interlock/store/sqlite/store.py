@@ -57,7 +57,7 @@ from interlock.store.sqlite.transaction import (
     prune,
     prune_by_queue,
 )
-from interlock.store.transactions import LoadRecords, Now, Step
+from interlock.store.transactions import LoadRecords, Now, TransactionStep
 from interlock.store.validation import (
     TIMEOUT_S,
     check_back,
@@ -316,7 +316,7 @@ class SqliteDialect:
             facts={"store": str(self._path)},
         )
 
-    def do(self, connection: sqlite3.Connection, step: Step) -> Any:
+    def do(self, connection: sqlite3.Connection, step: TransactionStep) -> Any:
         """Carry out a step."""
         if isinstance(step, Now):
             return moment(self._clock.read(reads.latest_us(connection)))

@@ -25,7 +25,7 @@ import msgspec
 
 from interlock.store.ranking import lane_of, microseconds
 from interlock.store.records import Change, Note
-from interlock.store.sqlite.reads import NUMBERS, PLACE_BITS, REQUEST, Row, list_text
+from interlock.store.sqlite.reads import NUMBERS, PLACE_BITS, REQUEST, RowValues, list_text
 
 Placing: TypeAlias = tuple[str | None, str | None, tuple[str, ...], int]
 """Queue, parent, labels and priority, which most steps do not change."""
@@ -64,7 +64,7 @@ class RowStatement(NamedTuple):
     """A statement with nameless parameters, and a function that picks them from a row in their order."""
 
     text: str
-    pick: Callable[[Row], Row]
+    pick: Callable[[RowValues], RowValues]
 
 
 def numbered(text: str) -> RowStatement:
@@ -146,7 +146,7 @@ class JournalGroup(msgspec.Struct, eq=False):
     trail: str = ""
     """The addition to the trail of its records, if one row has all of them; else empty."""
 
-    def rows(self, now_us: int) -> list[Row]:
+    def rows(self, now_us: int) -> list[RowValues]:
         """Return the rows for `_INSERT_ENTRY`."""
         numbers, size, words = self.numbers, len(self.numbers), _words(self.note)
         if self.trail:
@@ -175,7 +175,7 @@ class Creation(msgspec.Struct, eq=False):
     bodies: Sequence[bytes] = ()
     """In the order of the numbers; empty if all have that of the change."""
 
-    def columns(self) -> Row | None:
+    def columns(self) -> RowValues | None:
         """Return the rows as columns; None if they are too large for that."""
         given = self.given or (b"",) * len(self.names)
         if sum(map(len, given)) > MOST_JOINED:
@@ -220,7 +220,7 @@ class PendingWrites:
     ) -> None:
         self.sequence: int = sequence
         """Number of the last entry of the journal."""
-        self._recorded: list[Row] = []
+        self._recorded: list[RowValues] = []
         self.number: int = number
         """The highest number of a record."""
         self._now = now
@@ -229,7 +229,7 @@ class PendingWrites:
         self.created: list[Creation] = []
         self._steps: list[GroupedWrite] = []
         self._journal: list[JournalGroup] = []
-        self._refusals: list[Row] = []
+        self._refusals: list[RowValues] = []
         self._last_name = ""
         self._in_order = True
         self.is_empty: bool = True
@@ -292,7 +292,7 @@ class PendingWrites:
         self._last_name, self._in_order, self.is_empty = "", True, True
         return renumbered
 
-    def record(self, row: Row) -> None:
+    def record(self, row: RowValues) -> None:
         """Add the answer to a request."""
         self.is_empty = False
         self._recorded.append(row)
@@ -343,7 +343,7 @@ class PendingWrites:
 
     def _write_creations(self) -> None:
         execute, many = self._connection.execute, self._connection.executemany
-        ones: list[Row] = []
+        ones: list[RowValues] = []
         for creation in self.created:
             shared = (self._now_us, creation.change.kind, *_placed(creation.change))
             if len(creation.names) >= FEW and (columns := creation.columns()):
@@ -354,7 +354,7 @@ class PendingWrites:
                 ones += [(*shared, *row) for row in rows]
         if ones:
             many(_GIVE_ONE.text, map(_GIVE_ONE.pick, ones))
-        left: list[Row] = []
+        left: list[RowValues] = []
         for statement, calls in groupby(self._beginnings(), key=itemgetter(0)):
             many(statement.text, [statement.pick(row) for _, row in calls])
         for creation in self.created:
@@ -364,7 +364,7 @@ class PendingWrites:
         if left:
             many(_LEAVE, left)
 
-    def _beginnings(self) -> Iterator[tuple[RowStatement, Row]]:
+    def _beginnings(self) -> Iterator[tuple[RowStatement, RowValues]]:
         for creation in self.created:
             values = self._values(creation.change, creation.place << PLACE_BITS, creation.journal)
             numbers = creation.numbers
@@ -385,7 +385,7 @@ class PendingWrites:
             else:
                 self._connection.executemany(statement.text, rows)
 
-    def _calls(self) -> Iterator[tuple[RowStatement, Row]]:
+    def _calls(self) -> Iterator[tuple[RowStatement, RowValues]]:
         """Yield each statement with its parameters."""
         for step in self._steps:
             moves = step.before.state != step.after.state
@@ -397,10 +397,11 @@ class PendingWrites:
             for which, result, row in _addressed(step.keys, step.results):
                 yield update(moves, result, which), (*values, *row)
 
-    def _values(self, change: Change, shift: int, journal: JournalGroup | None) -> Row:
+    def _values(self, change: Change, shift: int, journal: JournalGroup | None) -> RowValues:
         """Return the first ten parameters of the statements that write a state."""
         ready_at, deadline_at = change.ready_at, change.deadline_at
-        timing: Row = (None if deadline_at is None else microseconds(deadline_at), None, None, None, None)
+        deadline = None if deadline_at is None else microseconds(deadline_at)
+        timing: RowValues = (deadline, None, None, None, None)
         if ready_at is not None:
             lane = lane_of(change.kind, (change.queue or "", *change.labels))
             timing = (timing[0], microseconds(ready_at), lane, change.priority, change.handler)
@@ -408,7 +409,7 @@ class PendingWrites:
         return (shift, change.expected + 1, self._now_us, bytearray(change.body), trail, *timing)
 
 
-def _words(note: Note) -> Row:
+def _words(note: Note) -> RowValues:
     return (list_text(note.steps), note.actor, note.reason, note.cause, note.request_id, note.refusal)
 
 
@@ -422,7 +423,7 @@ def _placed(change: Change) -> tuple[str | None, str | None, str | None, int]:
     return change.queue or None, change.parent or None, labels, change.priority
 
 
-def _addressed(keys: list[int], results: list[bytes]) -> Iterator[tuple[str, str, Row]]:
+def _addressed(keys: list[int], results: list[bytes]) -> Iterator[tuple[str, str, RowValues]]:
     """Yield the condition and the result expression for groups of records, with their parameters."""
     if len(keys) == 1:
         yield _ONE, _SAME_RESULT if results else "", (keys[0], *map(bytearray, results))
@@ -450,8 +451,8 @@ def _addressed(keys: list[int], results: list[bytes]) -> Iterator[tuple[str, str
 
 
 def _with_bodies(
-    values: Row, numbers: list[int], bodies: Sequence[bytes]
-) -> Iterator[tuple[RowStatement, Row]]:
+    values: RowValues, numbers: list[int], bodies: Sequence[bytes]
+) -> Iterator[tuple[RowStatement, RowValues]]:
     """Yield the statements that begin records with their own bodies."""
     first, last = numbers[0], numbers[-1]
     if numbers == list(range(first, last + 1)) and sum(map(len, bodies)) <= MOST_JOINED:

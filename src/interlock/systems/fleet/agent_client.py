@@ -14,7 +14,7 @@ from grpc import aio
 from interlock.errors import AgentRefused, AgentUnavailable, InterlockError, InvalidSettings
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import ClockExchange, Offset, offset_of
-from interlock.systems.fleet.member import ABORT_S, ANSWER_S, EXCHANGES, Lines, ReferenceClock
+from interlock.systems.fleet.member import ABORT_S, ANSWER_S, EXCHANGES, ClientFactory, ReferenceClock
 from interlock.systems.fleet.results import AgentReport
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.fleet.fleet_pb2_grpc import AgentStub
@@ -87,7 +87,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING_NEEDED = Access()
 
 
-def over_grpc(access: Access) -> Lines:
+def over_grpc(access: Access) -> ClientFactory:
     """Return the factory of gRPC connections with these credentials."""
 
     def line(agent: str, reference: ReferenceClock) -> AgentConnection:

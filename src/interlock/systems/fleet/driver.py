@@ -21,7 +21,7 @@ from interlock.lifecycles.lease import LEASE
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.machine.cascade import Cascade, Wiring, order
 from interlock.systems.fleet.clocks import NS, CommonStart, began_ms, choose_start, took
-from interlock.systems.fleet.member import FleetMember, Lines, ReferenceClock
+from interlock.systems.fleet.member import ClientFactory, FleetMember, ReferenceClock
 from interlock.systems.fleet.outcome import WorkloadProgress, progress_of
 from interlock.systems.fleet.results import AgentReport, MergedReports, ResultInputs, result_of
 from interlock.systems.fleet.spec import can_still_do
@@ -93,7 +93,7 @@ class Drive:
         spec: WorkloadSpec,
         driver: Driver,
         ports: DriverPorts,
-        lines: Lines,
+        lines: ClientFactory,
         reference: ReferenceClock | None = None,
     ) -> None:
         self.spec = spec

@@ -83,7 +83,7 @@ class AgentClient(Protocol):
         ...
 
 
-Lines: TypeAlias = Callable[[str, ReferenceClock], AgentClient]
+ClientFactory: TypeAlias = Callable[[str, ReferenceClock], AgentClient]
 """Makes the connection to an agent, with the controller's clock."""
 
 

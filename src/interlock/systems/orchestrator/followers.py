@@ -42,7 +42,7 @@ from interlock.wire.jobs import After, ChildView, PredecessorPage
 
 UPSTREAM = "upstream"
 """Stop reason of a job that waits for a success which cannot come any more."""
-Verdict: TypeAlias = Literal["waits", "released", "unmet"]
+FollowerVerdict: TypeAlias = Literal["waits", "released", "unmet"]
 _ENCODER = msgspec.json.Encoder()
 _NULL = msgspec.Raw(b"null")
 
@@ -70,7 +70,7 @@ class FollowerEffect(msgspec.Struct, frozen=True):
 NOTHING = FollowerEffect()
 
 
-def judge(part: AfterPart, ends: Mapping[str, EndMessage]) -> tuple[Verdict, EndMessage] | None:
+def judge(part: AfterPart, ends: Mapping[str, EndMessage]) -> tuple[FollowerVerdict, EndMessage] | None:
     """Return what some ends mean for a job, and which of them decides; None if it waits for none of them."""
     ended = [ends[each] for each in part.left if each in ends]
     if not ended:

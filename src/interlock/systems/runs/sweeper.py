@@ -17,8 +17,8 @@ from functools import partial
 from interlock.engine.debounce import Debouncer
 from interlock.engine.loops import gather_all
 from interlock.engine.outbox import (
+    DeliverRecord,
     DeliveryPolicy,
-    Receiver,
     TopicGroup,
     deliver_taken,
     message_in,
@@ -207,7 +207,7 @@ class RunSweeper:
             self._reports.trigger()
 
     async def _deliver(
-        self, taken: Sequence[Record], receivers: Mapping[str, Receiver], policy: DeliveryPolicy
+        self, taken: Sequence[Record], receivers: Mapping[str, DeliverRecord], policy: DeliveryPolicy
     ) -> None:
         engine = self._engine
         await deliver_taken(engine.store, engine.committer, taken, receivers, policy)

@@ -297,7 +297,7 @@ class PruneCall(msgspec.Struct, frozen=True):
     states: tuple[str, ...]
 
 
-Call: TypeAlias = Committings | Together | ClaimStep | SweepCall | FindStep | PruneCall
+ModelCall: TypeAlias = Committings | Together | ClaimStep | SweepCall | FindStep | PruneCall
 
 _labels = st.sampled_from([(), ("x",), ("x", "y")])
 _handlers = st.sampled_from(["", "", "van", "bike"])
@@ -348,7 +348,7 @@ _queries = st.builds(
 )
 _fails = st.sampled_from([False, False, False, True])
 _ends = st.lists(st.sampled_from(["delivered", "lost", "returned"]), min_size=1, unique=True).map(tuple)
-_calls: st.SearchStrategy[Call] = st.one_of(
+_calls: st.SearchStrategy[ModelCall] = st.one_of(
     st.builds(Committings, commits=st.lists(_commits, min_size=1, max_size=5).map(tuple)),
     st.builds(Committings, commits=st.lists(_commits, min_size=1, max_size=5).map(tuple)),
     st.builds(Together, batches=st.lists(_together, min_size=1, max_size=3).map(tuple)),
@@ -366,7 +366,9 @@ _calls: st.SearchStrategy[Call] = st.one_of(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(calls=st.lists(_calls, min_size=1, max_size=14))
-async def test_any_sequence_of_calls_has_the_outcome_of_the_contract(store: Store, calls: list[Call]) -> None:
+async def test_any_sequence_of_calls_has_the_outcome_of_the_contract(
+    store: Store, calls: list[ModelCall]
+) -> None:
     await _empty(store)
     play = Play(store, await store.now(), await store.latest())
     for call in calls:
@@ -399,7 +401,7 @@ class Play:
         self.turn: int = next(_turns)
         self.reference: Reference = Reference()
 
-    async def make(self, call: Call) -> None:
+    async def make(self, call: ModelCall) -> None:
         """Apply a call to both, and compare the outcomes."""
         match call:
             case Committings(commits):

@@ -15,7 +15,7 @@ import random
 from interlock.errors import StoreUnavailable
 from interlock.store.contract import Store
 from interlock.store.records import Key
-from interlock.testing.proxy import Loss, Wires, wires_to
+from interlock.testing.proxy import LostPart, Wires, wires_to
 from interlock.testing.servers import PostgresServer, RedisServer
 from interlock_verification.chaos.counters import (
     Client,
@@ -33,7 +33,7 @@ STORES = (POSTGRES, REDIS)
 SHORT, LONG = 100, 2_000
 
 CLIENTS = 10
-LOSSES: tuple[Loss | None, ...] = ("reply", "reply", "request", None)
+LOSSES: tuple[LostPart | None, ...] = ("reply", "reply", "request", None)
 """Possible faults of a commit, equally likely."""
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
-from interlock.store.memory import Clock, MemoryStore
+from interlock.store.memory import MemoryStore, ReadClock
 from interlock.store.records import (
     Change,
     Claim,
@@ -59,7 +59,7 @@ class WriteObserver(Protocol):
 class SharedStore(MemoryStore):
     """The memory store, with an observer and with fail-overs."""
 
-    def __init__(self, catalogue: Catalogue, clock: Clock, reader: WriteObserver) -> None:
+    def __init__(self, catalogue: Catalogue, clock: ReadClock, reader: WriteObserver) -> None:
         super().__init__(catalogue, clock=clock)
         self._reader = reader
         self.fail_overs = 0

@@ -27,7 +27,7 @@ from urllib.parse import quote
 import msgspec
 
 from interlock.systems.runs.reports.outbound_http import HttpAnswer, OutboundHttp
-from interlock.systems.runs.reports.report import DeliveryFailed, Now, RunReport, RunStatus
+from interlock.systems.runs.reports.report import DeliveryFailed, ReadTime, RunReport, RunStatus
 from interlock.systems.runs.reports.summary import (
     MAX_ERROR,
     MAX_FAILED,
@@ -74,7 +74,7 @@ are retried.
 class GithubReporter:
     """Reports to GitHub."""
 
-    def __init__(self, settings: GithubReporting, now: Now, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, settings: GithubReporting, now: ReadTime, *, timeout_s: float = 10.0) -> None:
         self.name: str = settings.name
         self._now = now
         self._settings = settings

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from interlock.systems.runs.reports.report import DeliveryFailed
-from interlock.systems.runs.webhook_security import Address, is_public, networks
+from interlock.systems.runs.webhook_security import IpAddress, is_public, networks
 
 # Loaded with the first request: it takes as long as half of the package, and most processes send none.
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class OutboundHttp:
         finally:
             await answer.aclose()
 
-    def _permitted(self, host: str, found: Sequence[str]) -> list[Address]:
+    def _permitted(self, host: str, found: Sequence[str]) -> list[IpAddress]:
         addresses = [ipaddress.ip_address(text.partition("%")[0]) for text in dict.fromkeys(found)]
         if self._allow is None:
             return addresses
@@ -154,5 +154,5 @@ async def _beginning(answer: httpx2.Response) -> bytes:
     return b"".join(parts)[:MAX_ANSWER]
 
 
-def _netloc(address: Address, port: int) -> str:
+def _netloc(address: IpAddress, port: int) -> str:
     return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"

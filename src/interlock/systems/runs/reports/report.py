@@ -129,7 +129,7 @@ class Reporter(Protocol):
         ...
 
 
-Now: TypeAlias = Callable[[], Awaitable[datetime]]
+ReadTime: TypeAlias = Callable[[], Awaitable[datetime]]
 """Returns the store's time: signatures contain it, and receivers give times to wait until."""
 
 

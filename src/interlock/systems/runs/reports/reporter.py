@@ -48,7 +48,7 @@ from interlock.systems.runs.reports.report import (
     SENDING,
     STATUSES,
     WAITING,
-    Now,
+    ReadTime,
     Reporter,
     ReportState,
     RunReport,
@@ -148,7 +148,7 @@ class ReportedRuns:
         return run_commit_of(draft, commit_id=commit_id, actor="reporter", more=pieces).commit.changes
 
 
-def reporters_of(settings: ReportingSettings, now: Now) -> tuple[Reporter, ...]:
+def reporters_of(settings: ReportingSettings, now: ReadTime) -> tuple[Reporter, ...]:
     """Return all configured reporters, including those whose credentials this process lacks."""
     return (
         *(GithubReporter(one, now, timeout_s=settings.request_s) for one in settings.github),

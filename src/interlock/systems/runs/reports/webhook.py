@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from interlock.systems.runs.reports.outbound_http import HttpAnswer, OutboundHttp
-from interlock.systems.runs.reports.report import DeliveryFailed, Now, RunReport, RunStatus
+from interlock.systems.runs.reports.report import DeliveryFailed, ReadTime, RunReport, RunStatus
 from interlock.systems.runs.reports.summary import (
     MAX_ERROR,
     MAX_FAILED,
@@ -81,7 +81,7 @@ class WebhookReporter:
     def __init__(
         self,
         settings: WebhookReporting,
-        now: Now,
+        now: ReadTime,
         *,
         timeout_s: float = 10.0,
         outgoing: OutboundHttp | None = None,
