@@ -64,7 +64,7 @@ def _claimer_terms(claim: Claim) -> tuple[list[str] | None, list[str], list[str]
 
 
 class OtherClaimers:
-    """Whether other claimers are active, as far as this store has noticed."""
+    """Other active claimers, as far as this store has noticed them."""
 
     def __init__(self) -> None:
         self._under_way = 0

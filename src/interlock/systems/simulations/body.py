@@ -43,7 +43,7 @@ from interlock.wire.simulations import (
 
 
 class PulseState(StrEnum):
-    """Whether a heartbeat is expected."""
+    """States of a pulse: a heartbeat is expected, or not."""
 
     STILL = "still"
     BEATING = "beating"

@@ -172,7 +172,7 @@ MOST_JOBS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Inclusion:
-    """Whether a job is in the plan, and why."""
+    """The inclusion of a job in the plan, or the reason why it is left out."""
 
     yes: bool
     why: str
