@@ -198,6 +198,7 @@ async def test_log_lines_of_a_failed_heartbeat_are_stored_once_even_if_the_handl
     board: Board, start: Start, registry: Registry, gate: Gate
 ) -> None:
     """The report waits for the heartbeat that is under way, and takes along what that brings back."""
+    board.heartbeat_every_s = 400.0  # there is the one that carries what the handler has said, and no other
     renewing, go_on = threading.Event(), threading.Event()
 
     def lose_first(method: str) -> None:
@@ -228,6 +229,7 @@ async def test_a_report_that_waits_for_a_heartbeat_is_sent_also_when_that_was_st
     board: Board, start: Start, registry: Registry, gate: Gate
 ) -> None:
     """Otherwise the task would report for ever, and its slot would be gone."""
+    board.heartbeat_every_s = 400.0  # there is the one that carries what the handler has said, and no other
     renewing, go_on = threading.Event(), threading.Event()
 
     def hold_first(method: str) -> None:
