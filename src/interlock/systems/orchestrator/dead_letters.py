@@ -33,7 +33,7 @@ from interlock.systems.orchestrator.body import decode_body, unknown_job
 from interlock.systems.orchestrator.gates import limit_messages_of
 from interlock.systems.orchestrator.notifications import Alert, belongs_elsewhere
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.submission import check_spec, new_job
+from interlock.systems.orchestrator.submission import JobParts, check_spec, new_job
 from interlock.systems.orchestrator.uniqueness import KeyedSubmission, apply_keyed
 from interlock.systems.orchestrator.views import filter_fields, origin_again, spec_of
 from interlock.wire.filter_language import LOOKED_AT
@@ -114,7 +114,7 @@ def decide_retry(
     spec = _again(_ended(ended), given)
     if given is not None:
         check_spec(spec, settings)
-    draft = new_job(spec, new_id, now, settings, origin_job_id=job_id, origin=origin_again(ended))
+    draft = new_job(spec, new_id, now, settings, JobParts(origin_job_id=job_id, origin=origin_again(ended)))
     changes = [draft.change(commit_id=commit_id, actor=by.by, reason=by.reason or f"again, after {job_id}")]
     changes += limit_messages_of(draft)
     if as_letter or (letter is None and is_letter(ended)):

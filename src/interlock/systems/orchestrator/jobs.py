@@ -59,6 +59,7 @@ from interlock.systems.orchestrator.notifications import RunsNotified, TreesNoti
 from interlock.systems.orchestrator.queues import look_for_pause
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.submission import (
+    JobParts,
     NewJobs,
     alike,
     check_specs,
@@ -391,7 +392,7 @@ class Jobs:
         now, commit_id = await self.engine.clock.now(), self.engine.commit_id()
         job_id, part = self._ids.draw(now), unique_part(spec)
         assert spec.unique is not None
-        draft = new_job(spec, job_id, now, self.settings, unique=part)
+        draft = new_job(spec, job_id, now, self.settings, JobParts(unique=part))
         taken = first_with(part, spec.unique, job_id)
         commit = Commit(changes=(draft.change(commit_id=commit_id, actor=actor), taken))
         outcome = await commit_with_recovery(self.engine.store, self.engine.committer, commit)

@@ -62,21 +62,33 @@ MOST_KINDS = 8
 SECRET = re.compile(r"(?!INTERLOCK_)[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
+class JobParts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The run, the tree and whatever else a new job belongs to."""
+
+    run: RunPart | None = None
+    plan: PlanPlace | None = None
+    simulation: SimulationPart | None = None
+    tree: TreePart | None = None
+    depth: int = 0
+    """Its depth in the tree."""
+    unique: UniquePart | None = None
+    after: AfterPart | None = None
+    origin_job_id: str | None = None
+    """The job that it repeats."""
+    origin: Provenance | None = None
+
+
+ALONE = JobParts()
+"""The parts of a job that belongs to nothing."""
+
+
 def new_job(
     spec: JobSpec,
     job_id: str,
     now: datetime,
     settings: OrchestratorSettings,
+    parts: JobParts = ALONE,
     *,
-    depth: int = 0,
-    origin_job_id: str | None = None,
-    origin: Provenance | None = None,
-    run: RunPart | None = None,
-    plan: PlanPlace | None = None,
-    simulation: SimulationPart | None = None,
-    tree: TreePart | None = None,
-    unique: UniquePart | None = None,
-    after: AfterPart | None = None,
     held: bool = False,
     given: bytes | None = None,
 ) -> JobAggregate:
@@ -85,29 +97,30 @@ def new_job(
     A held job waits for its needs, and cannot be claimed before it is released; so does one that comes after
     others. `given` is what the job is given, if it is encoded already.
     """
+    run, after = parts.run, parts.after
     body = JobBody(
         task=spec.task,
-        data=Job(depth=depth, worker_count=spec.worker_count),
+        data=Job(depth=parts.depth, worker_count=spec.worker_count),
         not_after=not_after_of(spec, now) if after is None or spec.start_within_s is None else None,
         timeout_s=spec.timeout_s,
         job_timeout_s=spec.job_timeout_s,
         retries=spec.retries,
         retry=spec.retry,
         losses_allowed=spec.losses,
-        origin_job_id=origin_job_id,
+        origin_job_id=parts.origin_job_id,
         secrets=spec.secrets,
         secrets_withheld=spec.secrets_withheld,
-        origin=origin,
+        origin=parts.origin,
         run=run,
-        simulation=simulation,
-        tree=tree,
+        simulation=parts.simulation,
+        tree=parts.tree,
         limits=LimitPart(keys=spec.limits, weight=spec.weight) if spec.limits else None,
         after=after,
         attempts=[],
     )
     parent = run.run_id if run is not None else spec.parent_job_id
     place = Place(spec.queue, tuple(sorted(set(spec.labels))), spec.priority, parent)
-    given = given_by(spec, unique, plan) if given is None else given
+    given = given_by(spec, parts.unique, parts.plan) if given is None else given
     draft = JobAggregate(job_id, JOB.initial, body, place, now, settings, given=given)
     draft.send(job.Validate(at=now))
     if not held and after is None:

@@ -74,7 +74,7 @@ from interlock.systems.orchestrator.ids import Draw
 from interlock.systems.orchestrator.notifications import RunsNotified
 from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.submission import check_spec, delay_of, depth_below, new_job
+from interlock.systems.orchestrator.submission import JobParts, check_spec, delay_of, depth_below, new_job
 from interlock.systems.orchestrator.tokens import raise_for_answer, read_token
 from interlock.systems.orchestrator.tree_slots import (
     CANCEL_CHILDREN,
@@ -177,7 +177,7 @@ class TreeSubmission:
         after = self._following.part(spec, self.jobs)
         self.jobs.append(SubmittedJob(job_id))
         if spec.parent_job_id is None:
-            draft = new_job(spec, job_id, self._now, self._settings, unique=unique, after=after)
+            draft = new_job(spec, job_id, self._now, self._settings, JobParts(unique=unique, after=after))
         else:
             self._born[spec.parent_job_id] += 1
             draft = self._child(spec, job_id, spec.parent_job_id, after)
@@ -194,16 +194,14 @@ class TreeSubmission:
         if after is not None:
             self._seating(root_id).join_later(job_id)
             part = TreePart(root_id=root_id, if_fails=spec.if_fails)
-            return new_job(
-                spec, job_id, self._now, self._settings, depth=depth, origin=origin, tree=part, after=after
-            )
+            parts = JobParts(depth=depth, origin=origin, tree=part, after=after)
+            return new_job(spec, job_id, self._now, self._settings, parts)
         seated = self._seating(root_id).join(job_id, parent_id, depth, spec.worker_count)
         delay_s = delay_of(spec, self._now)
         later = self._now + timedelta(seconds=delay_s) if delay_s and not seated else None
         part = TreePart(root_id=root_id, if_fails=spec.if_fails, not_before=later)
-        return new_job(
-            spec, job_id, self._now, self._settings, depth=depth, origin=origin, tree=part, held=not seated
-        )
+        parts = JobParts(depth=depth, origin=origin, tree=part)
+        return new_job(spec, job_id, self._now, self._settings, parts, held=not seated)
 
     def _seating(self, root_id: str) -> TreeSlots:
         if root_id not in self._seatings:

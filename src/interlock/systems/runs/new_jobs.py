@@ -14,7 +14,7 @@ from interlock.systems.orchestrator.body import PlanPlace, Provenance, RunPart
 from interlock.systems.orchestrator.cancellation import commit_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.shapes import ANY_JOB, common_change
-from interlock.systems.orchestrator.submission import given_by, grouped, new_job, without_given
+from interlock.systems.orchestrator.submission import JobParts, given_by, grouped, new_job, without_given
 from interlock.systems.runs.body import RunBody
 from interlock.systems.runs.plan_validation import confined, origin_of, spec_of
 from interlock.systems.runs.plans import PlanGraph, PlanPiece
@@ -66,16 +66,8 @@ class NewRunJob(msgspec.Struct, frozen=True):
 
     def draft(self, now: datetime, settings: OrchestratorSettings, job_id: str = "") -> JobAggregate:
         """Return the new job, or under another id."""
-        return new_job(
-            self.spec,
-            job_id or self.id,
-            now,
-            settings,
-            run=self.part,
-            plan=self.plan,
-            origin=self.origin,
-            held=self.held,
-        )
+        parts = JobParts(run=self.part, plan=self.plan, origin=self.origin)
+        return new_job(self.spec, job_id or self.id, now, settings, parts, held=self.held)
 
 
 def new_run_jobs(order: JobOrder, places: Sequence[int], source: JobSource | None) -> list[NewRunJob]:

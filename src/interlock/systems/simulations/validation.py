@@ -12,7 +12,7 @@ from interlock.errors import InvalidJob, InvalidSimulation, NotJson, TooLarge, U
 from interlock.store.records import Change
 from interlock.store.validation import MAX_ID
 from interlock.systems.orchestrator.body import SimulationPart
-from interlock.systems.orchestrator.submission import MAX_DELAY_S, check_spec, new_job
+from interlock.systems.orchestrator.submission import MAX_DELAY_S, JobParts, check_spec, new_job
 from interlock.systems.orchestrator.texts import is_whole
 from interlock.systems.simulations.settings import SimulationSettings
 from interlock.wire.jobs import JobSpec
@@ -68,7 +68,7 @@ def job_change(
 ) -> Change:
     """Return the job of one execution, to be committed with its simulation."""
     part = SimulationPart(run_id=run_id, execution=execution)
-    return new_job(job_spec(spec, run_id), job_id, now, settings.jobs, simulation=part).change(
+    return new_job(job_spec(spec, run_id), job_id, now, settings.jobs, JobParts(simulation=part)).change(
         commit_id=commit_id, actor=actor
     )
 

@@ -42,7 +42,7 @@ from interlock.systems.orchestrator.runner_messages import (
     result_in,
 )
 from interlock.systems.orchestrator.shapes import of_any_run
-from interlock.systems.orchestrator.submission import alike, new_job
+from interlock.systems.orchestrator.submission import JobParts, alike, new_job
 from interlock.systems.orchestrator.tokens import Token, token_for
 from interlock.systems.runs.new_jobs import (
     RELEASE,
@@ -398,8 +398,8 @@ class JobDecisions:
 
     def _new(self, number: int, *, held: bool = False) -> JobAggregate:
         plan = self.plan
-        part, place = plan.part(number), plan.place(number)
-        return new_job(plan.spec(number), JOB_ID, NOW, self._settings, run=part, plan=place, held=held)
+        parts = JobParts(run=plan.part(number), plan=plan.place(number))
+        return new_job(plan.spec(number), JOB_ID, NOW, self._settings, parts, held=held)
 
     # Commits
 
