@@ -181,9 +181,9 @@ SCALED = record(
     ),
 )
 """The specification of a ScaledObject: types, bounds and required fields as in the definition that KEDA 2.20
-publishes (`config/crd/bases/keda.sh_scaledobjects.yaml`). A cluster drops fields that are not in it, so a slip
-in a name would have no effect there. The definition takes any texts as metadata of a trigger: their names here
-are those of KEDA's scaler for Prometheus."""
+publishes (`config/crd/bases/keda.sh_scaledobjects.yaml`). A cluster drops fields that are not in it, so a
+slip in a name would have no effect there. The definition takes any texts as metadata of a trigger: their
+names here are those of KEDA's scaler for Prometheus."""
 SURGE = record("maxSurge", "maxUnavailable", maxSurge=NUMBER, maxUnavailable=NUMBER)
 SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "ConfigMap": ("v1", {}),
