@@ -308,7 +308,10 @@ def _store_options() -> Iterator[str]:
 
 def _profiles() -> Iterator[str]:
     yield from ("", "## Profiles of the command line", "", TEXTS["chapters"]["profiles"].strip(), "")
-    kinds = {"profiles.toml": profiles.Profiles, "[profiles.NAME]": profiles.Profile}
+    kinds: dict[str, type[msgspec.Struct]] = {
+        "profiles.toml": profiles.Profiles,
+        "[profiles.NAME]": profiles.Profile,
+    }
     fields = [(name, field) for name, kind in kinds.items() for field in msgspec.structs.fields(kind)]
     rows = [
         (code(name) if name.startswith("[") else "top level", *_setting(name, field))
