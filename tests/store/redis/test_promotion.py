@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -151,16 +152,34 @@ async def test_a_primary_that_must_have_a_replica_accepts_nothing_without_one(
     assert [type(one) for one in await store.commit(each(creation("q", note=PACKING)))] == [Committed]
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def own_node(own_server: StartServer) -> Callable[[], tuple[RedisServer, int]]:
+    """Starts a node of a cluster; returns it with the port of its bus, by default 10,000 above its own."""
+
+    def node() -> tuple[RedisServer, int]:
+        bus = free_port()
+        settings = {"cluster-enabled": "yes", "cluster-port": str(bus)}
+        return own_server(tcp=True, settings=settings), bus
+
+    return node
+
+
 async def test_a_node_of_a_cluster_serves_a_store_whose_slot_it_has_and_redirects_are_not_followed(
-    own_server: StartServer, open_store: OpenStore
+    own_node: Callable[[], tuple[RedisServer, int]], open_store: OpenStore
 ) -> None:
-    node = own_server(tcp=True, settings={"cluster-enabled": "yes"})
+    node, _ = own_node()
     node.run("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
     await until(lambda: "cluster_state:ok" in str(node.run("CLUSTER", "INFO")), "the cluster is up")
     store = await open_store(node, "a")
     assert [type(one) for one in await store.commit(each(creation("p", note=PACKING)))] == [Committed]
-    other = own_server(tcp=True, settings={"cluster-enabled": "yes"})
-    node.run("CLUSTER", "MEET", "127.0.0.1", str(other.port))
+    other, bus = own_node()
+    node.run("CLUSTER", "MEET", "127.0.0.1", str(other.port), str(bus))
     name = str(other.run("CLUSTER", "MYID"))
     await until(lambda: name in str(node.run("CLUSTER", "NODES")), "the nodes know each other")
     slot = str(node.run("CLUSTER", "KEYSLOT", "{b}"))
