@@ -139,7 +139,9 @@ PYTHON_PAGES = {
     ),
     "testing-api": PythonPage(
         "Testing API",
-        "Names for tests of your own: see [testing your jobs](../guides/testing-your-jobs.md).",
+        "Names for tests of your own: see [testing your jobs](../guides/testing-your-jobs.md). In "
+        "the examples all names of this page and of `interlock` are imported; `add` is the task of [the "
+        "first page](python-api.md), and `TICKET` the machine of [lifecycles](python-api/machine.md).",
         {
             "interlock.testing": interlock.testing.__all__,
             "interlock.testing.agent_process": ("running_agent",),

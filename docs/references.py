@@ -20,7 +20,7 @@ import typer
 from docs import transcripts
 from docs.python_pages import python_pages
 
-from interlock.cli import help_pages, project, project_ci, verify
+from interlock.cli import help_pages, profiles, project, project_ci, verify
 from interlock.cli.help_pages import WIDEST
 from interlock.cli.main import app, main
 from interlock.lifecycles import MACHINES, durations, job
@@ -28,6 +28,8 @@ from interlock.machine import blueprint_of
 from interlock.machine.blueprint import EventSheet
 from interlock.machine.draw.markdown import GENERATED, code, markdown_table, prose
 from interlock.server.settings import ServerSettings
+from interlock.store.postgres import target as postgres
+from interlock.store.redis import connections as redis
 from interlock.systems.blobs import BlobSettings
 from interlock.systems.orchestrator.failures import DEFAULT_RETRIES
 from interlock.systems.orchestrator.settings import DeadLetterSettings
@@ -150,10 +152,7 @@ def configuration_page() -> str:
             lines += _nesting()
         if section == "[retries.CLASS]":
             lines += _retry_defaults()
-    lines += ["", "## Environment variables", "", TEXTS["chapters"]["environment"].strip(), ""]
-    variables = TEXTS["environment"].items()
-    rows = [(code(name), prose(said["by"]), prose(said["effect"])) for name, said in variables]
-    lines += markdown_table(("variable", "read by", "effect"), rows)
+    lines += [*_store_options(), *_profiles(), *_environment()]
     return _page(lines)
 
 
@@ -276,6 +275,62 @@ def _retry_defaults() -> Iterator[str]:
     )
     columns = (code(name) for name in RetryRule.__struct_fields__)
     yield from markdown_table(("class", *columns), rows)
+
+
+def options_of_stores() -> dict[str, dict[str, str]]:
+    """Return the options of each store's URL: by its scheme, the default of each, as it is written there."""
+    plain = postgres.target_of("postgresql://host/name")
+    ours = {name: getattr(plain, name) for name in postgres.OPTIONS}
+    written = {name: {True: "on", False: "off"}.get(value, str(value)) for name, value in ours.items()}
+    return {"postgresql": written, "redis": dict.fromkeys(redis.OPTIONS, "")}
+
+
+def _store_options() -> Iterator[str]:
+    yield from ("", "## Options of store URLs", "", TEXTS["chapters"]["store_options"].strip(), "")
+    texts, known = TEXTS["store_options"], options_of_stores()
+    if {scheme: set(said) for scheme, said in texts.items()} != {
+        name: set(each) for name, each in known.items()
+    }:
+        raise LookupError("docs/reference_texts.toml and the stores differ in their [store_options]")
+    rows = [
+        (
+            code(f"{scheme}:"),
+            code(name),
+            prose(texts[scheme][name]["values"]),
+            prose(texts[scheme][name].get("default") or code(default)),
+            prose(texts[scheme][name]["effect"]),
+        )
+        for scheme, defaults in known.items()
+        for name, default in defaults.items()
+    ]
+    yield from markdown_table(("store", "option", "values", "default", "effect"), rows)
+
+
+def _profiles() -> Iterator[str]:
+    yield from ("", "## Profiles of the command line", "", TEXTS["chapters"]["profiles"].strip(), "")
+    kinds: dict[str, type[msgspec.Struct]] = {
+        "profiles.toml": profiles.Profiles,
+        "[profiles.NAME]": profiles.Profile,
+    }
+    fields = [(name, field) for name, kind in kinds.items() for field in msgspec.structs.fields(kind)]
+    rows = [
+        (code(name) if name.startswith("[") else "top level", *_setting(name, field))
+        for name, field in fields
+        if field.encode_name != "profiles"
+    ]
+    columns = ("section", "setting", "default", "unit", "effect")
+    yield from markdown_table(columns, rows)
+
+
+def _environment() -> Iterator[str]:
+    yield from ("", "## Environment variables", "", TEXTS["chapters"]["environment"].strip(), "")
+    variables = TEXTS["environment"].items()
+    rows = [(code(name), prose(said["by"]), prose(said["effect"])) for name, said in variables]
+    yield from markdown_table(("variable", "read by", "effect"), rows)
+    surroundings = "\n".join(
+        f"- {code(*said['variables'])}: {said['effect']}" for said in TEXTS["surroundings"]
+    )
+    yield from ("", TEXTS["chapters"]["surroundings"].strip(), "", surroundings)
 
 
 # Events

@@ -12,6 +12,8 @@ from typing import Any
 import typer
 import yaml
 
+from interlock.agent.execution import KILLED_S
+from interlock.agent.server import GRACE_S
 from interlock.api import server as operations
 from interlock.cli.main import app
 from interlock.lifecycles.durations import DEFAULTS
@@ -35,6 +37,7 @@ STOPS_S = {
     "server": ServerSettings().shutdown_s,
     "worker": DEFAULTS.shutdown_deadline_s,
     "supervisor": PoolSettings(name="workers").end_s + REPORTED_S,
+    "agent": DEFAULTS.abort_kill_s + KILLED_S + GRACE_S,
 }
 """How long each program may take to stop, by its first word."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pytest
@@ -55,6 +55,86 @@ def test_an_alert_names_metrics_labels_and_states_that_there_are(name: str) -> N
 )
 def test_a_state_or_loop_that_is_renamed_is_found_out(query: str, fault: str) -> None:
     assert unknown_values(query) == [fault]
+
+
+# What Prometheus reads besides the query
+
+DURATION = re.compile(
+    r"0|(?=[0-9])([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?", re.ASCII
+)
+"""A duration as Prometheus writes it: numbers with units, the largest unit first, each unit once."""
+TEMPLATE = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}", re.S)
+VALUE = re.compile(r"\$value|\$labels\.([a-zA-Z_][a-zA-Z0-9_]*)")
+FORMATS = frozenset({"humanize", "humanize1024", "humanizeDuration", "humanizePercentage", "title"})
+"""Functions of templates that take one value."""
+
+
+def unknown_durations(rule: Mapping[str, Any]) -> list[str]:
+    """Durations of a rule that Prometheus does not read."""
+    given = {name: rule[name] for name in ("for", "keep_firing_for") if name in rule}
+    return [f"{name}: {text!r}" for name, text in given.items() if not DURATION.fullmatch(str(text))]
+
+
+def faults_of_templates(rule: Mapping[str, Any], results: Sequence[promql.Labels]) -> list[str]:
+    """Templates of a rule that Prometheus does not know, and labels that some result of its query lacks."""
+    faults = []
+    for text in (*rule["annotations"].values(), *rule["labels"].values()):
+        if "{{" in TEMPLATE.sub("", text) or "}}" in TEMPLATE.sub("", text):
+            faults.append(f"{text}: the braces do not match")
+        for template in TEMPLATE.findall(text):
+            value, *formats = (part.strip() for part in template.split("|"))
+            found = VALUE.fullmatch(value)
+            if found is None or not FORMATS.issuperset(formats):
+                faults.append(f"{template}: not a value or a label")
+            elif found[1] and not all(found[1] in dict(labels) for labels in results):
+                faults.append(f"{template}: the result has no such label")
+    return faults
+
+
+def results_of(name: str) -> list[promql.Labels]:
+    """Return the labels of each alert that fires in the troubles of a rule."""
+    troubles = [scrapes({**HEALTHY, **trouble}) for alert, trouble in TROUBLES if alert == name]
+    return [labels for pages in troubles for labels in promql.answer(ALERTS[name]["expr"], pages)]
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_has_durations_and_templates_that_prometheus_reads(name: str) -> None:
+    assert unknown_durations(ALERTS[name]) == []
+    assert results_of(name)
+    assert faults_of_templates(ALERTS[name], results_of(name)) == []
+
+
+def test_groups_have_no_setting_that_is_not_looked_at() -> None:
+    assert [set(group) for group in RULES["groups"]] == [{"name", "rules"}]
+
+
+@pytest.mark.parametrize("text", ["0", "5m", "1h30m", "90s", "1d12h", "1w", "500ms", "1y2w3d4h5m6s7ms"])
+def test_a_duration_of_prometheus_is_read(text: str) -> None:
+    assert unknown_durations({"for": text}) == []
+
+
+@pytest.mark.parametrize("text", ["5 minutes", "5", 5, "", "m", "30m1h", "5m5m", "1.5h", "-5m", "5M", "5m "])
+def test_a_duration_that_prometheus_refuses_is_found_out(text: object) -> None:
+    assert unknown_durations({"for": text}) == [f"for: {text!r}"]
+
+
+@pytest.mark.parametrize(
+    ("summary", "fault"),
+    [
+        ("Jobs of {{ $labels.queues }} wait.", "$labels.queues: the result has no such label"),
+        ("Jobs of {{ $labels.instance }} wait.", "$labels.instance: the result has no such label"),
+        ("Jobs of {{ labels.queue }} wait.", "labels.queue: not a value or a label"),
+        ("{{ $value | humanise }} jobs wait.", "$value | humanise: not a value or a label"),
+        ("{{ $values }} jobs wait.", "$values: not a value or a label"),
+        ("{{ $value } jobs wait.", "{{ $value } jobs wait.: the braces do not match"),
+    ],
+)
+def test_a_template_that_shows_nothing_is_found_out(summary: str, fault: str) -> None:
+    name = "InterlockOldestJobTooOld"
+    rule = {**ALERTS[name], "annotations": {"summary": summary}}
+    assert faults_of_templates(rule, results_of(name)) == [fault]
+    good = {**rule, "annotations": {"summary": "{{ $labels.queue }}: {{ $value | humanizeDuration }}"}}
+    assert faults_of_templates(good, results_of(name)) == []
 
 
 @pytest.mark.parametrize("name", ALERTS)

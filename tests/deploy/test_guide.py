@@ -54,6 +54,7 @@ def test_the_guide_lists_the_stop_timeouts_of_the_deployment_files() -> None:
         pods[1],
     ]
     assert numbers_of("supervisor") == [STOPS_S["supervisor"], stops("interlock-supervisor.service")]
+    assert numbers_of("agent") == [STOPS_S["agent"], stops("interlock-agent.service")]
 
 
 def test_the_guide_lists_the_number_of_connections_that_each_deployment_opens() -> None:

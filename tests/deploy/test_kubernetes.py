@@ -35,7 +35,7 @@ KINDS = {
     "PodDisruptionBudget": "io.k8s.api.policy.v1.PodDisruptionBudget",
     "Service": "io.k8s.api.core.v1.Service",
 }
-"""Names of the definitions. A ScaledObject is of KEDA, which has its schema in a cluster only."""
+"""Names of the definitions. A ScaledObject is of KEDA: its fields are below."""
 VERSIONS = ("1.25", "1.37")
 
 
@@ -136,6 +136,54 @@ POD = record(
         record("name", name=NAME, configMap=record("name", name=NAME), emptyDir={"type": "object"})
     ),
 )
+
+
+def int32(minimum: int, maximum: int = 2**31 - 1) -> dict[str, Any]:
+    return {"type": "integer", "minimum": minimum, "maximum": maximum}
+
+
+SCALED = record(
+    *("scaleTargetRef", "triggers"),
+    scaleTargetRef=record("name", name=NAME, kind=TEXT, apiVersion=TEXT, envSourceContainerName=NAME),
+    minReplicaCount=int32(0),
+    maxReplicaCount=int32(1),
+    idleReplicaCount=int32(0),
+    pollingInterval=int32(1),
+    cooldownPeriod=int32(0),
+    initialCooldownPeriod=int32(0),
+    advanced=record(
+        restoreToOriginalReplicaCount={"type": "boolean"},
+        horizontalPodAutoscalerConfig=record(
+            name=NAME,
+            behavior=record(
+                scaleDown=record(stabilizationWindowSeconds=int32(0, 3_600)),
+                scaleUp=record(stabilizationWindowSeconds=int32(0, 3_600)),
+            ),
+        ),
+    ),
+    triggers=listing(
+        record(
+            *("type", "metadata"),
+            type={"const": "prometheus"},
+            name=NAME,
+            metricType={"enum": ["Value", "AverageValue"]},
+            useCachedMetrics={"type": "boolean"},
+            metadata=record(
+                *("serverAddress", "query", "threshold"),
+                serverAddress={"type": "string", "pattern": "^https?://"},
+                query=TEXT,
+                threshold={"type": "string", "pattern": "^[0-9]+([.][0-9]+)?$"},
+                activationThreshold={"type": "string", "pattern": "^[0-9]+([.][0-9]+)?$"},
+                ignoreNullValues={"enum": ["true", "false"]},
+                timeout={"type": "string", "pattern": "^[0-9]+(ms|s|m)$"},
+            ),
+        )
+    ),
+)
+"""The specification of a ScaledObject: types, bounds and required fields as in the definition that KEDA 2.20
+publishes (`config/crd/bases/keda.sh_scaledobjects.yaml`). A cluster drops fields that are not in it, so a
+slip in a name would have no effect there. The definition takes any texts as metadata of a trigger: their
+names here are those of KEDA's scaler for Prometheus."""
 SURGE = record("maxSurge", "maxUnavailable", maxSurge=NUMBER, maxUnavailable=NUMBER)
 SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "ConfigMap": ("v1", {}),
@@ -161,32 +209,7 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
         "policy/v1",
         record("selector", selector=SELECTOR, minAvailable=NUMBER, maxUnavailable=NUMBER),
     ),
-    "ScaledObject": (
-        "keda.sh/v1alpha1",
-        record(
-            *("scaleTargetRef", "triggers"),
-            scaleTargetRef=record("name", name=NAME),
-            minReplicaCount=NUMBER,
-            maxReplicaCount=NUMBER,
-            pollingInterval=NUMBER,
-            cooldownPeriod=NUMBER,
-            advanced={"type": "object"},
-            triggers=listing(
-                record(
-                    *("type", "metadata"),
-                    type={"const": "prometheus"},
-                    name=NAME,
-                    metricType={"enum": ["Value", "AverageValue"]},
-                    metadata=record(
-                        *("serverAddress", "query", "threshold"),
-                        serverAddress={"type": "string", "pattern": "^https?://"},
-                        query=TEXT,
-                        threshold={"type": "string", "pattern": "^[0-9.]+$"},
-                    ),
-                )
-            ),
-        ),
-    ),
+    "ScaledObject": ("keda.sh/v1alpha1", SCALED),
 }
 
 
@@ -231,6 +254,42 @@ def test_a_slip_in_a_manifest_is_found() -> None:
     (budget, *_) = (each for each in MANIFESTS if each["kind"] == "PodDisruptionBudget")
     slip = {**budget, "spec": {**budget["spec"], "minAvailible": 1}}
     assert not jsonschema_rs.is_valid(schema_of("PodDisruptionBudget"), slip)
+
+
+SCALED_OBJECT = next(each for each in MANIFESTS if each["kind"] == "ScaledObject")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("cooldownPeriod",), "300"),
+        (("coolDownPeriod",), 300),
+        (("pollingInterval",), 0),
+        (("maxReplicaCount",), 0),
+        (("minReplicaCount",), -1),
+        (("scaleTargetRef",), {}),
+        (("triggers",), []),
+        (("advanced", "horizontalPodAutoscalerConfig", "behavior", "scaleDown", "stabilizationSeconds"), 300),
+        (("advanced", "horizontalPodAutoscalerConfig", "behaviour"), {}),
+        (("triggers", 0, "metricType"), "Average"),
+        (("triggers", 0, "metadata", "threshold"), 30),
+        (("triggers", 0, "metadata", "treshold"), "30"),
+    ],
+)
+def test_a_slip_in_the_scaled_object_is_found(place: tuple[str | int, ...], value: object) -> None:
+    slip = copy.deepcopy(SCALED_OBJECT)
+    inner: Any = slip["spec"]
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = value
+    assert not jsonschema_rs.is_valid(schema_of("ScaledObject"), slip)
+
+
+def test_the_scaled_object_keeps_the_rules_of_keda_that_no_type_says() -> None:
+    spec = SCALED_OBJECT["spec"]
+    assert spec["minReplicaCount"] <= spec["maxReplicaCount"]
+    names = [trigger["name"] for trigger in spec["triggers"]]
+    assert len(names) == len(set(names))
 
 
 # Pods
@@ -335,7 +394,7 @@ interlock_queue_oldest_ready_seconds{{queue="other"}} 900
 
 
 def test_workers_are_scaled_by_how_long_jobs_of_their_queues_wait_and_by_how_many_wait() -> None:
-    (scaled,) = (each for each in MANIFESTS if each["kind"] == "ScaledObject")
+    scaled = SCALED_OBJECT
     assert scaled["spec"]["scaleTargetRef"]["name"] in {each["metadata"]["name"] for each in DEPLOYMENTS}
     wait, backlog = (trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"])
     assert promql.faults_of(wait) + promql.faults_of(backlog) == []

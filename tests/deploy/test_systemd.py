@@ -10,17 +10,26 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grpc
 import pytest
+from grpc import aio
+from tests.agent.controller import Controller
+from tests.agent.test_access import certify
 from tests.debian import unpacked
 from tests.deploy.files import DEPLOY, MARGIN_S, STOPS_S, parsed, variables
 from tests.waiting import PROGRAM_S
 
 from interlock.cli import project
 from interlock.lifecycles.durations import DEFAULTS
+from interlock.testing.agent_process import running_agent
 
 FOLDER = DEPLOY / "systemd"
 UNITS = sorted(FOLDER.glob("*.service"))
 PROGRAM = "/opt/interlock/bin/interlock"
+AGENT = FOLDER / "interlock-agent.service"
+ON_A_STORE = [unit for unit in UNITS if unit != AGENT]
+REPEATED = ("LoadCredential",)
+"""Settings that systemd collects when they are written several times."""
 
 
 def sections(path: Path) -> dict[str, dict[str, str]]:
@@ -32,8 +41,8 @@ def sections(path: Path) -> dict[str, dict[str, str]]:
         elif line and not line.startswith("#"):
             name, equals, value = line.partition("=")
             assert equals, line
-            assert name not in section, f"{name} is set twice"
-            section[name] = value
+            assert name in REPEATED or name not in section, f"{name} is set twice"
+            section[name] = f"{section[name]} {value}" if name in section else value
     return found
 
 
@@ -71,7 +80,7 @@ def test_a_unit_starts_a_command_that_there_is_and_outlasts_its_shutdown(unit: P
 
 
 def test_there_is_a_unit_for_each_program_that_keeps_running() -> None:
-    assert {starts(unit)[0] for unit in UNITS} == {"server", "worker", "supervisor"}
+    assert {starts(unit)[0] for unit in UNITS} == {"server", "worker", "supervisor", "agent"}
 
 
 @pytest.mark.parametrize(
@@ -98,8 +107,48 @@ def test_the_environment_file_sets_variables_that_there_are() -> None:
     text = (FOLDER / "interlock.env.example").read_text(encoding="utf-8")
     named = set(re.findall(r"^(\w+)=", text, re.M))
     assert "INTERLOCK_URL" in named <= variables()
-    files = {sections(unit)["Service"]["EnvironmentFile"] for unit in UNITS}
+    files = {sections(unit)["Service"]["EnvironmentFile"] for unit in ON_A_STORE}
     assert files == {"/etc/interlock/interlock.env"}, "without a dash: a missing file is an error"
+
+
+def test_an_agent_has_a_user_of_its_own_and_nothing_of_the_store() -> None:
+    service = sections(AGENT)["Service"]
+    assert "EnvironmentFile" not in service
+    others = [sections(unit)["Service"] for unit in ON_A_STORE]
+    for name in ("User", "Group", "StateDirectory", "WorkingDirectory"):
+        assert service[name] not in {other[name] for other in others}, name
+
+
+def test_units_differ_in_no_setting_of_their_hardening() -> None:
+    """What follows the times and limits is the same in each unit, with the same reasons."""
+    parts = {unit.read_text("utf-8").partition("NoNewPrivileges=")[2] for unit in UNITS}
+    settings = {re.sub(r"^#.*\n", "", part, flags=re.M) for part in parts}
+    assert len(settings) == 1
+    assert "SystemCallFilter=" in settings.pop()
+
+
+async def test_the_agent_of_the_unit_listens_with_its_credentials_and_stops_on_sigterm(
+    tmp_path: Path,
+) -> None:
+    token, (cert, key) = "a-token-of-the-controller", certify(tmp_path)
+    (tmp_path / "token").write_text(token)
+    found = dict(one.split(":") for one in sections(AGENT)["Service"]["LoadCredential"].split())
+    (tmp_path / "cert").write_bytes(cert.read_bytes())
+    (tmp_path / "key").write_bytes(key.read_bytes())
+    words = starts(AGENT)
+    named = [word.rpartition("/")[2] for word in words if "${CREDENTIALS_DIRECTORY}/" in word]
+    assert named == list(found) == ["token", "cert", "key"]
+    placed = [word.replace("${CREDENTIALS_DIRECTORY}", str(tmp_path)) for word in words]
+    with running_agent(tmp_path / "home", *placed[1:]) as agent:
+        address = f"127.0.0.1:{agent.address.rpartition(':')[2]}"
+        trusted = grpc.ssl_channel_credentials(cert.read_bytes())
+        async with aio.secure_channel(address, trusted) as channel:
+            with pytest.raises(aio.AioRpcError) as refused:
+                await Controller(channel).status()
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            known = Controller(channel, (("authorization", f"Bearer {token}"),))
+            assert (await known.status()).state == "IDLE"
+        assert agent.stop() == 0
 
 
 def test_the_settings_are_read_and_their_module_is_there() -> None:

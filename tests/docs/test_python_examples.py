@@ -23,6 +23,8 @@ from docs import python_pages
 
 import interlock.sync
 from interlock import django, notebook
+from interlock.agent.port import Load, Workload
+from interlock.errors import StoreUnavailable
 from interlock.machine import Machine, command, end, on, state
 from interlock.testing import in_memory, in_memory_sync
 from interlock.testing.at_work import at_work
@@ -34,15 +36,19 @@ EXAMPLES = python_pages.EXAMPLES
 PRELUDE = EXAMPLES["prelude"]
 MODULES = {name: examples for name, examples in EXAMPLES.items() if name != "prelude"}
 NAMES = {name: getattr(interlock, name) for name in interlock.__all__}
-OF_TESTS = "testing-api"
-"""Its names are shown at work in the guides to testing."""
+OF_TESTS = "interlock.testing"
+"""Examples of these modules make the client themselves, and use names of all of them."""
 IMPORTED = {
     "UTC": UTC,
     "asyncio": asyncio,
     "closing": closing,
     "Iterator": Iterator,
+    "Load": Load,
     "Machine": Machine,
+    "Path": Path,
+    "StoreUnavailable": StoreUnavailable,
     "StrEnum": StrEnum,
+    "Workload": Workload,
     "command": command,
     "datetime": datetime,
     "end": end,
@@ -56,6 +62,15 @@ IMPORTED = {
 }
 KIND = MODULES["interlock"]["kind"]
 """Declares what the examples of records need."""
+
+
+def names_of(module: str) -> dict[str, Any]:
+    """Return the public names of a module, as the page says that they are imported."""
+    modules = [each for each in python_pages.PROMISED if each.startswith(OF_TESTS)]
+    homes = modules if module in modules else [module]
+    return {
+        name: getattr(import_module(home), name) for home in homes for name in python_pages.PROMISED[home]
+    }
 
 
 def compiled(text: str) -> CodeType:
@@ -110,13 +125,19 @@ def test_an_example_prints_what_it_says(
     monkeypatch.setattr(django, "_opened", None)
     monkeypatch.chdir(tmp_path)
     text = MODULES[module][name]
-    its = {each: getattr(import_module(module), each) for each in python_pages.PROMISED[module]}
-    names: dict[str, Any] = {"__name__": "an_example", **NAMES, **IMPORTED, **its}
+    names: dict[str, Any] = {"__name__": "an_example", **NAMES, **IMPORTED, **names_of(module)}
     exec(compiled(PRELUDE), names)
     exec(compiled(MODULES[module].get("prelude", "")), names)
     if "TICKETS" in text and name != "kind":
         exec(compiled(KIND), names)
-    if module in SYNCHRONOUS or name in SYNCHRONOUS:
+    if module.startswith(OF_TESTS):
+        if "TICKET" in text:
+            names |= names_of("interlock.machine")
+            exec(compiled(MODULES["interlock.machine"]["prelude"]), names)
+        returned = eval(compiled(text), names)
+        if returned is not None:
+            asyncio.run(returned)
+    elif module in SYNCHRONOUS or name in SYNCHRONOUS:
         with in_memory_sync() as il:
             exec(compiled(text), {**names, "il": il})
     else:
@@ -132,7 +153,7 @@ def test_every_public_name_has_an_example_on_its_page() -> None:
     for place, page in python_pages.PYTHON_PAGES.items():
         chapters = re.split(r"^## ", pages[f"reference/{place}.md"], flags=re.M)[1:]
         assert [chapter.split("\n", 1)[0] for chapter in chapters] == list(page.modules)
-        for module, chapter in zip(page.modules, chapters, strict=True) if place != OF_TESTS else ():
+        for module, chapter in zip(page.modules, chapters, strict=True):
             for section in re.split(r"^### ", chapter, flags=re.M)[1:]:
                 name = section.split("\n", 1)[0].strip("`")
                 examples = [each for each in MODULES[module] if each.partition(".")[0] == name]

@@ -13,6 +13,8 @@ from docs import python_pages, references
 import interlock
 import interlock.machine
 import interlock.testing
+from interlock.store.postgres import target as postgres
+from interlock.store.redis import connections as redis
 
 ROOT = Path(__file__).parents[2]
 SYSTEMS = ROOT / "src/interlock/systems"
@@ -100,6 +102,29 @@ def test_a_setting_without_a_text_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_text_without_its_setting_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(references.TEXTS["settings"]["[limits]"], "max_moons", {"effect": "None."})
     with pytest.raises(LookupError, match="max_moons"):
+        references.configuration_page()
+
+
+def test_every_option_of_a_store_url_is_on_the_page_with_its_default() -> None:
+    """The default of the page, written out, changes nothing."""
+    shown = references.configuration_page().partition("## Options of store URLs")[2].partition("## ")[0]
+    rows = re.findall(r"^\| `(\w+):` \| `(\w+)` \| (.+?) \| (.+?) \|", shown, re.M)
+    named = {scheme: {name for each, name, *_ in rows if each == scheme} for scheme, *_ in rows}
+    assert named == {"postgresql": set(postgres.OPTIONS), "redis": set(redis.OPTIONS)}
+    plain = msgspec.structs.asdict(postgres.target_of("postgresql://host/name"))
+    defaults = {
+        name: re.findall(r"`(\w+)`", text)[0] for scheme, name, _, text in rows if scheme == "postgresql"
+    }
+    for name, default in defaults.items():
+        same = msgspec.structs.asdict(postgres.target_of(f"postgresql://host/name?{name}={default}"))
+        assert {**same, "shown": plain["shown"]} == plain, name
+    assert redis.read_address("redis://host").shown_under == ""
+    assert redis.read_address("redis://host?shown=apart").shown_under == "apart"
+
+
+def test_an_option_of_a_store_without_a_text_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis, "OPTIONS", (*redis.OPTIONS, "moon"))
+    with pytest.raises(LookupError, match="store_options"):
         references.configuration_page()
 
 

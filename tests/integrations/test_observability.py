@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.docs.test_pages_tell_the_truth import blocks
 from tests.waiting import PROGRAM_S
 
@@ -152,6 +159,36 @@ asyncio.run(main())
 """
 
 
+ONE = """
+from interlock import task
+
+@task(name="one")
+async def one() -> None:
+    pass
+"""
+
+
+class Collector(ThreadingHTTPServer):
+    """An endpoint of OTLP over HTTP; keeps what it gets."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Receiving)
+        self.requests: list[tuple[str, Message, ExportTraceServiceRequest]] = []
+
+
+class _Receiving(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append((self.path, self.headers, ExportTraceServiceRequest.FromString(body)))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
 def written(folder: Path, name: str, beginning: str, rest: str) -> None:
     """Write a program with the block of the page that begins like this."""
     (block,) = [each for each in blocks(PAGE, "python") if each.startswith(beginning)]
@@ -161,9 +198,15 @@ def written(folder: Path, name: str, beginning: str, rest: str) -> None:
     (folder / name).write_text(imports + block + rest)
 
 
-def run(folder: Path, *words: str) -> str:
+def run(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> str:
     answer = subprocess.run(
-        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=PROGRAM_S, check=False
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=False,
     )
     assert answer.returncode == 0, answer.stderr
     return answer.stdout
@@ -185,6 +228,28 @@ def test_a_histogram_of_opentelemetry_counts_each_attempt_by_its_outcome(tmp_pat
         [{"task": "pay", "outcome": "completed"}, 2],
         [{"task": "pay", "outcome": "failed"}, 2],
     ]
+
+
+def test_a_worker_with_the_variables_of_the_page_sends_its_spans_to_the_endpoint(tmp_path: Path) -> None:
+    (block,) = [each for each in blocks(PAGE, "sh") if "export " in each]
+    variables = dict(re.findall(r"^export (\w+)=(.+)$", block, re.M))
+    (tmp_path / "tasks.py").write_text(ONE)
+    (start,) = re.findall(r"^interlock (worker start .+)$", block, re.M)
+    with Collector() as collector:
+        Thread(target=collector.serve_forever, daemon=True).start()
+        variables["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{collector.server_port}"
+        variables |= {"INTERLOCK_URL": "sqlite:///jobs.db", "OTEL_EXPORTER_OTLP_HEADERS": "key=17"}
+        try:
+            run(tmp_path, "-m", "interlock", "submit", "tasks.py:one", env=variables)
+            run(tmp_path, "-m", "interlock", *start.split(), "--burst", env=variables)
+        finally:
+            collector.shutdown()
+    ((path, headers, request),) = collector.requests
+    assert (path, headers["key"]) == ("/v1/traces", "17")
+    (sent,) = request.resource_spans
+    names = {each.key: each.value.string_value for each in sent.resource.attributes}
+    assert names["service.name"] == variables["OTEL_SERVICE_NAME"] == "shop-worker"
+    assert [span.name for scope in sent.scope_spans for span in scope.spans] == ["one"]
 
 
 def test_lines_of_structlog_name_the_job_and_only_while_it_runs(tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ from interlock.errors import BadStoreUrl, StoreError, StoreMisconfigured, StoreU
 from interlock.store.migrations import too_new
 from interlock.store.redis.scripts import SCHEMA_VERSION, Script
 
+OPTIONS = ("shown",)
+"""Our options of the URL; all others are the driver's (ssl_ca_certs, client_name, …)."""
+
 _SCHEMES = ("redis", "rediss", "unix")
 _SECRETS = frozenset({"password", "ssl_password", "username"})
 # The store controls these: deadlines are its own, and commands are not repeated.
@@ -78,7 +81,7 @@ def read_address(url: str) -> Address:
         raise _bad(shown, f"The database {parsed.path.lstrip('/')!r} is not a number.")
     for name in _OURS:
         options.pop(name, None)
-    shown_under = str(options.pop("shown", ""))
+    ours = {name: str(options.pop(name)) for name in OPTIONS if name in options}
     options |= {"socket_timeout": None, "socket_connect_timeout": None, "protocol": 2}
     kind: type[AbstractConnection] = options.pop("connection_class", Connection)
 
@@ -88,7 +91,7 @@ def read_address(url: str) -> Address:
         except TypeError:
             raise _bad(shown, "One of its options is not known.") from None
 
-    return Address(shown, make_connection, shown_under)
+    return Address(shown, make_connection, ours.get("shown", ""))
 
 
 def _parsed(url: str) -> ParseResult:
