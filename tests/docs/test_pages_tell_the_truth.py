@@ -24,6 +24,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "docs" / "index.md",
     *(page for name in FOLDERS for page in sorted((ROOT / "docs" / name).glob("*.md"))),
+    ROOT / "docs" / "reference" / "runner-protocol.md",
 ]
 ALL_PAGES = [
     ROOT / "README.md",
