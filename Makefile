@@ -47,7 +47,7 @@ check: dashboard ## Lint, types, layers, links of the pages, and whether what is
 	$(BIN)/python -m bench.figure_page --check
 	$(BIN)/python tools/proto.py --check
 	$(BIN)/python tools/dashboard.py --check
-	$(BIN)/codespell docs *.md bench/*.md verification/*.md src/interlock/cli src/interlock/errors src/interlock/api
+	$(BIN)/codespell *.md bench deploy docs examples src tools verification web/src web/test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict || $(MAKE) site
 
 dashboard: $(READY) ## Build the dashboard from web/, unless it is up to date

@@ -315,6 +315,13 @@ class Stage:
             pass
         return self.shop.do(lambda port: port.here.store.find(Query(kind="job", limit=1))).records[0].id
 
+    def direct_page(self, name: str) -> None:
+        """Save the first block of Python of a guide in the file that its first line names."""
+        text = (ROOT / "docs" / "guides" / f"{name}.md").read_text(encoding="utf-8")
+        block = text.partition("```python\n# ")[2].partition("```\n")[0]
+        file, _, source = block.partition("\n")
+        (self.folder / file).write_text(source, encoding="utf-8")
+
     def direct_take(self, *job_ids: str) -> None:
         """Claim all ready jobs for a runner, these among them."""
         self.shop.take(*job_ids)

@@ -11,12 +11,17 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 import yaml
+from bench import __main__ as bench
+from bench.workers import drain
 from docs import transcripts
 from tests import programs
 from tests.docs import (
@@ -25,6 +30,7 @@ from tests.docs import (
     test_load_test_page,
     test_other_blocks,
     test_pages_tell_the_truth,
+    test_runner_protocol_page,
 )
 from tests.waiting import PROGRAM_S
 from tools import sessions
@@ -37,18 +43,28 @@ from interlock.systems.runs.workflows.workflow import read_workflow
 from interlock_verification.chaos import __main__ as chaos
 
 ROOT = Path(__file__).parents[2]
+FOR_CONTRIBUTORS = [
+    *(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / name / "README.md" for name in ("bench", "verification")),
+]
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / name for name in ("index.md", "reliability.md")),
+    *FOR_CONTRIBUTORS,
+    *sorted((ROOT / "docs").glob("*.md")),
     *(
         page
         for name in ("tutorials", "guides", "coming-from")
         for page in sorted((ROOT / "docs" / name).glob("*.md"))
     ),
+    *(ROOT / "docs" / "reference" / name for name in ("outgoing-webhooks.md", "runner-protocol.md")),
 ]
+GENERATED = ("command-line", "http-api", "python-api", "testing-api")
+"""Pages of the reference, or their folders, which `make check` generates again; tests run their examples."""
+EVERY_PAGE = [*PAGES, *ROOT.glob("docs/*/**/*.md"), ROOT / "CHANGELOG.md", ROOT / "bench" / "FIGURES.md"]
 RELIABILITY = ROOT / "docs" / "reliability.md"
 READERS = {
     "console": [*test_pages_tell_the_truth.PAGES, RELIABILITY],
+    "http": [test_runner_protocol_page.PAGE],
     "json": test_other_blocks.PAGES,
     "py": test_other_blocks.PAGES,
     "python": test_pages_tell_the_truth.PAGES,
@@ -58,6 +74,8 @@ READERS = {
 }
 """The pages whose blocks in a language are run or read."""
 COMPARED = {
+    ("ARCHITECTURE.md", " cli          server"): "the layers",
+    ("choosing-a-store.md", "max_connections ≥"): "connections",
     ("README.md", "   3.37 s  attempt 1.1  grant"): "the demo",
     ("README.md", "                ┌─── ✓ flaky 13 s"): "a graph",
     ("first-ci.md", "ci  r_0a4ef327c266  RUNNING"): "a graph",
@@ -67,8 +85,12 @@ COMPARED = {
     ("first-lifecycle.md", "undecided-event: the timer silence"): "a fault of a table",
     ("your-own-lifecycle.md", "undecided-event: the timer silence"): "a fault of a table",
     ("dead-letters.md", "$ interlock dead-letter list"): "a transcript",
+    ("dead-letters.md", "$ interlock dead-letter retry"): "a transcript",
+    ("dead-letters.md", "$ interlock dead-letter discard"): "a transcript",
     ("jobs-that-submit-jobs.md", "$ interlock job tree"): "a transcript",
     ("limit-calls-to-a-vendor.md", "$ interlock limit show"): "a transcript",
+    ("put-jobs-together.md", "$ interlock submit"): "a transcript",
+    ("put-jobs-together.md", "$ interlock job explain"): "a transcript",
     ("wait-for-a-person.md", "$ interlock approval list"): "a transcript",
     ("run-something-every-night.md", "$ interlock schedule list"): "the schedules of the page",
     ("see-it-all-on-one-machine.md", "Interlock listens at"): test_dev_page.__name__,
@@ -141,6 +163,27 @@ def test_every_block_of_every_page_is_run_or_read_or_compared() -> None:
     assert [fault for block in found if (fault := fault_of(block))] == []
     fences = sum(len(re.findall(r"^ *```", page.read_text(encoding="utf-8"), re.M)) for page in PAGES)
     assert fences == 2 * len(found)
+
+
+def test_every_page_with_blocks_is_read_here_or_generated() -> None:
+    others = [page for page in EVERY_PAGE if page not in PAGES and FENCE.search(page.read_text("utf-8"))]
+    reference = ROOT / "docs" / "reference"
+    assert {page.relative_to(reference).parts[0].removesuffix(".md") for page in others} == {*GENERATED}
+
+
+def indented_blocks(text: str) -> list[str]:
+    """Return the first lines of blocks that are indented, which have no language."""
+    return re.findall(r"(?:\A|\n)[ \t]*\n((?: {4}|\t).*)", FENCE.sub("", text))
+
+
+def test_no_page_has_an_indented_block() -> None:
+    found = {page: indented_blocks(page.read_text(encoding="utf-8")) for page in EVERY_PAGE}
+    assert {page: blocks for page, blocks in found.items() if blocks} == {}
+
+
+def test_an_indented_block_is_noticed_and_a_block_in_a_list_is_none() -> None:
+    assert indented_blocks("All suites:\n\n    make bench\n    make chaos\n") == ["    make bench"]
+    assert indented_blocks("- All suites:\n\n  ```sh\n\n    make bench\n  ```\n") == []
 
 
 def test_every_block_that_is_named_above_is_on_its_page() -> None:
@@ -343,3 +386,86 @@ def test_a_quick_command_of_the_page_on_reliability_succeeds(command: str, tmp_p
     words = shlex.split(command)
     assert ["interlock", *words] in [shlex.split(line, comments=True) for line in lines]
     assert interlock(tmp_path, *words)
+
+
+MODULES: dict[str, Callable[[Sequence[str]], object]] = {
+    "bench": lambda words: bench_parsed(*words),
+    "bench.workers.drain": lambda words: drain._parser().parse_args(words),
+    "interlock_verification.chaos": chaos._arguments,
+}
+"""Programs of contributors, and how they read their arguments."""
+
+
+def bench_parsed(*words: str) -> object:
+    with mock.patch.object(sys, "argv", ["bench", *words]):
+        return bench._arguments()
+
+
+def fault_of_program(line: str) -> str:
+    """Return why a line of a page for contributors cannot be run; empty if it can."""
+    try:
+        match shlex.split(line, comments=True):
+            case ["make", target]:
+                makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+                return "" if re.search(rf"^{target}:", makefile, re.M) else f"{line}: no such target"
+            case ["python" | ".venv/bin/python", "-m", module, *arguments]:
+                MODULES[module](arguments)
+                return ""
+            case ["interlock", *_]:
+                return ""  # test_commands_on_pages reads these
+    except (SystemExit, KeyError) as error:
+        return f"{line}: {error!r}"
+    return f"{line}: no test reads it"
+
+
+def test_every_program_on_the_pages_for_contributors_accepts_its_arguments() -> None:
+    pages = [block for page in FOR_CONTRIBUTORS for block in blocks_of(page) if block.language == "sh"]
+    lines = [line for block in pages for line in block.text.splitlines()]
+    assert len(lines) > 15
+    assert [fault for line in lines if (fault := fault_of_program(line))] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "make benches",
+        ".venv/bin/python -m bench --only kernels",
+        ".venv/bin/python -m bench --twice",
+        "python -m bench.worker.drain",
+        "python -m interlock_verification.chaos --only worlds",
+        "pytest -q",
+    ],
+)
+def test_a_program_with_other_arguments_is_noticed(line: str) -> None:
+    assert fault_of_program(line)
+
+
+def test_the_layers_are_drawn_in_the_order_of_the_contract_of_imports() -> None:
+    (block,) = compared("the layers")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contract = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    place = {name: number for number, layer in enumerate(contract) for name in re.findall(r"\w+", layer)}
+    lines = [re.findall(r"[a-z]+", line[:40]) for line in block.text.splitlines()]
+    layers = [names for names in lines if names]
+    assert {name for names in layers for name in names} <= place.keys()
+    for upper, lower in pairwise(layers):
+        assert max(place[name] for name in upper) <= min(place[name] for name in lower), (upper, lower)
+
+
+def test_the_formula_of_connections_gives_the_numbers_of_the_guides() -> None:
+    (block,) = compared("connections")
+    formula = (
+        block.text.partition("≥")[2]
+        .removesuffix("+ what others use\n")
+        .replace("\N{MULTIPLICATION SIGN}", "*")
+        .strip()
+    )
+    worker, server = (eval(formula, {"pool": 4, "workers": n, "servers": 1 - n}) for n in (1, 0))
+    production = (ROOT / "docs" / "guides" / "running-in-production.md").read_text(encoding="utf-8")
+    assert f"worker opens up to {worker} connections and a server up to {server}:" in production
+    fleets = re.findall(r"(\d+) workers, (\d+) servers? \| (\d+) \|", production)
+    assert len(fleets) == 3
+    for workers, servers, total in fleets:
+        assert int(workers) * worker + int(servers) * server == int(total)
+    at_most = f"62 connections at rest and {20 * worker + server} at most"
+    assert f"20 workers and a server with the default settings use {at_most}" in block.page.read_text("utf-8")

@@ -1,6 +1,7 @@
-"""Blocks of pages that are not run: settings, JSON, YAML, requests with curl, and Python of other tools.
+"""Blocks of pages that are not run: settings, YAML, requests with curl, and Python of other tools.
 
-`test_pages_tell_the_truth.py` runs `python` and `console`; `test_commands_on_pages.py` parses commands.
+`test_pages_tell_the_truth.py` runs `python` and `console`; `test_commands_on_pages.py` parses commands, and
+`test_json_blocks.py` compares JSON.
 """
 
 from __future__ import annotations
@@ -177,10 +178,6 @@ def test_every_request_with_curl_is_one_that_the_api_describes() -> None:
     made = [(page, request) for page, text in (*blocks("sh"), *blocks("")) for request in requests(text)]
     assert len(made) > 10
     assert [(page, fault) for page, request in made if (fault := fault_of_request(*request))] == []
-
-
-def test_every_block_of_json_can_be_read() -> None:
-    assert [json.loads(text) for _, text in blocks("json")] != []
 
 
 def test_every_block_of_yaml_is_a_workflow_a_workload_a_scenario_or_what_prometheus_reads(

@@ -24,6 +24,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "docs" / "index.md",
     *(page for name in FOLDERS for page in sorted((ROOT / "docs" / name).glob("*.md"))),
+    ROOT / "docs" / "reference" / "runner-protocol.md",
 ]
 ALL_PAGES = [
     ROOT / "README.md",
@@ -33,6 +34,8 @@ ALL_PAGES = [
     ROOT / "verification" / "README.md",
     *ROOT.glob("docs/**/*.md"),
 ]
+SOURCES = {".py", ".pyi", ".txt", ".toml", ".yaml", ".yml", ".service", ".example", ".ts", ".tsx"}
+"""Endings of files that name pages to users."""
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -101,7 +104,9 @@ def test_every_interlock_command_of_a_page_succeeds(page: Path, tmp_path: Path) 
         if place := re.match(r"# (\S+\.yml)$", block, re.M):
             (tmp_path / place[1]).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / place[1]).write_text(block, encoding="utf-8")
-    command_lines = [shlex.split(command) for command in commands(page) if "interlock" in command]
+    command_lines = [
+        shlex.split(command, comments=True) for command in commands(page) if "interlock" in command
+    ]
     assert command_lines
     for words in command_lines:
         words[0] = "interlock"
@@ -126,6 +131,32 @@ def test_a_link_that_leads_nowhere_is_noticed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("[here](page.md) and [there](nowhere.md#top)", encoding="utf-8")
     assert broken_links(page) == ["nowhere.md"]
+
+
+def pages_named_by(text: str) -> set[str]:
+    """Return the paths of pages in a source, such as `docs/guides/fleet.md`."""
+    return set(re.findall(r"\bdocs/[\w./-]+\.md\b", text))
+
+
+def test_every_page_that_the_program_names_exists() -> None:
+    sources = [
+        path
+        for folder in ("src", "verification/src", "deploy", "examples", "web/src")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in SOURCES and "dashboard" not in path.parts
+    ]
+    named = {page: path for path in sources for page in pages_named_by(path.read_text(encoding="utf-8"))}
+    assert len(named) > 8
+    assert {page: path for page, path in named.items() if not (ROOT / page).is_file()} == {}
+
+
+def test_pages_are_found_in_sentences_and_help_texts() -> None:
+    text = '"Input; see docs/guides/agent.md." │ docs/reference/runner-protocol.md │ (docs/reliability.md).'
+    assert pages_named_by(text) == {
+        "docs/guides/agent.md",
+        "docs/reference/runner-protocol.md",
+        "docs/reliability.md",
+    }
 
 
 def test_the_readme_can_be_read_in_one_sitting() -> None:

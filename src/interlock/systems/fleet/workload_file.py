@@ -146,7 +146,7 @@ WORKLOAD_FILE = Object(
         Field("kind", PlainText("kind", most=100), "Kind of workload: command, python, http, sleep, "
               "or a plugin of the agents.", "http", required=True),
         Field("name", PlainText("name", most=100), "Its name (default: the name of the file).", "checkout"),
-        Field("with", PluginInput(), "Spec of the plugin; see docs/guides/agent.md.", '{url: "http://…"}'),
+        Field("with", PluginInput(), "Spec of the plugin; see docs/guides/running-an-agent.md.", '{url: "http://…"}'),
         Field("agents", Several(PlainText("agent", most=200), MOST_AGENTS),
               "HOST or HOST:PORT of each agent; `--agents` takes precedence.", "[a.example, b.example:7168]"),
         Field("duration", DurationField(0.0, LONGEST_S),
