@@ -186,7 +186,7 @@ def test_after_a_migration_the_old_version_is_refused_and_a_rollback_restores_th
     for command in (
         drop,
         restore,
-    ):  # the schema as a whole: newer versions have functions that no backup names
+    ):  # newer versions have functions that no backup names
         assert f"`{command}`" in page
         in_shell(command.replace("URL", shop.url), tmp_path)
     shop.call("db", "restored", old=True)
