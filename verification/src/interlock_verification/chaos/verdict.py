@@ -69,7 +69,7 @@ class ChaosVerdict(msgspec.Struct, kw_only=True):
 
 def table(verdicts: Sequence[ChaosVerdict]) -> Iterator[str]:
     """Yield all results as a table for the documentation."""
-    yield "| harness | store | what was done and counted | broken promises | seconds |"
+    yield "| harness | store | steps done and counted | broken promises | seconds |"
     yield "|---|---|---|---|---|"
     for verdict in verdicts:
         counts, broken = verdict.counts_text(), len(verdict.broken_promises)
