@@ -254,7 +254,7 @@ class MessageRefused(RunnerError, code="message_refused"):
 
 
 class ClaimOver(InterlockError, code="claim_over", status=409):
-    """All leases under the name of a claim have ended; a server answers with no grants."""
+    """All leases under the name of a claim have ended; a server returns no grants."""
 
 
 class CommitFailed(InterlockError, code="commit_failed", status=409):

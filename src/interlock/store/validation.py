@@ -234,7 +234,7 @@ def _check_request(request: Request) -> None:
 def _check_batch(catalogue: Catalogue, batch: Batch, max_body_bytes: int) -> None:
     change, ids = batch.change, batch.ids
     if change.id or change.expected_at or change.given is not None or change.result is not None:
-        raise _invalid("The change of a batch must not set what the batch sets for each record.")
+        raise _invalid("The change of a batch must not set fields that the batch sets for each record.")
     if not ids or len(set(ids)) < len(ids):
         raise _invalid("A batch has at least one record, and each record once.")
     if any(column and len(column) != len(ids) for column in (batch.expected_at, batch.given, batch.result)):

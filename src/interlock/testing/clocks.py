@@ -24,7 +24,7 @@ _SECONDS = {"us": 0.000001, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d":
 
 
 class JumpingClock:
-    """A clock that stands still until a test moves it, forward or back.
+    """A clock that only a test moves, forward or back.
 
     >>> clock = JumpingClock(datetime(2026, 1, 1, tzinfo=UTC))
     >>> clock.jump("2h").isoformat()

@@ -111,7 +111,7 @@ def list_machines(as_json: Json = False) -> None:
 def show(name: Name, as_json: Json = False) -> None:
     """Show the states and transitions of a machine.
 
-    Of each state: the component whose turn it is, and the deadline. Of each transition: owner, guards and
+    Of each state: the component that acts next, and the deadline. Of each transition: owner, guards and
     reason.
     """
     from interlock.cli import machine_names
@@ -291,7 +291,7 @@ def list_sheet(blueprints: Iterable[Blueprint]) -> Sheet:
         )
         for blueprint in blueprints
     ]
-    return Sheet("machine", "", ("name", "states", "ends", "owners", "fingerprint", "what it is"), rows)
+    return Sheet("machine", "", ("name", "states", "ends", "owners", "fingerprint", "meaning"), rows)
 
 
 def list_entry(blueprint: Blueprint) -> dict[str, object]:

@@ -155,7 +155,7 @@ def history(
 def explain(
     kind: Name, record_id: Id, kinds: Kinds = None, store: Place = None, as_json: Json = False
 ) -> None:
-    """Explain what a record waits for, and list the events it accepts."""
+    """Explain why a record waits, and list the events it accepts."""
     RecordCommands(store, kinds, as_json=as_json).explain(kind, record_id)
 
 

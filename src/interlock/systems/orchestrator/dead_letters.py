@@ -60,7 +60,7 @@ discard: Event = command("discard", "Discard it: the job stays FAILED.", by="ope
 # fmt: off
 DEAD_LETTER = Machine[DeadLetterState, None](
     "dead_letter",
-    "A failed job without a try left, and what was done about it.",
+    "A failed job without a try left, and the action taken on it.",
     initial=OPEN,
     spine=(OPEN, RETRIED),
     stop=(discard,),
@@ -291,7 +291,7 @@ class DeadLetterService:
     # Looking
 
     async def get(self, job_id: str) -> DeadLetterView:
-        """Return a dead letter, and what was done about it."""
+        """Return a dead letter, and the action taken on it."""
         ended, letter = await self._engine.load(keys_of(job_id))
         if letter is None:
             check_letter(_present(job_id, ended))

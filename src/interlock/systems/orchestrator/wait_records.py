@@ -399,7 +399,7 @@ def _check_reply(wait: Record, request: Wait, question: ApprovalQuestion, reply:
         )
     if question.approvers and reply.by not in question.approvers:
         raise NotAllowed(
-            f"{reply.by} is not among those who may answer the approval {wait.id}.",
+            f"{reply.by} is not an approver of the approval {wait.id}.",
             todo=f"Ask one of: {', '.join(question.approvers)}.",
             allowed=question.approvers,
             facts={"principal": reply.by, "approval_id": wait.id},
