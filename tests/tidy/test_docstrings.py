@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.sources import BLOCKS, statements, tree_of
+from tests.tidy.test_voice_of_pages import places_in
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("src", "verification/src")
@@ -157,6 +158,16 @@ def pronouns_in(found: Iterable[Source]) -> list[str]:
     return docs + comments
 
 
+def riddles_of_messages(found: Iterable[Source]) -> list[str]:
+    """Return the messages, reasons and help texts that are not in the words of the pages."""
+    return [
+        f"{text.place}: {place.partition(': ')[2]}"
+        for source in found
+        for text in source.texts
+        for place in places_in(CODE.sub("``", text.text))
+    ]
+
+
 def prose_of(path: Path) -> str:
     """Return the text of a page without its code, or a program whole."""
     text = path.read_text(encoding="utf-8")
@@ -217,6 +228,10 @@ def test_a_docstring_begins_with_a_verb_or_with_a_noun() -> None:
 
 def test_docstrings_comments_and_messages_name_their_subject() -> None:
     assert pronouns_in(sources()) == []
+
+
+def test_messages_and_help_texts_are_in_the_words_of_the_pages() -> None:
+    assert riddles_of_messages(sources()) == []
 
 
 def test_a_name_in_a_docstring_exists() -> None:
@@ -303,6 +318,25 @@ def test_plain_docstrings_are_left_alone(text: str, tmp_path: Path) -> None:
 )
 def test_a_pronoun_without_a_name_would_be_noticed(text: str, tmp_path: Path) -> None:
     assert len(pronouns_in([source_of(text, tmp_path)])) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'raise ValueError(f"git {what} answers with more than {most} bytes.")',
+        'TODO = "Leave out the reference back to what it is part of."',
+        'state(PAUSED, "It goes on when it is resumed.", turn="user")',
+    ],
+)
+def test_a_message_in_other_words_would_be_noticed(text: str, tmp_path: Path) -> None:
+    assert len(riddles_of_messages([source_of(text, tmp_path)])) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ['"""It goes on."""', 'x = "nobody"', 'x = "Run `job what is` first."', "# It goes on.\nx = 1"]
+)
+def test_docstrings_words_and_code_are_no_messages(text: str, tmp_path: Path) -> None:
+    assert riddles_of_messages([source_of(text, tmp_path)]) == []
 
 
 def test_a_page_without_a_subject_would_be_noticed_but_not_its_code(tmp_path: Path) -> None:
