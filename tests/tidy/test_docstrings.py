@@ -38,6 +38,8 @@ BANNED = re.compile(
     r"|(?:after|at most|at least|by|every|for|of|than|up to) so (?:many|much|long|often|far))\b",
     re.IGNORECASE,
 )
+COLUMNS = frozenset({"what it is", "what is wrong", "what it is like"})
+"""Columns of tables of the command line. `--columns` takes their names, so they stay."""
 CODE = re.compile(r"^( *)```.*?^\1```|`[^`]*`", re.DOTALL | re.MULTILINE)
 """Blocks and words of a page that are code."""
 COMMENT = re.compile(r"(?:^|\s)#\s(?P<text>[^\"']*)$")
@@ -164,6 +166,7 @@ def riddles_of_messages(found: Iterable[Source]) -> list[str]:
         f"{text.place}: {place.partition(': ')[2]}"
         for source in found
         for text in source.texts
+        if text.text not in COLUMNS
         for place in places_in(CODE.sub("``", text.text))
     ]
 

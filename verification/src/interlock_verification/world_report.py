@@ -40,7 +40,7 @@ def print_worlds(*, as_json: bool) -> None:
         (world.name, f"{world.orchestrators} + {world.workers} + {world.embedded}", world.doc)
         for world in WORLDS
     ]
-    columns = ("world", "servers + workers + workers alone", "description")
+    columns = ("world", "servers + workers + workers alone", "what it is like")
     print_sheets(
         [
             Sheet("world", "", columns, worlds),

@@ -338,7 +338,7 @@ def audit_sheets(found: Audit) -> list[Sheet]:
     faults = [(fault.kind, fault.id, str(fault.version), fault.sentence) for fault in found.faults]
     return [
         Sheet("audit", "Audit", ("what", "value"), about),
-        Sheet("fault", "Faults", ("kind", "id", "version", "fault"), faults),
+        Sheet("fault", "Faults", ("kind", "id", "version", "what is wrong"), faults),
     ]
 
 

@@ -291,7 +291,7 @@ def list_sheet(blueprints: Iterable[Blueprint]) -> Sheet:
         )
         for blueprint in blueprints
     ]
-    return Sheet("machine", "", ("name", "states", "ends", "owners", "fingerprint", "meaning"), rows)
+    return Sheet("machine", "", ("name", "states", "ends", "owners", "fingerprint", "what it is"), rows)
 
 
 def list_entry(blueprint: Blueprint) -> dict[str, object]:
