@@ -140,7 +140,20 @@ def is_riddle(doc: Doc) -> bool:
     word = first[0]
     if doc.kind == "function" and (word in NOT_VERBS or THIRD_PERSON.fullmatch(word)):
         return True
-    return word in OPENINGS
+    return word in OPENINGS or is_half_a_question(doc)
+
+
+def is_half_a_question(doc: Doc) -> bool:
+    """Return whether it begins with "Whether", which describes a value and neither a call nor a type."""
+    return doc.text.startswith("Whether ") and doc.kind not in ("field", "property")
+
+
+def half_questions_in(folders: Iterable[Path]) -> list[str]:
+    """Return the functions and classes below folders that do not say what they return or are."""
+    paths = (path for folder in folders for path in sorted(folder.rglob("*.py")))
+    asking = (path for path in paths if '"""Whether' in path.read_text(encoding="utf-8"))
+    docs = (doc for path in asking for doc in docs_of(tree_of(path), path.name))
+    return [f"{doc.place}: {doc.text[:60]}" for doc in docs if is_half_a_question(doc)]
 
 
 def pronouns_in(found: Iterable[Source]) -> list[str]:
@@ -229,6 +242,14 @@ def test_a_docstring_begins_with_a_verb_or_with_a_noun() -> None:
     assert riddles_in(sources()) == []
 
 
+def test_no_function_of_the_tests_or_tools_is_described_by_half_a_question() -> None:
+    """Those of the package and the verification are among the riddles."""
+    assert (
+        half_questions_in(ROOT / name for name in ("bench", "deploy", "docs", "examples", "tests", "tools"))
+        == []
+    )
+
+
 def test_docstrings_comments_and_messages_name_their_subject() -> None:
     assert pronouns_in(sources()) == []
 
@@ -286,6 +307,7 @@ def source_of(text: str, tmp_path: Path, name: str = "example.py") -> Source:
         'def due() -> int:\n    """The jobs that are ready."""',
         'def due() -> int:\n    """Returns the ready jobs."""',
         'def due() -> bool:\n    """Whether a job is ready."""',
+        'class Company:\n    """Whether other claimers are active."""',
         'class Order:\n    @property\n    def size(self) -> int:\n        """Where it stands."""',
     ],
 )
@@ -301,6 +323,8 @@ def test_a_riddle_would_be_noticed(text: str, tmp_path: Path) -> None:
         'def due() -> int:\n    """Return the ready jobs."""',
         'async def pause() -> None:\n    """Pass the order on."""',
         'class Order:\n    @property\n    def size(self) -> int:\n        """The size in bytes."""',
+        'class Order:\n    @property\n    def paid(self) -> bool:\n        """Whether it is paid."""',
+        'class Order:\n    """An order."""\n\n    paid: bool\n    """Whether it is paid."""',
         'def in_time(lease: object) -> bool:\n    """the lease has expired"""',
         'x = "What is this?"',
     ],
@@ -321,6 +345,14 @@ def test_plain_docstrings_are_left_alone(text: str, tmp_path: Path) -> None:
 )
 def test_a_pronoun_without_a_name_would_be_noticed(text: str, tmp_path: Path) -> None:
     assert len(pronouns_in([source_of(text, tmp_path)])) == 1
+
+
+def test_half_a_question_below_a_folder_would_be_noticed(tmp_path: Path) -> None:
+    half = '"""Whether it is due."""'
+    text = f"def due() -> bool:\n    {half}\n\nclass Job:\n    late: bool\n    {half}\n"
+    source_of(text, tmp_path, "below/example.py")
+    source_of("def due() -> bool:\n    ...\n", tmp_path, "below/other.py")
+    assert half_questions_in([tmp_path]) == ["example.py:2: Whether it is due."]
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,7 @@ def name_of(kind: Any) -> str:
 
 _BREAK = "Leave out the reference back to the object around it, or send an id in its place."
 _FLATTEN = "Send a flatter structure, such as a list of rows that name their parent."
-_PLAIN = (
-    "Send its content: text, numbers, lists, dicts, a dataclass, a msgspec struct or a pydantic model."
-)
+_PLAIN = "Send its content: text, numbers, lists, dicts, a dataclass, a msgspec struct or a pydantic model."
 
 
 def _first_misfit(value: object, is_json: Callable[[object], bool]) -> NamedValue | None:

@@ -290,7 +290,7 @@ HURRY_S = 5.0
 
 
 class Shutdown:
-    """Whether this process was told to shut down, and since when."""
+    """The request to this process to shut down, and its time."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.awake: AwakeTime = AwakeTime(monotonic)

@@ -64,7 +64,7 @@ def _claimer_terms(claim: Claim) -> tuple[list[str] | None, list[str], list[str]
 
 
 class Company:
-    """Whether other claimers are active, as far as this store has noticed."""
+    """The activity of other claimers, as far as this store has noticed it."""
 
     def __init__(self) -> None:
         self._under_way = 0

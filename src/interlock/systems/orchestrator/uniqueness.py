@@ -338,7 +338,7 @@ DecideKeyed: TypeAlias = "Callable[[Sequence[Record | None], KeyedSubmission, da
 
 
 class KeyForecast:
-    """Whether the next submission probably is the first with its keys, as the last one was.
+    """A forecast: the next submission is the first with its keys if the last one was.
 
     Then its keys are not loaded: the store refuses the commit if there is one, and they are loaded for the
     next decision.

@@ -43,7 +43,7 @@ from interlock.wire.simulations import (
 
 
 class PulseState(StrEnum):
-    """Whether a heartbeat is expected."""
+    """The states of a pulse, which expects heartbeats or not."""
 
     STILL = "still"
     BEATING = "beating"

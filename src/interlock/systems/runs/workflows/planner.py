@@ -172,7 +172,7 @@ MOST_JOBS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Inclusion:
-    """Whether a job is in the plan, and why."""
+    """The decision to have a job in the plan or not, and the reason."""
 
     yes: bool
     why: str
