@@ -17,16 +17,20 @@ PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "deploy").rglob("*.md")),
-    *(ROOT / name / "README.md" for name in ("bench", "verification")),
+    *sorted((ROOT / "bench").glob("*.md")),
+    *sorted((ROOT / "verification").glob("*.md")),
 ]
 """All that people read, also what is generated from lifecycles, docstrings and declarations."""
 WHOLE = [
-    path
-    for folder in ("examples", "deploy")
-    for path in sorted((ROOT / folder).rglob("*"))
-    if path.is_file() and "__pycache__" not in path.parts
+    ROOT / "src" / "interlock" / "cli" / "help.txt",
+    *(
+        path
+        for folder in ("examples", "deploy", "docs/sessions/files")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    ),
 ]
-"""Files that people copy: their code and comments are read as a whole."""
+"""The help texts, and files that people copy: their code and comments are read as a whole."""
 DASHBOARD = [
     path
     for path in sorted((ROOT / "web" / "src").rglob("*.ts*"))
@@ -77,7 +81,7 @@ def test_no_page_is_in_the_dialect() -> None:
     assert len(PAGES) > 150
 
 
-def test_no_example_and_no_file_for_a_deployment_is_in_the_dialect() -> None:
+def test_no_help_text_example_or_file_for_a_deployment_is_in_the_dialect() -> None:
     assert faults_of(WHOLE, places_in) == {}
     assert len(WHOLE) > 15
 
