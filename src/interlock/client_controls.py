@@ -288,7 +288,7 @@ class DeadLettersClient:
         return await self._with_each(wanted, limit, one)
 
     async def _with_each(self, wanted: str, limit: int, one: Any) -> dict[str, str | InterlockError]:
-        """Look at all first: what was dealt with is no longer on a page, so pages would shift."""
+        """Look at all first: handled ones leave their page, so pages would shift."""
         ids: Any = []
         cursor = ""
         while len(ids) < limit:

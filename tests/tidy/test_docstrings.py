@@ -173,12 +173,12 @@ def pronouns_in(found: Iterable[Source]) -> list[str]:
     return docs + comments
 
 
-def riddles_of_messages(found: Iterable[Source]) -> list[str]:
-    """Return the messages, reasons and help texts that are not in the words of the pages."""
+def in_other_words(found: Iterable[Source]) -> list[str]:
+    """Return the docstrings, messages, reasons and help texts that are not in the words of the pages."""
     return [
         f"{text.place}: {place.partition(': ')[2]}"
         for source in found
-        for text in source.texts
+        for text in (*source.docs, *source.texts)
         if text.text not in COLUMNS
         for place in places_in(CODE.sub("``", text.text))
     ]
@@ -254,8 +254,8 @@ def test_docstrings_comments_and_messages_name_their_subject() -> None:
     assert pronouns_in(sources()) == []
 
 
-def test_messages_and_help_texts_are_in_the_words_of_the_pages() -> None:
-    assert riddles_of_messages(sources()) == []
+def test_docstrings_and_messages_are_in_the_words_of_the_pages() -> None:
+    assert in_other_words(sources()) == []
 
 
 def test_a_name_in_a_docstring_exists() -> None:
@@ -361,17 +361,18 @@ def test_half_a_question_below_a_folder_would_be_noticed(tmp_path: Path) -> None
         'raise ValueError(f"git {what} answers with more than {most} bytes.")',
         'TODO = "Leave out the reference back to what it is part of."',
         'state(PAUSED, "It goes on when it is resumed.", turn="user")',
+        'def due() -> int:\n    """Return the number of jobs.\n\n    It goes on.\n    """',
     ],
 )
-def test_a_message_in_other_words_would_be_noticed(text: str, tmp_path: Path) -> None:
-    assert len(riddles_of_messages([source_of(text, tmp_path)])) == 1
+def test_a_text_in_other_words_would_be_noticed(text: str, tmp_path: Path) -> None:
+    assert len(in_other_words([source_of(text, tmp_path)])) == 1
 
 
 @pytest.mark.parametrize(
-    "text", ['"""It goes on."""', 'x = "nobody"', 'x = "Run `job what is` first."', "# It goes on.\nx = 1"]
+    "text", ['"""Run `job what is` first."""', 'x = "nobody"', 'x = "what it is"', "# It goes on.\nx = 1"]
 )
-def test_docstrings_words_and_code_are_no_messages(text: str, tmp_path: Path) -> None:
-    assert riddles_of_messages([source_of(text, tmp_path)]) == []
+def test_words_columns_code_and_comments_are_left_alone(text: str, tmp_path: Path) -> None:
+    assert in_other_words([source_of(text, tmp_path)]) == []
 
 
 def test_a_page_without_a_subject_would_be_noticed_but_not_its_code(tmp_path: Path) -> None:

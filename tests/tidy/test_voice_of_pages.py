@@ -1,7 +1,8 @@
 """Pages and the dashboard are in plain words: subjects are components and users, no "somebody", no riddle.
 
 Headings, code, text in backticks and labels at the beginning of a paragraph are left out, as are comments of
-the dashboard. `tests/cli/test_help_texts.py` reads the help texts, `test_docstrings.py` the messages.
+the dashboard. `tests/cli/test_help_texts.py` reads the help texts, `test_docstrings.py` docstrings and
+messages.
 """
 
 from __future__ import annotations

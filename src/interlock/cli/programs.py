@@ -1,6 +1,6 @@
 """Commands `agent`, `demo`, `dev`, `doctor` and `top`: small programs, each run by the module of its name.
 
-Only the declarations are here: a command imports what it needs when it runs, so that `--help` is quick.
+Only the declarations are here: a command imports its modules when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations

@@ -353,7 +353,7 @@ class WaitsApi(Protocol):
     async def approve(
         self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None
     ) -> ApprovalView:
-        """Approve; the handler goes on."""
+        """Approve; the handler continues."""
 
     async def reject(
         self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None

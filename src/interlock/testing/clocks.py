@@ -1,8 +1,8 @@
 """Clocks for tests: one that a test moves by hand, and an event loop on virtual time.
 
-`JumpingClock` stands still until a test moves it. `VirtualTime` replaces the clock of an event loop: when
-every task waits, it jumps to the next timer, so an hour takes no longer than what happens in it, in the
-same order each time. Threads, processes and sockets take real time: the virtual clock stands still for up
+`JumpingClock` moves only when a test moves it. `VirtualTime` replaces the clock of an event loop: when
+every task waits, it jumps to the next timer, so an hour takes no longer than its events, in the
+same order each time. Threads, processes and sockets take real time: the virtual clock stops for up
 to `HANDLER_S` of real time while a handler runs in a thread or a process, and for up to `SOCKET_S` while
 only a socket is open.
 

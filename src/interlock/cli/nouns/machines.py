@@ -1,6 +1,6 @@
 """Commands `interlock machine …`: show, draw, check and compare lifecycles.
 
-Each command imports what it needs when it runs, so that `--help` is quick. A declaration with faults never
+Each command imports its modules when it runs, so that `--help` is quick. A declaration with faults never
 becomes a machine: it raises while its module is imported, and `machine check` reports that error as its
 answer.
 """

@@ -235,7 +235,7 @@ def _awaited(wait: OpenWait) -> str:
 
 
 def to_answer(record: Record, body: JobBody) -> str:
-    """Return the command that answers what a job waits for; empty if it waits for nothing."""
+    """Return the command that ends the wait of a job; empty if it waits for nothing."""
     for one in body.attempts:
         if (wait := wait_of(one, body)) is not None:
             if wait.question is None:

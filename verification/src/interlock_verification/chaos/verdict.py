@@ -78,7 +78,7 @@ def table(verdicts: Sequence[ChaosVerdict]) -> Iterator[str]:
 
 
 class Harness(Protocol):
-    """The interface of a harness: a module with these names, and a docstring that says what it shows."""
+    """The interface of a harness: a module with these names, and a docstring that names its claim."""
 
     @property
     def NAME(self) -> str: ...  # noqa: N802 - constants of a module

@@ -46,7 +46,7 @@ class SettledEpisode(NamedTuple):
 
 
 class AuditedRecord(NamedTuple):
-    """A record, and what the audit of its journal has found."""
+    """A record, and the findings of the audit of its journal."""
 
     name: str
     fault: str
