@@ -36,7 +36,7 @@ test-hard: dashboard ## Run the tests on a machine that is kept busy: every core
 test-pythons: dashboard ## Install the wheel and the sdist on every Python that we support, which uv fetches
 	UV_PYTHON_DOWNLOADS=automatic INTERLOCK_TEST_ALL=1 INTERLOCK_PYTHONS='3.11 3.12 3.13 3.14' $(BIN)/pytest -q tests/release
 
-check: dashboard ## Lint, types, layers, links of the pages, and whether what is generated is up to date
+check: dashboard ## Lint, types, layers, links of the pages, and whether generated files are up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -82,7 +82,7 @@ sbom: $(READY) ## Write a CycloneDX SBOM of the locked runtime dependencies into
 bench: $(READY) ## Compare the kernel, the stores, the job queue and the server with their peers
 	$(BIN)/python -m bench
 
-chaos: $(READY) ## Kill, cut off and starve the stores, and count what was lost (long)
+chaos: $(READY) ## Kill, cut off and starve the stores, and count the losses (long)
 	$(BIN)/python -m interlock_verification.chaos --long
 
 verify: $(READY) ## Explore the real deciders exhaustively, break the tables, play years of worlds (long)

@@ -32,7 +32,7 @@ _TOP = """\
 
 # Figures of the benches
 
-[Benches](README.md) says what is measured, and how. Each part below is one run: a figure is the median of its
+[Benches](README.md) describes the measurements. Each part below is one run: a figure is the median of its
 rounds, with the least and the most of them behind it if there were several; "times" is the median of the
 ratios within each round. Compare these ratios between runs, not microseconds."""
 _NONE = "No figures are kept at present."

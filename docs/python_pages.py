@@ -79,7 +79,7 @@ PYTHON_PAGES = {
     ),
     "python-api/clients": PythonPage(
         "Clients",
-        "Attributes of an open `Interlock`, and what they return. Examples use the tasks of [the first "
+        "Attributes of an open `Interlock`, and the types they return. Examples use the tasks of [the first "
         "page](../python-api.md).",
         {
             "interlock.client_controls": (

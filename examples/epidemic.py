@@ -2,9 +2,9 @@
 
     interlock simulation run examples/epidemic.py people=2000 days=120 plot=epidemic.svg
 
-Every person lives in a runtime and meets a few others each day. A person who is ill may infect them; after
-some days they are well again. Each day is a step: what is yielded is all that the next day needs, so the
-town can be paused, moved to another worker and survive it, and comes to the same end. When there are more
+Every person lives in a runtime and meets a few others each day. An ill person may infect them; after
+some days they are well again. Each day is a step: it yields the whole state that the next day needs, so the
+town can be paused, can survive its worker on another one, and comes to the same end. When there are more
 ill people than beds, the simulation warns of it.
 """
 
@@ -72,7 +72,7 @@ def _founded(people: int, illness: int, seed: int) -> Town:
 
 
 def _live(town: Town, chance: random.Random, meetings: int, contagion: float, illness: int) -> None:
-    """Play one day: each person who is ill meets some others, and then the night passes."""
+    """Play one day: each ill person meets some others, and then the night passes."""
     number = len(town.people)
     caught = {
         other

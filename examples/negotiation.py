@@ -1,4 +1,4 @@
-"""A negotiation in turns, from a scenario file: who wants what, who gives way how fast, and what alarms.
+"""A negotiation in turns. The scenario file has the parties, their goals, their patience and the warnings.
 
     interlock simulation run examples/negotiation.yml
 
@@ -26,7 +26,7 @@ class Party(msgspec.Struct, frozen=True):
     limit: float
     """Never further than this."""
     patience: float = 0.1
-    """Which part of the way it goes in a turn: 0 never gives way, 1 at once."""
+    """Part of the way to the other price in a turn: 0 for none, 1 for all of it."""
     temper: float = 0.0
     """How likely it is to lose it."""
 
@@ -81,7 +81,7 @@ def negotiation(
 
 
 def _speak(party: Party, table: Table, parties: list[Party], chance: random.Random) -> Turn:
-    """What this party says next; only what is on the table and chance decide."""
+    """Return the next turn of a party, from the prices on the table and chance alone."""
     others = [table.prices[other.name] for other in parties if other.name != party.name]
     own, middle = table.prices[party.name], sum(others) / len(others)
     if chance.random() < party.temper:

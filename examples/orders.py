@@ -55,7 +55,7 @@ EVERYWHERE = tuple(OrderState)
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known about an order."""
+    """The data of an order."""
 
     customer: str
     amount: int
@@ -93,7 +93,7 @@ def paid_in_full(order: Order, pay: Pay) -> bool:
 
 
 def note_payment(order: Order, pay: Pay) -> Order:
-    """Remember what was paid, and when."""
+    """Remember the amount and the time of the payment."""
     return msgspec.structs.replace(order, paid=pay.amount, paid_at=pay.at)
 
 
@@ -133,7 +133,7 @@ ORDER: Machine[OrderState, Order] = Machine(
         on(Ship, PAID, SHIPPED, then=note_tracking, owner="warehouse", why="The parcel leaves the house."),
         on(deliver, SHIPPED, DELIVERED, owner="carrier", why="The parcel has arrived."),
         on(cancel, PLACED, CANCELLED, owner="customer", why="Nothing was paid yet."),
-        on(cancel, PAID, REFUNDING, owner="customer", why="What was paid goes back."),
+        on(cancel, PAID, REFUNDING, owner="customer", why="The amount paid goes back."),
         on(
             close,
             (PLACED, PAID, SHIPPED, REFUNDING),

@@ -43,7 +43,7 @@ def execute(grant):
             except TimeoutExpired:
                 asked_at, answer = time.monotonic(), post("heartbeat", said, until)
                 said["sequence"], until = said["sequence"] + 1, asked_at + alive_s  # by our own clock
-        last = None if "code" in answer else "cancel-ack"  # of what is not ours any more nothing is said
+        last = None if "code" in answer else "cancel-ack"  # a lost lease gets no further report
     finally:
         if command.poll() is None:
             os.killpg(command.pid, signal.SIGKILL)

@@ -31,7 +31,7 @@ def run(pace: Pace) -> Section:
             Row("from submit to read, p50", "ms", {NAME: Figure((late[len(late) // 2],))}),
             Row("from submit to read, p99", "ms", {NAME: Figure((late[int(len(late) * 0.99)],))}),
             Row("the server's processor", "of one core", {NAME: Figure((used,))}),
-            Row("memory before anybody reads", "MB", {NAME: Figure((before_mb,))}),
+            Row("memory without readers", "MB", {NAME: Figure((before_mb,))}),
             Row("with all streams open", "MB", {NAME: Figure((open_mb,))}),
             Row("at the end", "MB", {NAME: Figure((after_mb,))}),
         ),

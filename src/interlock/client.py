@@ -343,7 +343,7 @@ class Interlock:
         """Return a client that submits and completes jobs in a transaction of yours, on your connection.
 
         `transaction` is a connection of asyncpg, psycopg 3 or sqlite3 to the database of this store, an async
-        session or connection of SQLAlchemy 2, or what is below Django's `atomic`.
+        session or connection of SQLAlchemy 2, or Django's `connection` within `atomic`.
         """
         deciding = TransactionSteps(lambda: self.here, self.middleware, self.actor)
         return TransactionClient(deciding, transaction)

@@ -84,7 +84,7 @@ class BatchesClient:
 
         `callback`, a task or the spec of a job, is submitted when all of them have ended; with `on="success"`
         only if all have succeeded. Its argument `into` gets the counts. The jobs are created in portions;
-        with `request_id` a call that was interrupted goes on where it was.
+        with `request_id` an interrupted call continues where it was.
         """
         called = [] if callback is None else [_callback_of(callback, into)]
         specs = await self._middleware().submission([*jobs, *called])

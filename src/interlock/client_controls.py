@@ -68,7 +68,7 @@ class ApprovalsClient:
     async def approve(
         self, approval_id: str, *, comment: str = "", request_id: str | None = None
     ) -> ApprovalView:
-        """Approve what a job waits for; the job goes on."""
+        """Approve a waiting job, which continues."""
         return await self._waits.approve(
             approval_id, comment=comment, actor=self._actor, request_id=request_id
         )
@@ -174,7 +174,7 @@ class SchedulesClient:
         return await self._schedules.history(name)
 
     async def delete(self, name: str, *, reason: str = "", request_id: str | None = None) -> ScheduleView:
-        """End a schedule; jobs that it has submitted go on."""
+        """End a schedule; jobs that it has submitted continue."""
         return await self._schedules.delete(name, reason=reason, actor=self._actor, request_id=request_id)
 
 
@@ -238,13 +238,13 @@ class DeadLettersClient:
     ) -> tuple[Sequence[DeadLetterView], str]:
         """Return a page of failed jobs that nothing was done about, newest first, and the next cursor.
 
-        `wanted` is a filter, such as `"queue:mail since:1d"`. A page may be short, or empty, while its cursor
-        goes on; it is empty at the end.
+        `wanted` is a filter, such as `"queue:mail since:1d"`. A page before the last may be short, or empty;
+        only the cursor of the last page is empty.
         """
         return await self._letters.find(read_filter(wanted), limit=limit, cursor=cursor)
 
     async def get(self, job_id: str) -> DeadLetterView:
-        """Return a dead letter, and what was done about it."""
+        """Return a dead letter, and the action taken on it."""
         return await self._letters.get(job_id)
 
     async def retry(
@@ -288,7 +288,7 @@ class DeadLettersClient:
         return await self._with_each(wanted, limit, one)
 
     async def _with_each(self, wanted: str, limit: int, one: Any) -> dict[str, str | InterlockError]:
-        """Look at all first: what was dealt with is no longer on a page, so pages would shift."""
+        """Look at all first: handled ones leave their page, so pages would shift."""
         ids: Any = []
         cursor = ""
         while len(ids) < limit:

@@ -126,7 +126,7 @@ class RunsClient:
         except TimeoutError:
             raise ResultNotReady(
                 f"The run {run_id} has not ended within {timeout_s:g} s.",
-                todo=f"See what it waits for with `interlock run explain {run_id}`.",
+                todo=f"See why it waits with `interlock run explain {run_id}`.",
                 facts={"run_id": run_id, "timeout_s": timeout_s},
             ) from None
         finally:

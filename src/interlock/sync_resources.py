@@ -424,7 +424,7 @@ class Schedules:
         return self._wait_for(self._inner().history(name))
 
     def delete(self, name: str, *, reason: str = "", request_id: str | None = None) -> ScheduleView:
-        """End a schedule; jobs that it has submitted go on."""
+        """End a schedule; jobs that it has submitted continue."""
         return self._wait_for(self._inner().delete(name, reason=reason, request_id=request_id))
 
 
@@ -440,13 +440,13 @@ class DeadLetters:
     ) -> tuple[Sequence[DeadLetterView], str]:
         """Return a page of failed jobs that nothing was done about, newest first, and the next cursor.
 
-        `wanted` is a filter, such as `"queue:mail since:1d"`. A page may be short, or empty, while its cursor
-        goes on; it is empty at the end.
+        `wanted` is a filter, such as `"queue:mail since:1d"`. A page before the last may be short, or empty;
+        only the cursor of the last page is empty.
         """
         return self._wait_for(self._inner().list(wanted, limit=limit, cursor=cursor))
 
     def get(self, job_id: str) -> DeadLetterView:
-        """Return a dead letter, and what was done about it."""
+        """Return a dead letter, and the action taken on it."""
         return self._wait_for(self._inner().get(job_id))
 
     def retry(
@@ -539,7 +539,7 @@ class SyncApprovals:
         return self._wait_for(self._inner().get(approval_id))
 
     def approve(self, approval_id: str, *, comment: str = "", request_id: str | None = None) -> ApprovalView:
-        """Approve what a job waits for; the job goes on."""
+        """Approve a waiting job, which continues."""
         return self._wait_for(self._inner().approve(approval_id, comment=comment, request_id=request_id))
 
     def reject(self, approval_id: str, *, comment: str = "", request_id: str | None = None) -> ApprovalView:
@@ -568,7 +568,7 @@ class SyncBatches:
 
         `callback`, a task or the spec of a job, is submitted when all of them have ended; with `on="success"`
         only if all have succeeded. Its argument `into` gets the counts. The jobs are created in portions;
-        with `request_id` a call that was interrupted goes on where it was.
+        with `request_id` an interrupted call continues where it was.
 
         Return the new id.
         """

@@ -85,7 +85,7 @@ def prepared(
 ) -> Drive:
     """Return the drive of a job over these connections; nothing is sent to any agent yet.
 
-    Raise when there was an attempt before, whatever its outcome. A worker that shuts down or loses its
+    Raise when there was an attempt before, of any outcome. A worker that shuts down or loses its
     connection gives work back, and it is granted again regardless of the retry rules; the progress of the
     former attempt is unknown here.
     """

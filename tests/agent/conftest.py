@@ -92,7 +92,7 @@ def python(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def gone(pid: int) -> bool:
-    """Whether it has ended, also if nobody has asked for its exit code; it may go while it is looked at."""
+    """Return whether it has ended, also if its exit code was never read; it may go during the look."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
     except (FileNotFoundError, ProcessLookupError):

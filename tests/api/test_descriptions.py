@@ -17,11 +17,6 @@ DIALECT = re.compile(
     r"|\bonly (those|what)\b|^(the same|also|do it|its own)\b",
     re.IGNORECASE,
 )
-EXPLAINED = {
-    "Explain what a job waits for, which role acts next, and when the next deadline is.",
-    "Explain what a run waits for, which role acts next, and when the next deadline is.",
-}
-"""Sentences that hold a word of the list above where it is the plain one."""
 
 
 def texts_in(part: Any, place: str) -> Iterator[tuple[str, str]]:
@@ -38,7 +33,7 @@ def texts_in(part: Any, place: str) -> Iterator[tuple[str, str]]:
 
 
 def is_dialect(text: str) -> bool:
-    return text not in EXPLAINED and DIALECT.search(text) is not None
+    return DIALECT.search(text) is not None
 
 
 @pytest.fixture(scope="module")

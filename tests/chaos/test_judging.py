@@ -114,7 +114,7 @@ def test_the_cpu_wait_of_a_restarted_server_is_subtracted_from_its_recovery_time
     _, servers = recoveries(history(heard={"carl": [after(7)]}), found, PEOPLE)
     assert servers.took == [Took(found.deaths[0], 7.0, 2.4)]
     assert list(servers.sentences()) == []
-    assert "7.00 s at most; 4.60 s at most without what the machine withheld" in servers.remark()
+    assert "7.00 s at most; 4.60 s at most without the time that the machine withheld" in servers.remark()
     assert "1 were longer by the clock" in servers.remark()
 
 

@@ -51,7 +51,7 @@ def ci(shop: Shop, folder: Path) -> Shop:
 
 
 async def is_something_on_its_way(port: EmbeddedOrchestrator) -> bool:
-    """Whether a run is being planned or jobs are being made: by a process that has ended, after a while."""
+    """Return whether a run is being planned or jobs are being made, perhaps by a process that has ended."""
     undelivered = Query(kind=MESSAGE.name, states=(WAITING, SENDING), limit=1)
     return bool((await port.here.store.find(undelivered)).records)
 

@@ -14,7 +14,7 @@ RECORD = "Write it in docs/sessions, as docs/transcripts.py says, and record it:
 
 
 def is_long(path: Path) -> bool:
-    """Whether it starts processes, which takes seconds."""
+    """Return whether it starts processes, which takes seconds."""
     return path.read_text(encoding="utf-8").startswith(sessions.REAL_TIME)
 
 

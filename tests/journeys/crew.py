@@ -439,7 +439,7 @@ def _essence(line: str) -> str:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
+    """Return whether a process is there and has not ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

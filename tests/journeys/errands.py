@@ -34,7 +34,7 @@ def note(line: str) -> None:
 
 
 def is_open(gate: str) -> bool:
-    """Whether the test has opened a gate."""
+    """Return whether the test has opened a gate."""
     return (Path(os.environ[GATES]) / gate).exists()
 
 

@@ -153,7 +153,7 @@ def test_ignored_and_refused_events_share_one_row_for_each_event_and_reason() ->
 
 def test_claims_and_consequences_are_lists() -> None:
     assert section("What always holds") == ["- a door is open \\| or not"]
-    assert section("What it causes elsewhere")[0] == "- door enters GONE: send fall to the roof"
+    assert section("Consequences for other machines")[0] == "- door enters GONE: send fall to the roof"
 
 
 def test_the_last_line_is_the_fingerprint() -> None:

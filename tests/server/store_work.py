@@ -85,7 +85,7 @@ def _users_of(connect: object) -> list[object]:
 
 
 def counts_a_table(connection: sqlite3.Connection, statement: str) -> bool:
-    """Whether a statement counts all rows of a table or an index, which SQLite does in a single step."""
+    """Return whether a statement counts all rows of a table or index, which SQLite does in one step."""
     return any(row[1] == "Count" for row in connection.execute(f"EXPLAIN {statement}"))
 
 

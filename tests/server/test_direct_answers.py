@@ -58,7 +58,7 @@ async def asked(server: Running, *parts: bytes) -> tuple[int, dict[str, str], by
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each whole request was begun without a task."""
+    """Return whether each whole request was begun without a task."""
     found: list[bool] = []
     begin = Gate.begin
 
@@ -196,7 +196,7 @@ class Story:
 
 
 def is_idle(server: Running) -> bool:
-    """Whether no request has a place, a deadline or a connection of its own."""
+    """Return whether no request has a place, a deadline or a connection of its own."""
     app: Any = server.listener.config.loaded_app
     endpoints = [endpoint for endpoint, _ in app._direct.values()]
     crowds = [way.crowd for _, way in app._direct.values()]

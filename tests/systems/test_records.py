@@ -266,7 +266,7 @@ async def test_ended_records_of_a_users_kind_are_pruned() -> None:
 
 
 class Light(StrEnum):
-    """Whether a lamp shines."""
+    """The states of a lamp."""
 
     ON = "on"
     OFF = "off"

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.sources import BLOCKS, statements, tree_of
+from tests.tidy.test_voice_of_pages import places_in
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("src", "verification/src")
@@ -37,6 +38,8 @@ BANNED = re.compile(
     r"|(?:after|at most|at least|by|every|for|of|than|up to) so (?:many|much|long|often|far))\b",
     re.IGNORECASE,
 )
+COLUMNS = frozenset({"what it is", "what is wrong", "what it is like"})
+"""Columns of tables of the command line. `--columns` takes their names, so they stay."""
 CODE = re.compile(r"^( *)```.*?^\1```|`[^`]*`", re.DOTALL | re.MULTILINE)
 """Blocks and words of a page that are code."""
 COMMENT = re.compile(r"(?:^|\s)#\s(?P<text>[^\"']*)$")
@@ -137,7 +140,20 @@ def is_riddle(doc: Doc) -> bool:
     word = first[0]
     if doc.kind == "function" and (word in NOT_VERBS or THIRD_PERSON.fullmatch(word)):
         return True
-    return word in OPENINGS
+    return word in OPENINGS or is_half_a_question(doc)
+
+
+def is_half_a_question(doc: Doc) -> bool:
+    """Return whether it begins with "Whether", which describes a value and neither a call nor a type."""
+    return doc.text.startswith("Whether ") and doc.kind not in ("field", "property")
+
+
+def half_questions_in(folders: Iterable[Path]) -> list[str]:
+    """Return the functions and classes below folders that do not say what they return or are."""
+    paths = (path for folder in folders for path in sorted(folder.rglob("*.py")))
+    asking = (path for path in paths if '"""Whether' in path.read_text(encoding="utf-8"))
+    docs = (doc for path in asking for doc in docs_of(tree_of(path), path.name))
+    return [f"{doc.place}: {doc.text[:60]}" for doc in docs if is_half_a_question(doc)]
 
 
 def pronouns_in(found: Iterable[Source]) -> list[str]:
@@ -155,6 +171,17 @@ def pronouns_in(found: Iterable[Source]) -> list[str]:
         if "#" in line and (comment := COMMENT.search(line)) and (word := BANNED.search(comment["text"]))
     ]
     return docs + comments
+
+
+def in_other_words(found: Iterable[Source]) -> list[str]:
+    """Return the docstrings, messages, reasons and help texts that are not in the words of the pages."""
+    return [
+        f"{text.place}: {place.partition(': ')[2]}"
+        for source in found
+        for text in (*source.docs, *source.texts)
+        if text.text not in COLUMNS
+        for place in places_in(CODE.sub("``", text.text))
+    ]
 
 
 def prose_of(path: Path) -> str:
@@ -215,8 +242,20 @@ def test_a_docstring_begins_with_a_verb_or_with_a_noun() -> None:
     assert riddles_in(sources()) == []
 
 
+def test_no_function_of_the_tests_or_tools_is_described_by_half_a_question() -> None:
+    """Those of the package and the verification are among the riddles."""
+    assert (
+        half_questions_in(ROOT / name for name in ("bench", "deploy", "docs", "examples", "tests", "tools"))
+        == []
+    )
+
+
 def test_docstrings_comments_and_messages_name_their_subject() -> None:
     assert pronouns_in(sources()) == []
+
+
+def test_docstrings_and_messages_are_in_the_words_of_the_pages() -> None:
+    assert in_other_words(sources()) == []
 
 
 def test_a_name_in_a_docstring_exists() -> None:
@@ -268,6 +307,7 @@ def source_of(text: str, tmp_path: Path, name: str = "example.py") -> Source:
         'def due() -> int:\n    """The jobs that are ready."""',
         'def due() -> int:\n    """Returns the ready jobs."""',
         'def due() -> bool:\n    """Whether a job is ready."""',
+        'class Company:\n    """Whether other claimers are active."""',
         'class Order:\n    @property\n    def size(self) -> int:\n        """Where it stands."""',
     ],
 )
@@ -283,6 +323,8 @@ def test_a_riddle_would_be_noticed(text: str, tmp_path: Path) -> None:
         'def due() -> int:\n    """Return the ready jobs."""',
         'async def pause() -> None:\n    """Pass the order on."""',
         'class Order:\n    @property\n    def size(self) -> int:\n        """The size in bytes."""',
+        'class Order:\n    @property\n    def paid(self) -> bool:\n        """Whether it is paid."""',
+        'class Order:\n    """An order."""\n\n    paid: bool\n    """Whether it is paid."""',
         'def in_time(lease: object) -> bool:\n    """the lease has expired"""',
         'x = "What is this?"',
     ],
@@ -303,6 +345,34 @@ def test_plain_docstrings_are_left_alone(text: str, tmp_path: Path) -> None:
 )
 def test_a_pronoun_without_a_name_would_be_noticed(text: str, tmp_path: Path) -> None:
     assert len(pronouns_in([source_of(text, tmp_path)])) == 1
+
+
+def test_half_a_question_below_a_folder_would_be_noticed(tmp_path: Path) -> None:
+    half = '"""Whether it is due."""'
+    text = f"def due() -> bool:\n    {half}\n\nclass Job:\n    late: bool\n    {half}\n"
+    source_of(text, tmp_path, "below/example.py")
+    source_of("def due() -> bool:\n    ...\n", tmp_path, "below/other.py")
+    assert half_questions_in([tmp_path]) == ["example.py:2: Whether it is due."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'raise ValueError(f"git {what} answers with more than {most} bytes.")',
+        'TODO = "Leave out the reference back to what it is part of."',
+        'state(PAUSED, "It goes on when it is resumed.", turn="user")',
+        'def due() -> int:\n    """Return the number of jobs.\n\n    It goes on.\n    """',
+    ],
+)
+def test_a_text_in_other_words_would_be_noticed(text: str, tmp_path: Path) -> None:
+    assert len(in_other_words([source_of(text, tmp_path)])) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ['"""Run `job what is` first."""', 'x = "nobody"', 'x = "what it is"', "# It goes on.\nx = 1"]
+)
+def test_words_columns_code_and_comments_are_left_alone(text: str, tmp_path: Path) -> None:
+    assert in_other_words([source_of(text, tmp_path)]) == []
 
 
 def test_a_page_without_a_subject_would_be_noticed_but_not_its_code(tmp_path: Path) -> None:

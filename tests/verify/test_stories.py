@@ -25,8 +25,8 @@ def test_two_orchestrators_and_a_store_that_does_not_compare(monkeypatch: pytest
     assert violation.story == (
         (template.format(1), *rows),
         (template.format(2), *rows),
-        ("An orchestrator commits what it decided about job 1: a claim of worker 1.",),
-        ("An orchestrator commits what it decided about job 1: a claim of worker 2.",),
+        ("An orchestrator commits its decision about job 1: a claim of worker 1.",),
+        ("An orchestrator commits its decision about job 1: a claim of worker 2.",),
     )
 
 

@@ -54,7 +54,7 @@ async def test_a_lifecycle_that_is_declared_in_python_has_a_list_pages_and_butto
             await page.get_by_role("link", name="Records").click()
             rows = page.get_by_role("region", name="List of records: parcel").get_by_role("row")
             await expect(rows).to_have_count(4)
-            await expect(rows.first).to_have_text("IdStateWhose turnDeadlineCreatedChanged")
+            await expect(rows.first).to_have_text("IdStateActs nextDeadlineCreatedChanged")
             await expect(rows.nth(2)).to_contain_text("p-2sentcourier")
             await page.get_by_role("navigation", name="States").get_by_role("link", name="packed").click()
             await expect(rows).to_have_count(3)
@@ -66,7 +66,7 @@ async def test_a_lifecycle_that_is_declared_in_python_has_a_list_pages_and_butto
             state = page.locator("h1 .chip")
             await expect(state).to_have_text("packed")
             await expect(page.get_by_text("Waits for the courier.")).to_be_visible()
-            await expect(page.get_by_role("list", name="What may come next")).to_contain_text(
+            await expect(page.get_by_role("list", name="Possible next steps")).to_contain_text(
                 "by shop: It was ordered by mistake."
             )
             await expect(page.get_by_text("There is one version only.")).to_be_visible()
@@ -83,7 +83,7 @@ async def test_a_lifecycle_that_is_declared_in_python_has_a_list_pages_and_butto
             await expect(changed.first).to_have_text("parcelpackedreturned")
             await visitor.open("/records/parcel/p-2")  # what has happened before it was looked at
             await expect(changed).to_have_text(["parcelpackedsent"])
-            await page.get_by_text("What was done in between").click()
+            await page.get_by_text("The change in between").click()
             await expect(page.get_by_text("Version 2: send by courier: because of send")).to_be_visible()
             await expect(page.get_by_text("The body of version 1 is not kept")).to_be_visible()
             await visitor.open("/records/parcel/p-1")

@@ -96,7 +96,7 @@ async def test_curves_grow_with_the_steps_a_pause_holds_them_and_runs_are_compar
         state = page.locator("h1 .chip")
         await expect(state).to_have_text("paused")
         saved = page.locator("section.panel", has_text="Checkpoint").get_by_role("row").nth(1)
-        await expect(saved).to_contain_text(f"goes on with step {HELD_AT + 1}")
+        await expect(saved).to_contain_text(f"continues with step {HELD_AT + 1}")
         await page.get_by_role("button", name="Resume").click()
         await expect(state).to_have_text("completed")
         await expect(page.get_by_text(f"{STEPS} of {STEPS}").first).to_be_visible()

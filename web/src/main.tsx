@@ -31,7 +31,7 @@ function App() {
       </main>
       {unreachableSince.value > 0 && (
         <div class="notice bad gone" role="alert">
-          The server cannot be reached. This page shows what was last known, and goes on by itself.
+          The server cannot be reached. This page shows the last known data, and reconnects by itself.
         </div>
       )}
       <Palette />

@@ -1,4 +1,4 @@
-"""What a shop does by itself."""
+"""The schedule of a shop."""
 
 from interlock import schedule, task
 

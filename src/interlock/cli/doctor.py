@@ -1,4 +1,4 @@
-"""The checks of `interlock doctor`. Each one reports a sentence and, if something is wrong, what to do.
+"""The checks of `interlock doctor`. Each one reports a sentence and, if there is a fault, the next step.
 
 A check that fails does not keep the others from running, unless there is no connection.
 
@@ -81,7 +81,7 @@ def diagnose(store: str | None) -> list[Diagnosis]:
 
 
 def report(found: Sequence[Diagnosis], *, as_json: bool) -> None:
-    """Print the results: a line for each check, and a line with what to do."""
+    """Print the results: a line for each check, and a line with the next step."""
     if as_json:
         print_struct({"ok": all(each.status != ERROR for each in found), "checks": found})
         return

@@ -1,6 +1,6 @@
 """Options of commands that print records: `-o FORMAT`, `--columns`, `--sort`, `--reverse` and `--no-pager`.
 
-The command class declares and reads them, so that no command has to; `output` obeys what was chosen. Nothing
+The command class declares and reads them, so that no command has to; `output` obeys them. Nothing
 here takes time to import.
 
 Why: decision 0425.
@@ -55,7 +55,7 @@ chosen: OutputForm = OutputForm()
 
 
 def reset() -> None:
-    """Forget what a command of this process has chosen."""
+    """Forget the choices of a command of this process."""
     global chosen  # noqa: PLW0603 - one command runs at a time
     chosen = OutputForm()
 

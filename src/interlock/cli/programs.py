@@ -1,6 +1,6 @@
 """Commands `agent`, `demo`, `dev`, `doctor` and `top`: small programs, each run by the module of its name.
 
-Only the declarations are here: a command imports what it needs when it runs, so that `--help` is quick.
+Only the declarations are here: a command imports its modules when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def register_agent(app: typer.Typer) -> None:
     app.command(
         "agent",
         epilog=epilog(
-            "\b\nOn 127.0.0.1 without a token, only the user who runs the agent has access.\n"
+            "\b\nOn 127.0.0.1 without a token, only the agent's own user has access.\n"
             "Any other address requires a token, in --token-file or INTERLOCK_AGENT_TOKEN, and TLS.",
             "\b\nSIGTERM or Ctrl-C stops the workload within 15 seconds, then the agent.\n"
             "The deadlines are in interlock.toml, below [durations].",

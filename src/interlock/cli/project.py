@@ -58,7 +58,7 @@
     lasts_s = 1800
 
 Webhooks, forks, secrets, environments and reports are described in `project_ci`. `--store`,
-INTERLOCK_URL and a profile that is named go before what the file says about the store; the rest holds in any
+INTERLOCK_URL and a profile that is named go before the store in the file; the rest holds in any
 case.
 """
 

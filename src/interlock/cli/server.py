@@ -1,6 +1,6 @@
 """Command `interlock server`: the HTTP API for people, programs and runners.
 
-It imports what it needs when it runs, so that `--help` is quick. `interlock dev` uses `announcement` too.
+It imports its modules when it runs, so that `--help` is quick. `interlock dev` uses `announcement` too.
 """
 
 from __future__ import annotations

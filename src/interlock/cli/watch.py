@@ -41,7 +41,7 @@ _WORST_FIRST = (NOT_IN_TIME, FAILED, CANCELED, COMPLETED)
 
 
 class Screen(Protocol[P]):
-    """A display that is given news of what is watched."""
+    """A display that is given news of the watched records."""
 
     async def show(self, *news: P.args, **options: P.kwargs) -> None:
         """Show the news."""

@@ -1,4 +1,4 @@
-"""Typed events within a process: systems publish what they have seen, and others subscribe to it."""
+"""Typed events within a process: systems publish events that others subscribe to."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class DirectCommitter:
 
 
 class Tally(msgspec.Struct):
-    """The counts of a group commit: of what the store has judged."""
+    """The counts of a group commit: of the changes judged by the store."""
 
     commits: int = 0
     batches: int = 0

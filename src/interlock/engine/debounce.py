@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 log: logging.Logger = logging.getLogger("interlock.debounce")
 
 GRACE_S = 10.0
-"""Time for a stopping process to finish what it has begun: other processes would have to wait for a sweep."""
+"""Time for a stopping process to finish its work: other processes would have to wait for a sweep."""
 TURNS = 20
 """Number of turns of that time: a stall of the host uses up only one of them."""
 

@@ -61,7 +61,7 @@ class Retention(msgspec.Struct, frozen=True):
         return {queue: age for queue, age in found.items() if age != general}
 
     def longest(self) -> Retention:
-        """Return the retention after which records are removed whatever their queue is."""
+        """Return the retention after which records of all queues are removed."""
         by_state = {kind: dict(ages) for kind, ages in self.by_state.items()}
         for kind, queues in self.by_queue.items():
             kept = by_state.setdefault(kind, {})
@@ -78,7 +78,7 @@ async def sweep_ended(
     limit: int = 500,
     walks: QueueWalks | None = None,
 ) -> dict[str, Pruned]:
-    """Prune one bounded batch of each kind, and of each age in it; answers what was removed.
+    """Prune one bounded batch of each kind, and of each age in it; return the removed ones.
 
     Ages of queues need `walks`, which know how far the sweeps before have looked.
     """
@@ -103,7 +103,7 @@ class _Walk(msgspec.Struct):
     took_s: float = 0.0
 
     async def go_on(self, prune: Callable[..., Awaitable[Pruned]]) -> Pruned:
-        """Prune a few batches; return what was removed together, and whether the walk has not ended."""
+        """Prune a few batches; return the removed ones together, and whether the walk has not ended."""
         removed = Pruned()
         for _ in range(_BATCHES):
             batch = await prune(cursor=self.cursor)
@@ -133,7 +133,7 @@ class QueueWalks:
     async def sweep(
         self, store: Store, catalogue: Catalogue, retention: Retention, *, limit: int
     ) -> dict[str, Pruned]:
-        """Continue each walk, or begin the next one if it is time; return what was removed, by kind."""
+        """Continue each walk, or begin the next one if it is time; return the removed ones, by kind."""
         pruned: dict[str, Pruned] = {}
         for kind, state, queues in _walked(catalogue, retention):
             walk = self._walks.setdefault((kind, state), _Walk())

@@ -73,7 +73,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.1
 REMEMBERED_S = DEFAULTS.request_ttl_s
 """Default time for which a repeated request is recognised."""
 SMALL_ANSWER = 4_096
-"""Stored answers with more bytes are compressed: the view of a run has all its jobs."""
+"""Stored answers of more bytes are compressed: the view of a run has all its jobs."""
 REFUSAL_JOURNALLED_EVERY_S = 7 * 86_400.0
 """Interval in which the same refusal is journalled again, to bound the journal."""
 

@@ -2,7 +2,7 @@
 
 Every public error is one of these, and all are imported from here. Each has a stable `code`, a message,
 facts, the allowed alternatives and advice; the API, the command line and the dashboard all show the same
-text, and the API answers with `status`.
+text, and the API returns `status`.
 
     InterlockError
     ├── MalformedTable            malformed_table          422  a declaration with faults, all of them listed
@@ -254,7 +254,7 @@ class MessageRefused(RunnerError, code="message_refused"):
 
 
 class ClaimOver(InterlockError, code="claim_over", status=409):
-    """All leases under the name of a claim have ended; a server answers with no grants."""
+    """All leases under the name of a claim have ended; a server returns no grants."""
 
 
 class CommitFailed(InterlockError, code="commit_failed", status=409):

@@ -276,7 +276,7 @@ COUPLINGS = Couplings[Facts]((
     couple(WORKER, worker.PAUSED, LEASE, lease.holder_lost, to=Recipient.HELD_LEASES,
            by=worker.ResourcesExhausted, why="It releases its leases; one of these jobs may be the cause."),
     couple(WORKER, worker.TERMINATED, PROCESS, process.shutdown_requested, to=Recipient.ITS_PROCESS,
-           why="A terminated worker must not go on, on any host."),
+           why="A terminated worker must not continue, on any host."),
     couple(PROCESS, process.CONNECTING, TASK, task.LeaseExpired, to=Recipient.ITS_TASKS, by=process.error,
            why="Without a connection no lease can be kept."),
     couple(PROCESS, process.SHUTTING_DOWN, TASK, task.ShutdownRequested, to=Recipient.WAITING_TASKS,

@@ -5,7 +5,7 @@ Invariants:
 * It takes tasks only while it is running, and only with a connection; never more than it has slots.
 * A signal is never lost: a request to shut down takes effect in every state, at once or as soon as the
   present operation returns; a second request makes it no faster.
-* It exits within 30 seconds of the request, with its connection released, whatever its tasks do.
+* It exits within 30 seconds of the request, with its connection released, even if its tasks continue.
 * A broken connection costs the tasks in progress, never the process.
 * The backoff grows while there is no work and is reset only when some was found.
 

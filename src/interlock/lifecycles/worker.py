@@ -116,7 +116,7 @@ class ProcessDied(Timed):
 
 @event(Kind.COMMAND, by=Owner.SUPERVISOR)
 class Terminate(Timed):
-    """Stop it, whatever its state."""
+    """Stop it in any state."""
 
 
 def has_capacity(worker: Worker, request: StartTask) -> bool:

@@ -32,7 +32,7 @@ MEANINGS: dict[str, str] = {
     "no-way-out": "From this state no terminal or resting state can be reached.",
     "undeclared-exit": "A row leaves (or changes) a terminal state without `leaves_terminal=True`.",
     "unattended-state": "A state that has to be left has neither a turn nor a deadline.",
-    "idle-turn": "The role whose turn it is has no row or event to leave the state.",
+    "idle-turn": "The role that acts next has no row or event to leave the state.",
     "bad-deadline": "A deadline is not a positive number of seconds, or its setting does not end in `_s`.",
     "idle-deadline": "A deadline runs in a state where its event is not a timer, or does nothing.",
     "unstoppable-state": "In this state no stop event of the machine leads anywhere, and no reason is given.",

@@ -256,7 +256,7 @@ def _nothing() -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return all descendants of a process, whatever their group."""
+    """Return all descendants of a process, in any group."""
     children: dict[int, list[int]] = {}
     for member, parent, _ in processes():
         children.setdefault(parent, []).append(member)

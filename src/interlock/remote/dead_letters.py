@@ -22,7 +22,7 @@ class HttpDeadLetters:
         self._client = client
 
     async def get(self, job_id: str) -> DeadLetterView:
-        """Return a dead letter, and what was done about it."""
+        """Return a dead letter, and the action taken on it."""
         return await self._client.call(api.GET_DEAD_LETTER, job_id=job_id)
 
     async def find(

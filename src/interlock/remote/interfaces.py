@@ -278,7 +278,7 @@ class DeadLettersApi(Protocol):
     """The dead letters."""
 
     async def get(self, job_id: str) -> DeadLetterView:
-        """Return a dead letter, and what was done about it."""
+        """Return a dead letter, and the action taken on it."""
 
     async def find(
         self, wanted: Filter, *, limit: int = 100, cursor: str = ""
@@ -353,7 +353,7 @@ class WaitsApi(Protocol):
     async def approve(
         self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None
     ) -> ApprovalView:
-        """Approve; the handler goes on."""
+        """Approve; the handler continues."""
 
     async def reject(
         self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None

@@ -1,4 +1,4 @@
-"""The overview of present problems over HTTP, and the server itself: its version, and who asks."""
+"""The overview of present problems over HTTP, and the server itself: its version, and the caller."""
 
 from __future__ import annotations
 

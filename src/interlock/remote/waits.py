@@ -49,7 +49,7 @@ class HttpWaits:
     async def approve(
         self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None
     ) -> ApprovalView:
-        """Approve; the handler goes on."""
+        """Approve; the handler continues."""
         sent = api.ReplyRequest(comment=comment, request_id=request_id)
         return await self._client.call(api.APPROVE_APPROVAL, sent, approval_id=approval_id)
 

@@ -187,7 +187,7 @@ class BoundedConnection(asyncio.Protocol):
         """Close the connection."""
 
     def pause_writing(self) -> None:
-        """Make responses wait until the client has read what was sent."""
+        """Make responses wait until the client has read the sent bytes."""
         self._flow.pause_writing()
 
     def resume_writing(self) -> None:

@@ -88,7 +88,7 @@ class Cycle:
     ) -> None:
         """`common`: headers of all responses. `ended`: called after the response.
 
-        `tasks`: for what the server waits when it ends. `continues`: the client waits for a word before it
+        `tasks`: the server waits for them when it ends. `continues`: the client waits for a word before it
         sends the body.
         """
         self.scope = scope

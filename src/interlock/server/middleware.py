@@ -178,7 +178,7 @@ class Gate:
     def begin(self, cycle: Cycle) -> bool:
         """Begin to answer a whole request; return False if it needs a task.
 
-        That task continues with what is known already, such as a failure.
+        That task continues with the known facts, such as a failure.
         """
         scope = cycle.scope
         found = self._direct.get((scope["method"], scope["path"]))

@@ -151,7 +151,7 @@ def check_depth(body: bytes, limit: int) -> None:
 
 
 def _outside_strings(body: bytes) -> bytes:
-    """Return what is not in strings; most bodies have no escaped quotes."""
+    """Return the parts outside strings; most bodies have no escaped quotes."""
     if b"\\" in body:
         return _STRING.sub(b"", body)
     return b"".join(body.split(b'"')[::2])

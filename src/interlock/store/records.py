@@ -308,7 +308,7 @@ class Foresight(msgspec.Struct, frozen=True):
 
     @property
     def valid_until(self) -> datetime:
-        """The store's time from which on the decision does not count: what it grants might have ended."""
+        """The store's time from which on the decision does not count: its grants might have ended."""
         return self.now + _FORESIGHT
 
 

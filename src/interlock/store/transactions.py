@@ -2,7 +2,7 @@
 
 A store that can do so makes a `SqlDialect` or a `FileDialect`: how the time is read, how records are loaded
 and how commits are judged and written, on a bare connection of a driver. Nothing here begins or ends the
-transaction: what is written is true when its owner commits, and was never there when its owner rolls back.
+transaction: its writes are true when its owner commits, and were never there when its owner rolls back.
 Each use is in a savepoint, so that a refusal leaves the transaction as it was.
 
     sqlite3.Connection                            SQLite
@@ -49,7 +49,7 @@ class LoadRecords(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Judge these commits, and write what can be."""
+    """Judge these commits, and write the possible ones."""
 
     commits: tuple[Commit, ...]
 
@@ -357,7 +357,7 @@ class Sqlite(StepExecutor):
 
     @contextmanager
     def _plain_rows(self) -> Iterator[None]:
-        """Whatever users have rows and texts made into."""
+        """Make plain rows and texts, not the types that users have configured."""
         rows, texts = self._connection.row_factory, self._connection.text_factory
         self._connection.row_factory, self._connection.text_factory = None, str
         try:

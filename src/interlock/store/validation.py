@@ -169,9 +169,9 @@ def _check_change(catalogue: Catalogue, change: Change, max_body_bytes: int) -> 
 
 
 def _differs_by_itself(change: Change, last: Change) -> bool:
-    """Return whether two changes are the same but for what is a record's own.
+    """Return whether two changes are the same but for a record's own part.
 
-    That is its body, and what a batch sets for each of its records.
+    That is its body, and the fields that a batch sets for each of its records.
     """
     return (
         change.note is last.note
@@ -189,7 +189,7 @@ def _differs_by_itself(change: Change, last: Change) -> bool:
 
 
 def _check_own(change: Change, last: Change, max_body_bytes: int) -> None:
-    """Check what a change does not share with the last one."""
+    """Check the part of a change that differs from the last one."""
     if not 1 <= len(change.id) <= MAX_ID or not change.id.isprintable():
         _check_name("An id", change.id)
     if change.body is not last.body:
@@ -234,7 +234,7 @@ def _check_request(request: Request) -> None:
 def _check_batch(catalogue: Catalogue, batch: Batch, max_body_bytes: int) -> None:
     change, ids = batch.change, batch.ids
     if change.id or change.expected_at or change.given is not None or change.result is not None:
-        raise _invalid("The change of a batch must not set what the batch sets for each record.")
+        raise _invalid("The change of a batch must not set fields that the batch sets for each record.")
     if not ids or len(set(ids)) < len(ids):
         raise _invalid("A batch has at least one record, and each record once.")
     if any(column and len(column) != len(ids) for column in (batch.expected_at, batch.given, batch.result)):

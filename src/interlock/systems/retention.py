@@ -31,7 +31,7 @@ class QueueRetention(msgspec.Struct, frozen=True, kw_only=True):
     canceled: str = ""
 
     def ages(self) -> dict[str, timedelta]:
-        """Return the retention by final state of what is set."""
+        """Return the retention that is set, by final state."""
         texts: dict[str, str] = msgspec.structs.asdict(self)
         return {str(_OUTCOMES[name]): read_duration(text) for name, text in texts.items() if text}
 

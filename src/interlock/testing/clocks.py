@@ -1,8 +1,8 @@
 """Clocks for tests: one that a test moves by hand, and an event loop on virtual time.
 
-`JumpingClock` stands still until a test moves it. `VirtualTime` replaces the clock of an event loop: when
-every task waits, it jumps to the next timer, so an hour takes no longer than what happens in it, in the
-same order each time. Threads, processes and sockets take real time: the virtual clock stands still for up
+`JumpingClock` moves only when a test moves it. `VirtualTime` replaces the clock of an event loop: when
+every task waits, it jumps to the next timer, so an hour takes no longer than its events, in the
+same order each time. Threads, processes and sockets take real time: the virtual clock stops for up
 to `HANDLER_S` of real time while a handler runs in a thread or a process, and for up to `SOCKET_S` while
 only a socket is open.
 
@@ -24,7 +24,7 @@ _SECONDS = {"us": 0.000001, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d":
 
 
 class JumpingClock:
-    """A clock that stands still until a test moves it, forward or back.
+    """A clock that only a test moves, forward or back.
 
     >>> clock = JumpingClock(datetime(2026, 1, 1, tzinfo=UTC))
     >>> clock.jump("2h").isoformat()

@@ -228,7 +228,7 @@ A_MOMENT_S = 0.001
 _SOON_S = 0.000_002
 _AGAIN_S = 1.0
 _SETTLED_S = 0.01
-"""Time without a commit after which a worker has begun what it has claimed."""
+"""Time without a commit after which a worker has begun all claimed jobs."""
 _QUIET_S = 10.0
 """Time without a commit after which a job that is due will not be claimed: a limit holds it back, say."""
 _NEVER_S = 30 * 86_400.0

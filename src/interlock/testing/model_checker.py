@@ -1,6 +1,6 @@
 """The model checker: explore every reachable state, breadth first, and check claims about them.
 
-`always`, `sometimes` and `eventually` say what is to be true of a model. States are kept in twelve bytes
+`always`, `sometimes` and `eventually` are the claims about a model. States are kept in twelve bytes
 each.
 """
 

@@ -1,4 +1,4 @@
-"""A conformance kit for runners, in whatever language they are written.
+"""A conformance kit for runners, in any language.
 
 Each scenario is a sentence that must be true of every runner. `check` plays the scenarios to a runner
 process and returns a verdict for each.
@@ -312,7 +312,7 @@ async def _slow_answers(stage: Stage) -> None:
 
 
 async def _busy(stage: Stage) -> None:
-    """Answer with 503 now and then, but never for as long as a lease lives."""
+    """Return 503 now and then, but never for as long as a lease lives."""
     refused = 0
 
     async def be_busy(_: KitRequest, what: str) -> Reply | None:

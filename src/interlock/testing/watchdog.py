@@ -1,4 +1,4 @@
-"""End a server when the process that started it has exited, for whatever reason.
+"""End a server when the process that started it has exited, for any reason.
 
 Run as a program (`python -I watchdog.py <pipe> <folder>`) it reads orders from a pipe whose other end
 only the owner holds. When the owner writes `end`, or exits, even by `kill -9`, which closes the pipe,

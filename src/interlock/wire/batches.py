@@ -1,4 +1,4 @@
-"""Batches of jobs: what they are made of, and how they are shown."""
+"""Batches of jobs: their parts, and how they are shown."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The filter language: `key:value,value`, `-key:value`, quoted names, labels, ids and moments.
 
 Filters of jobs, runs and workers (`interlock.wire.filters`) differ in their keys and in nothing else: how
-words are parsed and gathered, what may be given twice, and how a moment is written is the same for all of
+words are parsed and gathered, which may be given twice, and how a moment is written is the same for all of
 them. An error in a word names its position, so that it is found in a long line.
 
 Why: decision 0149.

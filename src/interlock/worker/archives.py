@@ -234,7 +234,7 @@ def copy(base: Path, path: Path, target: Path) -> None:
 def pack(base: Path, paths: Sequence[Path], target: Path, *, cache: bool = False) -> int:
     """Write a tar of these files and folders; return the number of entries left out.
 
-    In a cache, links that stay inside are kept as links, and its size is limited to what can be unpacked.
+    In a cache, links that stay inside are kept as links, and its size is limited to one that can be unpacked.
     """
     base, left_out, seen = base.resolve(), 0, set[PathParts]()
     with (

@@ -76,11 +76,9 @@ def name_of(kind: Any) -> str:
     return name if module in ("builtins", "") else f"{module}.{name}"
 
 
-_BREAK = "Leave out the reference back to what it is part of, or send an id in its place."
+_BREAK = "Leave out the reference back to the object around it, or send an id in its place."
 _FLATTEN = "Send a flatter structure, such as a list of rows that name their parent."
-_PLAIN = (
-    "Send what it is made of: text, numbers, lists, dicts, a dataclass, a msgspec struct or a pydantic model."
-)
+_PLAIN = "Send its content: text, numbers, lists, dicts, a dataclass, a msgspec struct or a pydantic model."
 
 
 def _first_misfit(value: object, is_json: Callable[[object], bool]) -> NamedValue | None:

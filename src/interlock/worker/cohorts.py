@@ -609,7 +609,7 @@ class Cohorts:
 
 
 def _returned(task: AnyTask, grant: Grant, context: Context) -> Any:
-    """Execute a handler that never waits, and return what it does."""
+    """Execute a handler that never waits, and return its result."""
     try:
         task.invoke(grant.input, context).send(None)
     except StopIteration as returned:

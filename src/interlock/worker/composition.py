@@ -35,9 +35,9 @@ def all_of(
 ) -> After:
     """Let a job wait for all of these jobs: `task.options(after=all_of(a, b))`.
 
-    `on` is "success", or "end" for an end of whatever kind. `otherwise` says what happens if it waits in
-    vain: "cancel", or "skip" so that jobs after it go on. `into` is the argument that gets the result of one
-    job, or the list of the results of several.
+    `on` is "success", or "end" for an end of any kind. `otherwise` applies if it waits in vain: "cancel", or
+    "skip" so that jobs after it continue. `into` is the argument that gets the result of one job, or the
+    list of the results of several.
     """
     return _rule(jobs, "all", on, otherwise, into)
 

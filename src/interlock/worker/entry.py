@@ -41,7 +41,7 @@ def run_worker(
     connect: Callable[[], OrchestratorPort],
     shutdown: Shutdown | None = None,
 ) -> int:
-    """Run a worker until it is told to shut down; return the exit code.
+    """Run a worker until it has to shut down; return the exit code.
 
     A caller that handles signals already, because loading the tasks takes long, passes its `shutdown`.
     """

@@ -353,7 +353,7 @@ class Lanes(dict[str, ExecutorLane]):
         return 0 if any(lane.waiting for lane in self.values()) else free
 
     def batch_ahead(self) -> int:
-        """Return how many jobs to claim ahead of what runs.
+        """Return how many jobs to claim ahead of the running ones.
 
         That is as many as may run at once, if all handlers are quick, and more if all of these will begin
         within `AHEAD_WORK_S`; otherwise 0.

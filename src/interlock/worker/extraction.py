@@ -7,7 +7,7 @@ link, and are moved to their places when all of them are complete, and only to f
 - Names are relative, without `..`, at most 4,096 bytes and 128 folders deep; no name occurs twice.
 - Symbolic links are relative, climb (`..`) only at their beginning and no further than the folder of the job,
   and are made last, so that no file is written through them. Because the folder of a link is never a link
-  itself, such a target cannot leave the folder of the job, whatever other links it passes.
+  itself, such a target cannot leave the folder of the job, through any other links.
 - Hard links lead to earlier files of the same archive.
 - Devices, pipes and sparse files are refused. Of the mode only "executable" is kept.
 - Bytes, members and headers are bounded, and the disk is not filled.

@@ -99,7 +99,7 @@ def refused(thing: object, why: str, todo: str) -> CannotLoad:
     return CannotLoad(f"Cannot make a task of {name}: {why}.", todo=todo, facts={"name": name, "cause": why})
 
 
-_WRAP = "Write a function at the top of a module that does what is needed, and decorate that."
+_WRAP = "Write a function at the top of a module that does this work, and decorate that."
 _NO_YIELD = "Return a list; report progress with ctx.progress, ctx.log or ctx.checkpoint."
 
 

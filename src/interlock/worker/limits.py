@@ -1,6 +1,6 @@
 """Limits that programs declare: `@task(limit=5)` and `[limits.NAME]`, and their registration by a worker.
 
-A declaration changes what an earlier one has declared. A limit that was set by hand stays as it was set.
+A declaration changes earlier ones. A limit that was set by hand stays as it was set.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@
             async with database.as_tenant(ctx.metadata["tenant"]):
                 yield
 
-Around a handler a middleware is a context manager, written as a generator with one `yield`: what the handler
-raises is raised there, and what the middleware raises is an error of the handler. The first one is the
+Around a handler a middleware is a context manager, written as a generator with one `yield`: an exception of
+the handler is raised there, and one of the middleware is an error of the handler. The first one is the
 outermost. A `def` generator runs where the handler runs: in the event loop, in its thread, or in its process.
 An `async def` generator runs in the event loop of the worker, also around a handler in a thread, and around
 a handler in a process of its own in an event loop of that process.
 
-A middleware sees each job alone: what it sets in context variables is gone with the job, also where many
+A middleware sees each job alone: its values of context variables are gone with the job, also where many
 jobs are executed in one go (`cohorts`).
 
 Why: decision 0411.
@@ -133,7 +133,7 @@ class Chain:
         return value
 
     async def drive(self, ctx: Context, handler: Callable[[], Any]) -> Any:
-        """Call a handler and wait for what it returns, in an event loop."""
+        """Call a handler and wait for its result, in an event loop."""
         value, stop = None, _Stop()
         async with AsyncExitStack() as stack:
             for around in self._handles:
@@ -207,7 +207,7 @@ class _Stop:
         self._error = error
 
     def check(self) -> None:
-        """Raise what was swallowed."""
+        """Raise the swallowed error."""
         if self._error is not None and not isinstance(self._error, Exception):
             raise self._error
 
@@ -235,7 +235,7 @@ class _Step(AbstractContextManager[Any]):
 
 
 def waiting_on(loop: asyncio.AbstractEventLoop) -> AwaitWithin:
-    """Return what runs a coroutine in an event loop of another thread, and waits for it."""
+    """Return a function that runs a coroutine in the loop of another thread."""
 
     def wait(coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> Any:
         future: Future[Any] = Future()
@@ -338,7 +338,7 @@ def _loaded(name: str) -> Layer:
 
 
 def find_in(found: Any, path: str, name: str) -> Any:
-    """Return what a dotted path leads to in a module; `name` is for the error."""
+    """Return the object at a dotted path in a module; `name` is for the error."""
     for part in path.split("."):
         if not hasattr(found, part):
             raise cannot_load(name, f"there is no {part} in it", "Name a function or a class of that module.")

@@ -29,7 +29,7 @@ _OURS = str(Path(__file__).parent)
 
 
 class Interrupted(msgspec.Struct, frozen=True):
-    """The handler stopped because it was told to, or was killed."""
+    """The handler stopped as it was asked to, or was killed."""
 
     confirmed_dead: bool = True
 

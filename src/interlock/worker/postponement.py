@@ -59,7 +59,7 @@ class RetryAt(FlakyError):
 
 
 def seconds_of(duration: object, verb: str) -> float:
-    """Return a duration in seconds; raise for what is none, or is negative."""
+    """Return a duration in seconds; raise if it is none, or is negative."""
     if isinstance(duration, str):
         try:
             return read_duration(duration).total_seconds()

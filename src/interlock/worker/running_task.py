@@ -187,7 +187,7 @@ class RunningTask:
         )
 
     def stop(self, reason: str) -> bool:
-        """Tell the handler to stop; from any thread. Return False if it was told so before.
+        """Tell the handler to stop; from any thread. Return False if this is not the first time.
 
         Losing the lease overrides earlier reasons, because from then on no result of the handler is accepted.
         """

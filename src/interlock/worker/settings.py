@@ -16,7 +16,7 @@ from interlock.worker.outcomes import MAX_RESULT_BYTES
 _DERIVED = -1.0
 _AHEAD_TIMES, _MOST_AHEAD = 4, 100
 BATCHES = 2
-"""Number of batches that have slots beside what runs: one waits, and one is being reported."""
+"""Number of batches that have slots beside the running ones: one waits, and one is being reported."""
 _STOP_GRACE_S = 5.0
 _LEAST_PATIENCE_S, _MOST_PATIENCE_S = 2.0, 10.0
 _AT_LEAST = {

@@ -138,7 +138,7 @@ def _without_files(within: int, root: int) -> list[str]:
 
 
 def _entered(name: str, within: int) -> int:
-    """Open a folder, whatever its mode; raise OSError if it is a link."""
+    """Open a folder of any mode; raise OSError if it is a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         place = os.open(name, flags, dir_fd=within)

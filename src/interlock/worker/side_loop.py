@@ -112,7 +112,7 @@ class SideLoop:
             await _disconnect(port)
 
     def forget_wakes(self) -> None:
-        """Ignore what has woken the loop so far: it is handled next."""
+        """Ignore all wakes of the loop so far: their causes are handled next."""
         self._woken.clear()
 
     async def wait(self, seconds: float | None = None) -> None:

@@ -477,7 +477,7 @@ class TaskRunner:
                 self._lose(running, EXPIRED)
 
     def interrupt(self) -> None:
-        """Release all tasks: running ones are told to save their work."""
+        """Release all tasks: running ones have to save their work."""
         for running in self._tasks_alone():
             running.send(ShutdownRequested(at=self._now()))
 

@@ -6,7 +6,7 @@ because `event` is the event of a machine:
     {"message": "task_state_transition", "task_id": "j_0123456789ab", "task_type": "resize",
      "from_state": "claiming", "to_state": "processing", "event": "claim_succeeded", ...}
 
-A record of `logging` that a handler makes has `task_id` and `task_type` as well, and what is bound with
+A record of `logging` that a handler makes has `task_id` and `task_type` as well, and values bound with
 `structlog.contextvars`.
 
 A lease token is a secret. It is never logged deliberately; one that appears in a line anyway (in the text of

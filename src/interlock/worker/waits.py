@@ -86,8 +86,8 @@ class SignalWaiter:
     ) -> ApprovalAnswer:
         """Return the answer of a person, which is true if approved; raise `WaitTimeout` if none comes.
 
-        It waits as `wait_for` does. `approvers` are the names of the people who may answer; by default
-        everyone who has the `role` (`operator` or `admin`) may.
+        It waits as `wait_for` does. `approvers` are the names of the people allowed to answer: by default
+        everyone with the `role` (`operator` or `admin`).
         """
         request = self._approval_wait(question, name, approvers, role, timeout)
         return _approval(await asyncio.wrap_future(self._wait(request)), request)

@@ -86,7 +86,7 @@ def lines_on_lines(picture: Picture) -> list[tuple[Segment, Segment]]:
 
 
 def _share(one: Segment, two: Segment) -> bool:
-    """Whether two horizontal lines have a stretch in common."""
+    """Return whether two horizontal lines have a stretch in common."""
     ((ax, ay), (bx, by)), ((cx, cy), (dx, dy)) = one, two
     return ay == by == cy == dy and max(min(ax, bx), min(cx, dx)) < min(max(ax, bx), max(cx, dx))
 

@@ -1,4 +1,4 @@
-"""Whether PostgreSQL can reclaim what claims leave behind: what the status of a store says about it."""
+"""PostgreSQL can reclaim the rows that claims leave behind, and the status of a store reports it."""
 
 from __future__ import annotations
 

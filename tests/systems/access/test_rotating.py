@@ -40,7 +40,7 @@ async def house() -> AsyncIterator[House]:
 
 
 async def lets_in(house: House, issued: Issued) -> bool:
-    """Whether a server that has not seen the token lately lets its holder in."""
+    """Return whether a server that has not seen the token lately lets its holder in."""
     try:
         await TokenCheck(house.tokens, house.check._clock).principal_of(issued.token)
     except NotSignedIn:

@@ -134,7 +134,7 @@ def moves(agent: AgentProcess) -> list[tuple[str, str, str]]:
 
 
 def all_are(agents: Sequence[AgentProcess], state: str) -> bool:
-    """Whether the last step of each was to that state."""
+    """Return whether the last step of each was to that state."""
     return all(moves(agent)[-1:] and moves(agent)[-1][1] == state for agent in agents)
 
 

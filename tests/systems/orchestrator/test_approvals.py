@@ -126,7 +126,7 @@ async def test_a_handler_in_a_thread_waits_as_well(il: InMemory) -> None:
     await il.signal(job.id, "first", 1)
     while not (waiting := (await il.approvals.list())[0]):
         await il.clock.jump("1s")
-    with pytest.raises(NotAllowed, match="test is not among those who may answer"):
+    with pytest.raises(NotAllowed, match="test is not an approver of the approval"):
         await il.approvals.approve(waiting[0].id)
     await il.here.waits.approve(waiting[0].id, actor="anna")
     assert await job.result(timeout_s=60) == [1, True]
@@ -202,7 +202,7 @@ async def test_an_approval_accepts_answers_only_from_named_approvers_or_the_requ
 ) -> None:
     waits = house.port.here.waits
     named = await asked(house, approvers=("anna", "bert"))
-    with pytest.raises(NotAllowed, match="carl is not among those who may answer") as refused:
+    with pytest.raises(NotAllowed, match="carl is not an approver of the approval") as refused:
         await waits.approve(named, actor="carl")
     assert refused.value.allowed == ("anna", "bert")
     ranked = await asked(house, role=Role.ADMIN)

@@ -85,7 +85,7 @@ async def work(site: Site, environment: str, rounds: int, pause_s: float) -> str
 
 
 async def die_and_finish(dies_at: int, environment: str, *, afterwards: bool) -> bool:
-    """Whether it died at all; in any case the run ends as it should."""
+    """Return whether it died at all; in any case the run ends as it should."""
     clock = JumpingClock()
     memory = MemoryStore(CATALOGUE, clock=clock)
     await memory.open()

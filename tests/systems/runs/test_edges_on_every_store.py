@@ -53,7 +53,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 def _is_first(request: Heard, receiver: Receiver) -> bool:
-    """Whether this very thing was not said before; everybody is down once."""
+    """Return whether this message is new; every receiver is down once."""
     return [one.body for one in receiver.heard if one.path == request.path].count(request.body) == 1
 
 

@@ -26,7 +26,7 @@ async def test_explain_reports_the_reason_why_each_job_of_a_run_waits(site: Site
     assert lines["b"].sentence == "It waits for a (PENDING)."
     assert lines["c"].sentence == "It waits for a (PENDING), b (WAITING)."
     assert (await site.jobs.explain(lines["b"].job_id)).sentence == (
-        f"It waits for what it needs in the run {run_id}."
+        f"It waits for its needs in the run {run_id}."
     )
     grant = (await site.offered(run_id))["a"]
     await site.heard(beat(grant))

@@ -214,7 +214,7 @@ async def test_trusted_by_the_trigger_it_does_not_wait_and_is_confined_all_the_s
     assert (grant.queue, grant.secrets, grant.secrets_withheld) == ("strangers", {}, True)
     (view,) = (await site.look(run_id)).jobs
     assert view.why == (
-        "push; from a fork: queue strangers with isolated, without secrets, whatever its file says"
+        "push; from a fork: queue strangers with isolated, without secrets, regardless of its file"
     )
 
 

@@ -2,7 +2,7 @@
 
 Explore the tables and deciders, mutate them, and simulate whole installations.
 
-Only the declarations are here: each command imports what it needs when it runs, so that `--help` is
+Only the declarations are here: each command imports its modules when it runs, so that `--help` is
 quick.
 """
 

@@ -124,7 +124,7 @@ PROCESS_ALONE = Lifecycle(
         ),
         Answer("it recovers first", must(process.RecoveryComplete, (process.RECOVERING,), process.RUNNING)),
         Answer(
-            "it takes what it has room for",
+            "it takes only tasks that it has room for",
             must(
                 process.PollCycleComplete,
                 (process.RUNNING,),
@@ -187,7 +187,7 @@ TASK_ALONE = Lifecycle(
             must(task.ProcessingYielded, (task.PROCESSING,), task.REPORTING),
         ),
         Answer(
-            "it ends as what it reported",
+            "it ends as it reported",
             lambda before, event, after: (
                 event.name != "report_succeeded"
                 or before.state is not task.REPORTING

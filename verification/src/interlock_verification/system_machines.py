@@ -91,11 +91,11 @@ WAIT_ALONE = Lifecycle(
             must(send, (WAITING,), RECEIVED, when=_waits_for_a_signal),
         ),
         Answer(
-            "a person approves what waits for a person, and nothing else",
+            "a person approves a wait for a person, and nothing else",
             must(approve, (WAITING,), APPROVED, when=_waits_for_a_person),
         ),
         Answer(
-            "a person rejects what waits for a person, and nothing else",
+            "a person rejects a wait for a person, and nothing else",
             must(reject, (WAITING,), REJECTED, when=_waits_for_a_person),
         ),
         Answer("a wait ends at its timeout", must(time_out, (WAITING,), TIMED_OUT)),

@@ -235,7 +235,7 @@ function Webhooks() {
             <thead>
               <tr>
                 <th>Name</th>
-                <th>What it does</th>
+                <th>Effect</th>
                 <th>Address</th>
                 <th>Secret</th>
               </tr>
@@ -252,7 +252,7 @@ function Webhooks() {
               {hooks.receivers.map((one) => (
                 <tr key={one.name}>
                   <td>{one.name}</td>
-                  <td>is told about runs{one.words?.length ? `: ${one.words.join(", ")}` : ""}</td>
+                  <td>receives notifications of runs{one.words?.length ? `: ${one.words.join(", ")}` : ""}</td>
                   <td class="mono">{one.to}</td>
                   <td>{one.able ? "there" : <span class="chip bad">missing</span>}</td>
                 </tr>
@@ -488,7 +488,7 @@ function Tokens() {
                     <Action
                       request="POST /api/tokens/{token_name}/revoke"
                       done={`The token ${token.name} was revoked.`}
-                      ask={`Revoke the token ${token.name}? Whatever uses it is refused from then on.`}
+                      ask={`Revoke the token ${token.name}? Its requests are refused from then on.`}
                       danger
                       run={() =>
                         ask(

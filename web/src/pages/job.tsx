@@ -144,7 +144,7 @@ function Explained({ told }: { told: Explanation }) {
       )}
       {told.lines && told.lines.length > 0 && (
         <details>
-          <summary>What has not ended, and whose turn it is</summary>
+          <summary>Unfinished parts, and the role that acts next</summary>
           <ul class="tree">
             {told.lines.map((line) => (
               <li key={line.entity}>

@@ -21,7 +21,7 @@ export function Machines() {
           <thead>
             <tr>
               <th>Machine</th>
-              <th>What it is</th>
+              <th>Description</th>
               <th>States</th>
             </tr>
           </thead>
@@ -77,8 +77,8 @@ export function MachinePage({ name }: { name: string }) {
             <thead>
               <tr>
                 <th>State</th>
-                <th>What it means</th>
-                <th>Whose turn</th>
+                <th>Meaning</th>
+                <th>Acts next</th>
                 <th>Deadline</th>
               </tr>
             </thead>

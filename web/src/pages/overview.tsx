@@ -80,7 +80,7 @@ function Tile({ name, value, to }: { name: string; value: number | string; to: s
 
 function Findings({ findings, more, look }: { findings: readonly Finding[]; more: number; look: () => void }) {
   return (
-    <Panel title="What is wrong now">
+    <Panel title="Current problems">
       {findings.length === 0 && <Empty>Nothing that this server can see.</Empty>}
       <ul class="findings">
         {findings.map((finding) => (

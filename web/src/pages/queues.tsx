@@ -114,7 +114,7 @@ function Hold({ queue, look }: { queue: Queue; look: () => void }) {
       <Action
         request="POST /api/queues/pause"
         legal={["queue", state, "pause"]}
-        done={`The jobs of ${name} wait; those that run go on.`}
+        done={`The jobs of ${name} wait; running ones continue.`}
         run={() => ask(client.POST("/api/queues/pause", body()))}
         then={look}
       >

@@ -39,7 +39,7 @@ const COLUMNS: readonly Column[] = [
   },
   { title: "State", has: () => true, show: (record) => <State machine={record.kind} state={record.state} /> },
   {
-    title: "Whose turn",
+    title: "Acts next",
     has: (_, table) => table?.states.some((state) => state.turn) ?? false,
     show: (record, table) => table?.states.find((state) => state.name === record.state)?.turn ?? "",
   },
@@ -218,10 +218,10 @@ function Next({ table, state }: { table: Table; state: string }) {
   return (
     <>
       <p>
-        {here.doc} {here.turn && <span class="quiet">It is the turn of: {here.turn}.</span>}
+        {here.doc} {here.turn && <span class="quiet">Acts next: {here.turn}.</span>}
       </p>
       {rows.length > 0 && (
-        <ul class="tree" aria-label="What may come next">
+        <ul class="tree" aria-label="Possible next steps">
           {rows.map((row) => (
             <li key={`${row.event} ${row.to} ${row.choice}`}>
               <code>{row.event}</code> → <State machine={table.machine} state={row.to} />{" "}

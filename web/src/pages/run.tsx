@@ -344,7 +344,7 @@ function ToApprove({ run }: { run: Run }) {
           ["by", source?.actor],
           ["workflow", run.workflow],
           ["environments", awaiting?.environments?.join(", ")],
-          ["queue", held && `${held.queue}, for all its jobs, whatever its workflow file says`],
+          ["queue", held && `${held.queue}, for all its jobs, regardless of its workflow file`],
           ["labels", held?.labels.join(", ")],
           ["secrets", source?.from_fork && "none: the change comes from a fork"],
           ["changes", paths.length > 0 && <Names names={paths} />],
@@ -358,7 +358,7 @@ function ToApprove({ run }: { run: Run }) {
 // A job of it
 
 function Hint() {
-  return <p class="quiet">Choose a job to see its steps and what it has written.</p>;
+  return <p class="quiet">Choose a job to see its steps and its output.</p>;
 }
 
 function JobPanel({ run, job }: { run: Run; job: RunJob }) {

@@ -143,7 +143,7 @@ function Acts({ one, look }: { one: Schedule; look: () => void }) {
       <Action
         request="POST /api/schedules/{schedule}/resume"
         legal={["schedule", one.state, "resume"]}
-        done={`${one.name} goes on with its next fire.`}
+        done={`${one.name} continues with its next fire.`}
         run={() => ask(client.POST("/api/schedules/{schedule}/resume", body()))}
         then={look}
       >
@@ -192,7 +192,7 @@ export function SchedulePage({ name }: { name: string }) {
           request="POST /api/schedules/{schedule}/delete"
           legal={["schedule", one.state, "delete"]}
           done={`${one.name} has ended.`}
-          ask={`Delete the schedule ${one.name}? It submits nothing any more. Jobs that it has submitted go on.`}
+          ask={`Delete the schedule ${one.name}? It will submit no more jobs. Jobs that it has submitted continue.`}
           danger
           run={() => ask(client.POST("/api/schedules/{schedule}/delete", { ...path, body: { request_id: requestId() } }))}
           then={look}

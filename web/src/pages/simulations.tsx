@@ -173,7 +173,7 @@ export function SimulationPage({ id }: { id: string }) {
         <Action
           request="POST /api/simulations/{run_id}/resume"
           legal={["simulation", one.status, "resume"]}
-          done="It goes on where it was saved."
+          done="It continues from its saved step."
           run={() => ask(client.POST("/api/simulations/{run_id}/resume", { ...path, body: body() }))}
           then={look}
         >
@@ -269,7 +269,7 @@ function Checkpoint({ one }: { one: Simulation }) {
                 <th>After step</th>
                 <th>Saved</th>
                 <th class="number">Size</th>
-                <th>What it is for</th>
+                <th>Use</th>
               </tr>
             </thead>
             <tbody>
@@ -281,15 +281,15 @@ function Checkpoint({ one }: { one: Simulation }) {
                 <td class="number nowrap">{(one.saved_bytes ?? 0).toLocaleString()} bytes</td>
                 <td class="quiet">
                   {hasEnded("simulation", one.status)
-                    ? "It has ended; nothing goes on from here."
-                    : `A resumed simulation goes on with step ${(one.saved_step + 1).toLocaleString()}, on any worker.`}
+                    ? "The simulation has ended and cannot be resumed from here."
+                    : `A resumed simulation continues with step ${(one.saved_step + 1).toLocaleString()}, on any worker.`}
                 </td>
               </tr>
             </tbody>
           </table>
         </div>
       ) : (
-        <Empty>No step was saved yet. The latest saved step is kept, and a resumed simulation goes on after it.</Empty>
+        <Empty>No step was saved yet. The latest saved step is kept, and a resumed simulation continues after it.</Empty>
       )}
     </Panel>
   );

@@ -355,7 +355,7 @@ function LastBreath({ worker, tasks }: { worker: Worker; tasks: readonly Task[] 
 
 function Lately({ tasks }: { tasks: readonly Task[] }) {
   return (
-    <Panel title="What it did lately">
+    <Panel title="Recent jobs">
       {tasks.length === 0 && <Empty>Nothing among the newest jobs that have ended.</Empty>}
       {tasks.length > 0 && (
         <div class="scroll">

@@ -73,9 +73,9 @@ function Form({ known }: { known: Kinds }) {
         void send(false);
       }}
     >
-      <Panel title="What the agents do">
+      <Panel title="Work of the agents">
         <div class="form">
-          <Labelled name="kind" about={chosen?.about ?? "A plugin that only the agents know; they check what it is given."}>
+          <Labelled name="kind" about={chosen?.about ?? "A plugin that only the agents know; they check its settings."}>
             {(id) => (
               <select
                 id={id}

@@ -188,7 +188,7 @@ export function WorkloadPage({ id }: { id: string }) {
         <Action
           request="POST /api/jobs/{job_id}/cancel"
           legal={["job", job.state, "cancel"]}
-          done="All agents are told to stop; they have 15 seconds."
+          done="All agents were asked to stop; they have 15 seconds."
           ask="Abort this workload on all of its agents?"
           danger
           run={() => ask(client.POST("/api/jobs/{job_id}/cancel", { ...path, body: { reason: "aborted", request_id: requestId() } }))}

@@ -20,7 +20,7 @@ export function Compare({ kind, version, entries, bodies }: Props) {
   const [from, to] = [picked.value[0] ?? numbers.at(-2), picked.value[1] ?? numbers.at(-1)];
   if (from === undefined || to === undefined)
     return (
-      <Panel title="What has changed">
+      <Panel title="Changes">
         <Empty>There is one version only.</Empty>
       </Panel>
     );
@@ -33,7 +33,7 @@ export function Compare({ kind, version, entries, bodies }: Props) {
   ];
   const steps = between(entries, from, to);
   return (
-    <Panel title="What has changed">
+    <Panel title="Changes">
       <p class="head">
         <Choice label="From version" numbers={numbers} value={from} choose={(one) => (picked.value = [one, picked.value[1]])} />
         <Choice label="to version" numbers={numbers} value={to} choose={(one) => (picked.value = [picked.value[0], one])} />
@@ -77,7 +77,7 @@ function stateOf(text: string): string {
 function Between({ entries }: { entries: readonly Entry[] }) {
   return (
     <details>
-      <summary>{entries.length === 1 ? "What was done in between" : `The ${entries.length} changes in between`}</summary>
+      <summary>{entries.length === 1 ? "The change in between" : `The ${entries.length} changes in between`}</summary>
       <ul class="tree">
         {entries.map((entry) => (
           <li key={entry.version}>
@@ -100,7 +100,7 @@ function NotKept({ bodies, wanted }: { bodies: ReadonlyMap<number, unknown>; wan
   return (
     <p class="quiet">
       The {missing.length > 1 ? `bodies of versions ${missing.join(" and ")} are` : `body of version ${missing[0]} is`} not kept: the store keeps
-      the newest body of a record, and of older versions what was done, by whom and why. Bodies that this page has seen since it was
+      the newest body of a record, and of older versions the steps, their actor and reason. Bodies that this page has seen since it was
       opened can be compared: {[...bodies.keys()].length > 1 ? `versions ${[...bodies.keys()].join(", ")}` : `version ${[...bodies.keys()][0]}`}.
     </p>
   );

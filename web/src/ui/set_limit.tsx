@@ -122,7 +122,7 @@ export function SetLimit({ one, look }: Props) {
                 {(field) => <input id={field} value={given.description} onInput={(event) => set("description", event.currentTarget.value)} />}
               </Labelled>
             </div>
-            {one && one.source !== "api" && <p class="quiet">It was declared in {one.source}. What is set here stays until it is deleted.</p>}
+            {one && one.source !== "api" && <p class="quiet">It was declared in {one.source}. A limit set here stays until it is deleted.</p>}
             <Refusal problem={problem.value} always />
             <div class="acts">
               <button type="submit" class="primary" disabled={busy.value}>

@@ -1,7 +1,7 @@
 """`http`: requests to a URL on the same machine, each an operation.
 
 Connections are kept and reused; there are as many as concurrent operations. The answer is read to its end,
-and the size of its body counts as bytes. An answer with an unexpected status, or after the timeout, is a
+and the size of its body counts as bytes. A response with an unexpected status, or after the timeout, is a
 failure.
 
 A request must not choose which hosts the fleet calls, so only loopback addresses are allowed.

@@ -1,6 +1,6 @@
-"""`interlock approval …`: what waits for a person, and the answers.
+"""`interlock approval …`: jobs that wait for a person, and the answers.
 
-Each command imports what it needs when it runs, so that `--help` is quick.
+Each command imports its modules when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`interlock batch …`: progress of batches of jobs, and cancelling them.
 
-Each command imports what it needs when it runs, so that `--help` is quick.
+Each command imports its modules when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Commands `interlock config …`: profiles for several stores and servers.
 
-Only the declarations are here: each command imports what it needs when it runs, so that `--help` is quick.
+Only the declarations are here: each command imports its modules when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Commands `interlock db …`: maintain the database, and empty the one of `interlock dev`.
 
-Each command imports what it needs when it runs, so that `--help` is quick.
+Each command imports its modules when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -307,7 +307,7 @@ def _connections(found: ServerConnections | None) -> list[tuple[str, str]]:
 
 
 def pruned_sheet(pruned: dict[str, dict[str, int]], *, terminal: bool) -> Sheet:
-    """Return the counts of what was removed by kind; a terminal gets no kind of which nothing was removed."""
+    """Return the counts of removed records by kind; a terminal gets no kind without any."""
     from interlock.cli.output import Sheet
 
     shown = {kind: n for kind, n in pruned.items() if not terminal or any(n.values())}

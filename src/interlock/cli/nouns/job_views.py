@@ -164,7 +164,7 @@ _MOST_NAMED = 10
 
 
 def _predecessors_of(view: JobView) -> str:
-    """Return the jobs that a job comes after, as a list with what it needs of them."""
+    """Return the jobs that a job comes after, as a list with the condition."""
     rule = view.after
     if rule is None:
         return ""

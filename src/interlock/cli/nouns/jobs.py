@@ -1,6 +1,6 @@
 """Commands `interlock submit` and `interlock job …`.
 
-Only the declarations are here: each command imports what it needs when it runs, so that `--help` is quick.
+Only the declarations are here: each command imports its modules when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ add_views(
     "j_0a4e98fa6cab",
     show="Show a job with its attempts, input and result.",
     history="Show every transition of a job, and every refused request.",
-    explain="Explain what a job waits for, and show its next deadline.",
+    explain="Explain why a job waits, and show its next deadline.",
 )
 add_action(
     app,

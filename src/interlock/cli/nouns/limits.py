@@ -1,6 +1,6 @@
-"""`interlock limit …`: declare limits, and see who holds their slots and who waits.
+"""`interlock limit …`: declare limits, and see the jobs that hold slots or wait.
 
-Each command imports what it needs when it runs, so that `--help` is quick.
+Each command imports its modules when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Commands `interlock machine …`: show, draw, check and compare lifecycles.
 
-Each command imports what it needs when it runs, so that `--help` is quick. A declaration with faults never
+Each command imports its modules when it runs, so that `--help` is quick. A declaration with faults never
 becomes a machine: it raises while its module is imported, and `machine check` reports that error as its
 answer.
 """
@@ -111,7 +111,7 @@ def list_machines(as_json: Json = False) -> None:
 def show(name: Name, as_json: Json = False) -> None:
     """Show the states and transitions of a machine.
 
-    Of each state: the component whose turn it is, and the deadline. Of each transition: owner, guards and
+    Of each state: the component that acts next, and the deadline. Of each transition: owner, guards and
     reason.
     """
     from interlock.cli import machine_names

@@ -1,6 +1,6 @@
 """`interlock queue …`: list queues, pause and resume them.
 
-Each command imports what it needs when it runs, so that `--help` is quick.
+Each command imports its modules when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Commands `interlock record …`: records of your own kinds, on a store or through a server.
 
-Each command imports what it needs when it runs, so that `--help` is quick.
+Each command imports its modules when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def history(
 def explain(
     kind: Name, record_id: Id, kinds: Kinds = None, store: Place = None, as_json: Json = False
 ) -> None:
-    """Explain what a record waits for, and list the events it accepts."""
+    """Explain why a record waits, and list the events it accepts."""
     RecordCommands(store, kinds, as_json=as_json).explain(kind, record_id)
 
 

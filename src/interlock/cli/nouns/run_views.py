@@ -178,7 +178,7 @@ def tally_text(view: RunView) -> str:
 
 
 def span_of(node: Node, now: datetime) -> str:
-    """Return what a job waits for, or how long it has taken so far."""
+    """Return why a job waits, or how long it has taken so far."""
     if node.awaits:
         return f"waits for {'a person' if node.awaits == 'approval' else 'a signal'}"
     return span(node.started_at, node.completed_at, now)

@@ -1,6 +1,6 @@
 """Commands `interlock run …`.
 
-Only the declarations are here: each command imports what it needs when it runs, so that `--help` is quick.
+Only the declarations are here: each command imports its modules when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ add_views(
     "r_0a4e98fa6cab",
     show="Show a run with its jobs, and why each was planned or skipped.",
     history="Show every transition of a run, and every refused request.",
-    explain="Explain what a run waits for, and show its next deadline.",
+    explain="Explain why a run waits, and show its next deadline.",
 )
 
 

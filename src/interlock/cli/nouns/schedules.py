@@ -1,6 +1,6 @@
 """Commands `interlock schedule …`: submit jobs at certain times.
 
-Each command imports what it needs when it runs, so that `--help` is quick.
+Each command imports its modules when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from interlock.worker.pool import POOL, URL
 GOING_S = 35.0
 """Slightly longer than the maximum time in which a worker releases its jobs."""
 SOON_S = 2.0
-"""Delay after which the command prints what it waits for."""
+"""Delay after which the command prints why it waits."""
 DEAD_EVERY_S = 0.5
 TAIL_BYTES = 4_096
 ERROR = "Error: "

@@ -1,6 +1,6 @@
 """Commands `interlock simulation …`.
 
-Only the declarations are here: each command imports what it needs when it runs, so that `--help` is quick.
+Only the declarations are here: each command imports its modules when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Exit codes:
   5    it is paused or interrupted, or has not ended in time
   130  Ctrl-C; the simulation continues"""
 WHAT = """\b
-WHAT is one of:
+Values of WHAT:
   models.py            a file with one @simulation; models.py:flu names one of several
   shop.models:flu      the same in a module
   scenario.yml         a file with `simulation: WHAT` and `arguments:`, perhaps name, steps and priority"""

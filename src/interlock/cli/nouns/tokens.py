@@ -1,6 +1,6 @@
 """Commands `interlock token …`: manage access tokens, in a store or through a server.
 
-Each command imports what it needs when it runs, so that `--help` is quick.
+Each command imports its modules when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations

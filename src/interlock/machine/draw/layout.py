@@ -11,7 +11,7 @@ The places of side boxes follow from where lines begin on the spine, and the ord
 box follows from where they go. So the middle part runs twice. All of it is quick, so some plans
 are tried that turn one thing from left to right, and the calmest picture wins.
 
-Within a channel a line leaves a box, meets its trunk and goes on from there. Whether two nets
+Within a channel a line leaves a box, meets its trunk and continues from there. Whether two nets
 cross depends only on which trunk stands further in, so the crossings of every pair can be counted
 once for each of its two orders, before any x is known.
 """

@@ -35,7 +35,7 @@ def draw_markdown(
         _deadlines(blueprint),
         _silences(blueprint),
         _bullets("What always holds", blueprint.invariants),
-        _bullets("What it causes elsewhere", consequences),
+        _bullets("Consequences for other machines", consequences),
         iter(("", f"Fingerprint of the table: `{blueprint.fingerprint}`")),
     )
     return "\n".join(line for section in sections for line in section) + "\n"
@@ -83,7 +83,7 @@ def _bullets(title: str, sentences: Sequence[str]) -> Lines:
 def _states(blueprint: Blueprint) -> Lines:
     yield from _section(
         "States",
-        ("state", "meaning", "whose turn", "at most"),
+        ("state", "meaning", "acts next", "at most"),
         (
             (
                 code(state.name) + (" (first)" if state.name == blueprint.initial else ""),

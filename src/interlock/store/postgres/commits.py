@@ -76,7 +76,7 @@ class BatchPart:
         return "try_batch", self._arguments(not_before)
 
     def judged(self, not_before: datetime) -> Statement:
-        """Return the statement that writes what is possible, and reports the obstacles of the rest."""
+        """Return the statement that writes the possible changes, and reports the obstacles of the rest."""
         self.channel = None
         return self._wave().judged(not_before)
 

@@ -2,7 +2,7 @@
 
 The driver's pool waits: when a call times out it asks the server to cancel, through one more connection, and
 waits for an answer. With an unresponsive network that takes forever. Here a connection past its deadline is
-terminated, whatever it is doing, and so are the others when the server has gone, is shutting down or has
+terminated, even in use, and so are the others when the server has gone, is shutting down or has
 become a stand-by: the next call reconnects.
 
 The pool keeps few idle connections. Calls of an idle program take turns; only calls that have waited for a

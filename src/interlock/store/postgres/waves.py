@@ -91,7 +91,7 @@ class Wave:
         return "try_wave", self.arguments(False, not_before)[1:]
 
     def judged(self, not_before: datetime) -> Statement:
-        """Return the statement that writes what is possible.
+        """Return the statement that writes the possible changes.
 
         It reports the obstacles of the rest.
         """
@@ -205,7 +205,7 @@ class PlainWave(Wave):
         return "try_with_plain", [*super().trial(not_before)[1], of_kind, to_state, ids, bodies]
 
     def judged(self, not_before: datetime) -> Statement:
-        """Return the statement that writes what is possible.
+        """Return the statement that writes the possible changes.
 
         It reports the obstacles of the rest.
         """

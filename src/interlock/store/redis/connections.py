@@ -377,7 +377,7 @@ async def execute_command(connection: AbstractConnection, *command: str | bytes 
 
 
 async def hang_up(connection: AbstractConnection) -> None:
-    """Close a connection, whatever its state."""
+    """Close a connection in any state."""
     try:
         await connection.disconnect()
     except (RedisError, OSError):

@@ -182,7 +182,7 @@ class Transaction:
         return known[key.id][1].state
 
     def flush(self, *, goes_on: bool = True) -> None:
-        """Write the judged changes; nothing is judged any more unless the transaction goes on."""
+        """Write the judged changes; nothing is judged any more unless the transaction continues."""
         pending = self._pending
         if pending.is_empty:
             return

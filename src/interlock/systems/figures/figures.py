@@ -348,7 +348,7 @@ class Figures:
     async def _recount(self, head: Head, minute: int) -> None:
         """Recount the backlog from the jobs themselves, if they are few and nothing has changed meanwhile.
 
-        The first count has no number to keep: it takes more jobs, and what it finds.
+        The first count has no number to keep: it takes more jobs, and the number found.
         """
         first, complete = not head.sampled, True
         backlog: Backlog = {}

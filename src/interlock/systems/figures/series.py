@@ -311,7 +311,7 @@ def events_of(entries: Iterable[Entry]) -> Iterator[CountedEvent]:
 
 
 def _counts_of(steps: Sequence[StepLine]) -> tuple[tuple[str, int, int], ...]:
-    """Return what the steps of a job count as, and how each changes the pending and the running jobs."""
+    """Return the counted events of the steps of a job, each with its change of pending and running jobs."""
     moved, ended = [], False
     for step in steps:
         if step.machine == JOB.name and step.moves and (what := _MOVES.get(str(step.target))):

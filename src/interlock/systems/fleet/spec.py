@@ -1,6 +1,6 @@
 """The spec of a workload: agents, load, coverage policy, thresholds, and the job that drives it.
 
-A result that covers only some agents is PARTIAL, whatever the policy accepts.
+A result that covers only some agents is PARTIAL, under any policy.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ TICKETS_AT_ONCE = 20
 PATIENCE = timedelta(seconds=60)
 RETRY_POLICY = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
 _ROUNDS = 1_000
-"""Maximum number of commits for one key in one call of `keep`; the next call goes on."""
+"""Maximum number of commits for one key in one call of `keep`; the next call continues."""
 
 
 class LimitsNotified(msgspec.Struct, frozen=True):

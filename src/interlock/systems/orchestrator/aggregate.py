@@ -62,7 +62,7 @@ from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.wire.jobs import RetryRule
 
 SKIPPED = "skipped"
-"""Stop reason of a job that was left out, because what it waited for cannot happen any more."""
+"""Stop reason of a job that was left out, because its condition cannot come true any more."""
 STOPPED_WITH_OTHERS = ("parent", "sibling")
 """Stop reasons of a child that do not reflect on the child itself."""
 
@@ -134,7 +134,7 @@ class JobFacts:
 
     @property
     def followed(self) -> bool:
-        """Whether jobs come after it; those after a skipped one go on."""
+        """Whether jobs come after it; those after a skipped one continue."""
         return bool(self._body.then) and self._job.data.stop_reason != SKIPPED
 
     @property
@@ -229,7 +229,7 @@ class JobAggregate(Aggregate):
         """Log lines for attempts that cannot write them: timed out, or lost."""
         self.stop_reason: str = "cancel"
         self.left_limits: tuple[str, ...] = ()
-        """The limits whose slots it has given back by what was decided here."""
+        """The limits whose slots it has given back by the decision here."""
         self.lines_up_at: datetime | None = None
         """The time at which it needs its slots again, if this decision made it line up."""
         self._known_facts: JobFacts | None = None
@@ -320,7 +320,7 @@ class JobAggregate(Aggregate):
         return None if at is None or limits.since is None else max(at, limits.since)
 
     def _limits_after(self, limits: LimitPart) -> LimitPart:
-        """Return where the job stands with its limits after what was decided here.
+        """Return where the job stands with its limits after the decision here.
 
         It holds its slots from its admission until no attempt of it is leased or may be leased now. A
         retry that waits for its time and a parent that waits for its children hold none. Under a rate an

@@ -67,7 +67,7 @@ def _kept_beside_a_job(name: str, doc: str) -> WriteOnce[KeptState]:
 
 
 LOG = _kept_beside_a_job("log", "Some lines that an attempt has written.")
-RESULT = _kept_beside_a_job("result", "What an attempt returned, where that is large.")
+RESULT = _kept_beside_a_job("result", "The return value of an attempt, where that is large.")
 
 CHILDREN = _kept_beside_a_job("children", "Jobs that a handler has submitted under a name.")
 ARTIFACT = _kept_beside_a_job("artifact", "An artifact of an attempt; its content is a blob.")

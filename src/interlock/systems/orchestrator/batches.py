@@ -246,7 +246,7 @@ def _letters(part: PartBody, ends: Mapping[str, EndMessage]) -> list[str]:
 def _finished(
     entity: Entity[BatchBody], settings: OrchestratorSettings, draw: Draw, commit_id: str
 ) -> list[Change]:
-    """End a batch of which all jobs have ended; return its callback, with what is committed with it."""
+    """End a batch of which all jobs have ended; return its callback, with the changes for the same commit."""
     body = entity.body
     if entity.state == OPEN or body.settled < body.parts:
         return []

@@ -369,7 +369,7 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     mail: dict[str, Mail] = {}
     """Its signals and waits, by address: `signal.paid`, `approval`, `approval.deploy`, `gate`."""
     input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    """This and the next three fields replace what is given, after a submission with its unique key; old jobs
+    """This and the next three fields replace the given ones, after a submission with its unique key; old jobs
     have them here as well."""
     description: str = ""
     trace: dict[str, str] = {}

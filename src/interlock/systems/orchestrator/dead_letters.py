@@ -60,7 +60,7 @@ discard: Event = command("discard", "Discard it: the job stays FAILED.", by="ope
 # fmt: off
 DEAD_LETTER = Machine[DeadLetterState, None](
     "dead_letter",
-    "A failed job without a try left, and what was done about it.",
+    "A failed job without a try left, and the action taken on it.",
     initial=OPEN,
     spine=(OPEN, RETRIED),
     stop=(discard,),
@@ -106,7 +106,7 @@ def decide_retry(
 ) -> Decision[str]:
     """Do an ended job again, as a new one; the dead letter that it may be is dealt with by that.
 
-    `as_letter`: refuse what is no open dead letter. `given` replaces the input.
+    `as_letter`: refuse a job that is no open dead letter. `given` replaces the input.
     """
     ended, letter = _present(job_id, found[0]), found[1]
     if as_letter:
@@ -209,7 +209,7 @@ def _present(job_id: str, record: Record | None) -> Record:
 
 
 def keys_of(job_id: str) -> list[Key]:
-    """Return where a job and what was done about it are."""
+    """Return the keys of a job and of the action taken on it."""
     return [Key(JOB.name, job_id), Key(DEAD_LETTER.name, job_id)]
 
 
@@ -291,7 +291,7 @@ class DeadLetterService:
     # Looking
 
     async def get(self, job_id: str) -> DeadLetterView:
-        """Return a dead letter, and what was done about it."""
+        """Return a dead letter, and the action taken on it."""
         ended, letter = await self._engine.load(keys_of(job_id))
         if letter is None:
             check_letter(_present(job_id, ended))
@@ -302,8 +302,8 @@ class DeadLetterService:
     ) -> tuple[list[DeadLetterView], str]:
         """Return a page of open dead letters, newest first, and the cursor of the next page.
 
-        What was dealt with lies among the failed jobs, so a page looks at a bounded number of them: it may
-        be short, or empty, while its cursor goes on.
+        Handled ones lie among the failed jobs, so a page looks at a bounded number of them: it may
+        be short, or empty, and still have a cursor.
         """
         wanted = wanted.among([str(FAILED)])
         selection = wanted.selection(await self._engine.clock.now(), limit=PAGE, cursor=cursor)

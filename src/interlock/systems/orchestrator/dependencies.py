@@ -1,4 +1,4 @@
-"""Dependencies between jobs: which job comes after which, and what the end of one means for others. Pure.
+"""Dependencies between jobs: which job comes after which, and the effect of an end on others. Pure.
 
 A job that comes after others is held: it has no time from which it is ready, so a claim knows nothing of it.
 Each of its predecessors names it (`JobBody.then`), in the commit that creates it. The commit in which a
@@ -114,7 +114,7 @@ class DependentSubmission:
         self._ended: dict[str, tuple[str, ...]] = {}
 
     def part(self, spec: JobSpec, before: Sequence[SubmittedJob]) -> AfterPart | None:
-        """Return what a job waits for; raise if it names a job that is not there."""
+        """Return the condition of a job; raise if it names a job that is not there."""
         rule = spec.after
         if rule is None:
             return None
@@ -197,7 +197,7 @@ def _unknown(job_id: str) -> UnknownJob:
 
 
 def after_faults(spec: JobSpec) -> Iterator[str]:
-    """Yield the faults of what a job says about the jobs that it comes after."""
+    """Yield the faults of the rule about the jobs that a job comes after."""
     after = spec.after
     if after is None:
         return

@@ -235,7 +235,7 @@ def _awaited(wait: OpenWait) -> str:
 
 
 def to_answer(record: Record, body: JobBody) -> str:
-    """Return the command that answers what a job waits for; empty if it waits for nothing."""
+    """Return the command that ends the wait of a job; empty if it waits for nothing."""
     for one in body.attempts:
         if (wait := wait_of(one, body)) is not None:
             if wait.question is None:
@@ -327,7 +327,7 @@ def _about(one: AttemptBody, record: Record, body: JobBody, now: datetime, ahead
         case attempt.CREATED | attempt.QUEUED if one.ready_at is not None and one.ready_at > now:
             return f"It waits until {one.ready_at.isoformat()}{_after(one, body)}."
         case attempt.CREATED if one.ready_at is None and not one.prompt and body.run is not None:
-            return f"It waits for what it needs in the run {body.run.run_id}."
+            return f"It waits for its needs in the run {body.run.run_id}."
         case attempt.CREATED | attempt.QUEUED:
             needs = f" that has {', '.join(record.labels)}" if record.labels else ""
             return f"It waits for a worker of the queue {record.queue}{needs}{ahead}"

@@ -215,7 +215,7 @@ class LimitMessage(msgspec.Struct, frozen=True):
 
 
 def limit_messages_of(draft: JobAggregate) -> tuple[Change, ...]:
-    """Return what has to be committed with a job that leaves its gates, or lines up; call `change` first."""
+    """Return the changes to commit with a job that leaves its gates, or lines up; call `change` first."""
     limits = draft.body.limits
     if limits is None or not (draft.left_limits or draft.lines_up_at):
         return ()
@@ -308,7 +308,7 @@ class Admission(msgspec.Struct, frozen=True):
     served: int = 0
     """Number of jobs that left the line: those that were admitted, and those that want no slot any more."""
     more: bool = False
-    """The line goes on, and the next in it has not been looked at."""
+    """The line continues, and the next in it has not been looked at."""
     room: bool = False
     """Slots are left, so that others who wait for this key may be served."""
     behind: tuple[str, ...] = ()
@@ -438,8 +438,7 @@ class _Gate:
 def decide_admission(
     look: GateLook, now: datetime, commit_id: str, settings: OrchestratorSettings, *, quantum: int = QUANTUM
 ) -> Admission:
-    """Return who leaves a gate and who is admitted: the next in line, as long as all its limits have room.
-
+    """Return the jobs that leave a gate, and those admitted: the next ones whose limits all have room.
     A job that needs more slots than are free is waited for: those behind it do not go ahead.
     """
     return _Decision(look, now, commit_id, settings, quantum).made()

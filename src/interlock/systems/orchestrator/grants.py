@@ -70,7 +70,7 @@ MAX_CLAIMERS = 64
 """Number of different claimers whose last jobs are remembered."""
 _ENOUGH_TIMES = 2
 _CommonGrant: TypeAlias = tuple[Change, Grant, JobChanged | None]
-"""The change and the grant of all jobs of one shape, and what it means to their run."""
+"""The change and the grant of all jobs of one shape, and the message to their run."""
 
 
 class ClaimInput(msgspec.Struct, frozen=True):
@@ -156,7 +156,7 @@ def offers_of(claiming: ClaimInput, records: Sequence[Record], now: datetime) ->
 def _alike(claiming: ClaimInput, records: Sequence[Record]) -> list[tuple[Record, list[list[Record]]]]:
     """Return the jobs of one shape by their run, with a job that represents them.
 
-    What was foreseen is about jobs of one run.
+    A foreseen grant is about jobs of one run.
     """
     shapes: dict[Shape, list[Record]] = {}
     for record in records:
@@ -270,7 +270,7 @@ class LastClaims:
         return last.like if last is not None and last.goes_on and last.times >= _ENOUGH_TIMES else None
 
     def learn(self, claimings: Sequence[ClaimInput], bundles: Sequence[ClaimCommit], granted: int) -> None:
-        """Remember what was granted, if all of it was granted by one decision."""
+        """Remember the grants, if one decision made all of them."""
         request = claimings[0].request
         terms = _terms_of(request)
         last = self._known.pop(terms, None)

@@ -173,7 +173,7 @@ def _recorded_id(recorded: Recorded) -> str:
 
 
 def _encoded(jobs: Sequence[SubmittedJob]) -> bytes:
-    """Return jobs as the answer to a request keeps them: ids, with what was done where none was created."""
+    """Return jobs as the answer to a request keeps them: ids, with the action where none was created."""
     return msgspec.json.encode([f"{one.id} {one.how}" if one.how != "created" else one.id for one in jobs])
 
 

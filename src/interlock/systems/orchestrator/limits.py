@@ -132,7 +132,7 @@ class Limits:
         actor: str = "",
         request_id: str | None = None,
     ) -> LimitView:
-        """Declare a limit, or change it; jobs that run go on."""
+        """Declare a limit, or change it; running jobs continue."""
         check_limit(name, spec)
         if name not in (known := await self.look()) and len(known) >= MOST:
             raise InvalidLimit(
@@ -312,7 +312,7 @@ class Limits:
         return stamped
 
     async def check(self, spec: JobSpec) -> None:
-        """Raise for a job whose limits are not declared, or that could never have what it wants."""
+        """Raise for a job whose limits are not declared, or that could never have its slots."""
         if not spec.limits:
             return
         names = await self.known()
@@ -371,7 +371,7 @@ class Limits:
     async def explain(self, record: Record, now: datetime, *, names: bool) -> Blocker | None:
         """Return which limit a job waits for and who holds its slots; None where it waits for none.
 
-        Without `names` no other job is named: who asks may not see it.
+        Without `names` no other job is named: the caller may not see it.
         """
         limits = limits_of(record)
         if limits is None or not limits.waits:
@@ -400,7 +400,7 @@ class Limits:
 
 
 def _check_weight(name: str, limit: LimitSpec, spec: JobSpec) -> None:
-    """Raise for a job that could never have what it wants."""
+    """Raise for a job that could never have its slots."""
     wanted = spec.weight * spec.worker_count
     if limit.max is not None and wanted > limit.max:
         why = f"The limit {name} has {limit.max} slots, and the job wants {wanted}."

@@ -105,7 +105,7 @@ def check_number(mail: Mail, name: str, number: int) -> None:
 
 
 def put(draft: JobAggregate, address: str, mail: Mail) -> None:
-    """Change what the mailbox has under a name."""
+    """Change the content of the mailbox under a name."""
     draft.body.mail = {**draft.body.mail, address: mail}
 
 

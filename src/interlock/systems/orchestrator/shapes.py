@@ -1,4 +1,4 @@
-"""Shapes: what a decision about a job depends on. Jobs of one shape are decided once. Pure.
+"""Shapes: the facts that decide about a job. Jobs of one shape are decided once. Pure.
 
 The decision is made about a job without an id, so that it shows if it depends on one. Jobs of different runs
 differ by the id of their run, which is their parent and in their body. It is replaced in the same way before

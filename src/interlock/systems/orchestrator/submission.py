@@ -95,7 +95,7 @@ def new_job(
     """Return a new job that waits for a worker. The spec was validated before.
 
     A held job waits for its needs, and cannot be claimed before it is released; so does one that comes after
-    others. `given` is what the job is given, if it is encoded already.
+    others. `given` is the given part of the job, if it is encoded already.
     """
     run, after = parts.run, parts.after
     body = JobBody(
@@ -249,7 +249,7 @@ def grouped(values: Iterable[T]) -> list[tuple[T, list[int]]]:
 
 
 def given_by(spec: JobSpec, unique: UniquePart | None = None, plan: PlanPlace | None = None) -> bytes:
-    """Return what a job is given that no decision depends on."""
+    """Return the given part of a job, on which no decision depends."""
     if unique is None and spec.unique is not None:
         unique = unique_part(spec)
     return encode_given(JobGiven(spec.input, spec.description, spec.trace, spec.metadata, unique, plan))

@@ -2,7 +2,7 @@
 
 Nothing here waits or knows a driver: each function yields the steps to be carried out on the connection
 (`store.transactions`) and is sent the answers. A job that is submitted is decided about as any other. A
-completion is judged under the lease of the attempt, by what the transaction itself reads, and compared when
+completion is judged under the lease of the attempt, by the reads of the transaction itself, and compared when
 it is written: another writer of the job waits for the end of the transaction, or makes this one look again.
 
 Why: decision 0413.
@@ -147,7 +147,7 @@ def completing(
 
 
 def _runner_of(record: Record | None, token: Token) -> str:
-    """Return the runner that the lease was granted to: who has the token speaks for it."""
+    """Return the runner that the lease was granted to: its token speaks for it."""
     if record is None:
         return ""
     attempts = decode_body(record.body).attempts

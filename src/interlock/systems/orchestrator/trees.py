@@ -111,7 +111,7 @@ def beneath(spec: JobSpec, parent: Record) -> tuple[JobSpec, Provenance | None]:
     """Return a child as its parent allows it, and its provenance.
 
     Secrets withheld from the parent are withheld from the child. The child of a fork's job is restricted to
-    shell steps in the queue and with the labels of its parent, whatever it requests.
+    shell steps in the queue and with the labels of its parent, not those it requests.
     """
     family = msgspec.json.decode(parent.body, type=_FamilyFields)
     spec = replace(spec, secrets_withheld=spec.secrets_withheld or family.secrets_withheld)

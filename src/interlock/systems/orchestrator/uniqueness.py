@@ -115,7 +115,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1_024)
 def counting(rule: Unique) -> Counts:
-    """Return which jobs count by a rule; what it leaves out follows from its policy."""
+    """Return which jobs count by a rule; omitted fields follow from its policy."""
     within_s = read_duration(rule.within).total_seconds() if rule.within else 0.0
     if rule.states:
         return Counts(frozenset(name.upper() for name in rule.states), within_s)
@@ -262,7 +262,7 @@ class KeyedSubmission:
         return None
 
     def _change(self, job_id: str, part: UniquePart, spec: JobSpec) -> None:
-        """Give the job what was submitted now; debounced, it also waits anew."""
+        """Give the job the new submission; debounced, it also waits anew."""
         draft = self._draft(job_id)
         if why := _fixed(draft, spec):
             raise self._duplicate(job_id, part, why)
@@ -401,7 +401,7 @@ class UniqueKeys:
     async def free(self, *, limit: int = 500) -> int:
         """Free keys whose jobs have ended, and prune free ones; return how many were freed.
 
-        Each call goes on where the one before ended, so that keys of jobs that live long hold up no others.
+        Each call continues where the one before ended, so that keys of jobs that live long hold up no others.
         """
         store, now = self._engine.store, await self._engine.clock.now()
         query = Query(

@@ -337,7 +337,7 @@ def decide_signal(
 
 
 class ApprovalReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a person, and what the person may do."""
+    """The answer of a person, and the roles of that person."""
 
     approved: bool
     by: str
@@ -358,7 +358,7 @@ def decide_reply(
     commit_id: str,
     settings: OrchestratorSettings,
 ) -> Decision[object]:
-    """Approve or reject, and let the job go on; `OVERDUE` if it has timed out."""
+    """Approve or reject, and let the job continue; `OVERDUE` if it has timed out."""
     record, wait = found
     assert wait is not None
     request = body_of(wait)
@@ -399,7 +399,7 @@ def _check_reply(wait: Record, request: Wait, question: ApprovalQuestion, reply:
         )
     if question.approvers and reply.by not in question.approvers:
         raise NotAllowed(
-            f"{reply.by} is not among those who may answer the approval {wait.id}.",
+            f"{reply.by} is not an approver of the approval {wait.id}.",
             todo=f"Ask one of: {', '.join(question.approvers)}.",
             allowed=question.approvers,
             facts={"principal": reply.by, "approval_id": wait.id},
@@ -418,7 +418,7 @@ def _shut(draft: JobAggregate, why: str) -> None:
 def decide_timeout(
     found: Sequence[Record | None], now: datetime, *, commit_id: str, settings: OrchestratorSettings
 ) -> Decision[bool]:
-    """Let a wait time out, and the handler go on with that."""
+    """Let a wait time out, and the handler continue with that."""
     record, wait = found
     if wait is None or wait.state != WAITING or not _is_overdue(wait, now):
         return Decision(False)

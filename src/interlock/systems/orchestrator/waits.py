@@ -1,4 +1,4 @@
-"""Signals, waits and approvals in a store: who waits is woken by who answers, or by the clock.
+"""Signals, waits and approvals in a store: an answer or the clock ends a wait.
 
 It joins the deciders of `wait_records` with the engine, and adds no rules.
 
@@ -165,7 +165,7 @@ class Waits:
         roles: tuple[Role, ...] = (Role.ADMIN,),
         request_id: str | None = None,
     ) -> ApprovalView:
-        """Approve; the handler goes on."""
+        """Approve; the handler continues."""
         reply = ApprovalReply(approved=True, by=actor, roles=roles, comment=comment[:MAX_COMMENT])
         return await self._reply(approval_id, reply, request_id)
 

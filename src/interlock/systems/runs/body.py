@@ -1,6 +1,6 @@
 """The record of a run: its body, and the columns by which a store finds it.
 
-The record stays small whatever the plan: it keeps one character for each job, and the counts that decide
+The record stays small with any plan: it keeps one character for each job, and the counts that decide
 about the run. The plan is kept beside it (`plans`), and the jobs are records of their own.
 
 The group is the record's queue, because runs of one group must find each other quickly. Workflow,
@@ -30,7 +30,7 @@ _TAGS = "refs/tags/"
 def group_of(spec: RunSpec) -> str:
     """Return the concurrency group of a run: by default its workflow and ref; empty without a ref.
 
-    A change from a fork supersedes only runs of its own pull request, whatever group is named.
+    A change from a fork supersedes only runs of its own pull request, even if it names another group.
     """
     source = spec.source
     change = f"{source.repository} {source.ref}".strip()

@@ -101,7 +101,7 @@ SIGNS: tuple[Sign, ...] = (
          patterns=(r"(?i)\b50[234] (bad gateway|service unavailable|gateway time-?out)\b",)),
     Sign(says="a service it needs has had too many requests", failure_class=TOOLING, weight=0.8,
          patterns=(r"(?i)\b429 too many requests\b|toomanyrequests|rate limit exceeded",)),
-    Sign(says="what it needs could not be installed", failure_class=TOOLING, weight=0.7,
+    Sign(says="a package it needs could not be installed", failure_class=TOOLING, weight=0.7,
          patterns=(r"(?i)no matching distribution found|npm err! (code|network)|unable to locate package",)),
     Sign(says="a test has failed", failure_class=USER, weight=0.85, exceptions=("AssertionError",),
          patterns=(r"(?m)^(FAILED|ERROR) \S+::\S+|^=+ .*\b\d+ failed\b|^--- FAIL: |^Tests: +\d+ failed",)),

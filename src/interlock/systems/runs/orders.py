@@ -300,7 +300,7 @@ class _KnownPlan(msgspec.Struct, frozen=True):
     terms: tuple[object, ...]
     """All that this depends on."""
     alike: tuple[tuple[Change, tuple[tuple[int, bytes], ...]], ...]
-    """The creation of jobs that are alike, with the place of each and what it is given."""
+    """The creation of jobs that are alike, with the place and the given part of each."""
 
 
 MOST_PLANS = 20

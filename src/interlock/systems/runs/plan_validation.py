@@ -285,7 +285,7 @@ def confined(planned: PlannedJob, body: RunBody) -> PlannedJob:
         return planned
     where = f"queue {terms.queue}" + (f" with {', '.join(terms.labels)}" if terms.labels else "")
     prefix = f"{planned.why}; " if planned.why else ""
-    why = f"{prefix}from a fork: {where}, without secrets, whatever its file says"
+    why = f"{prefix}from a fork: {where}, without secrets, regardless of its file"
     return replace(planned, queue=terms.queue, labels=terms.labels, environment="", why=why)
 
 

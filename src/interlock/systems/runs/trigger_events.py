@@ -423,10 +423,10 @@ def _text(value: object, path: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str | int | float):
-        raise _generic_misfit(f"what is at {path} is no text and no number")
+        raise _generic_misfit(f"the value at {path} is no text and no number")
     text = str(value)
     if len(text) > MAX_VALUE:
-        raise _generic_misfit(f"what is at {path} has more than {MAX_VALUE} characters")
+        raise _generic_misfit(f"the value at {path} has more than {MAX_VALUE} characters")
     return text
 
 

@@ -143,7 +143,7 @@ def _job_view(body: RunBody, piece: PlanPiece, place: int, record: Record | None
 
 
 def _awaiting(known: JobBody) -> OpenWait | None:
-    """Return what a job waits for, of a person or a program."""
+    """Return the open wait of a job, for a person or a program."""
     waits = (wait_of(one, known) for one in known.attempts)
     return next((each for each in waits if each is not None), None)
 
@@ -209,7 +209,7 @@ def explain(
 
 
 def _to_answer(record: Record) -> str:
-    """Return the command that answers what a job waits for.
+    """Return the command that ends the wait of a job.
 
     It is empty if it waits for nothing.
     """

@@ -57,7 +57,7 @@ MAX_LIVE = 20
 MAX_RECENT = 20
 MAX_SPEC_BYTES = 65_536
 _NOT_IN_A_SCHEDULE = {
-    "unique": "the overlap policy says what happens while a job of the schedule has not ended. For a task "
+    "unique": "the overlap policy applies while a job of the schedule has not ended. For a task "
     "that is unique, use task.options(unique=None).",
     "after": "the schedule says when its jobs begin.",
     "at": "the schedule says when its jobs begin.",

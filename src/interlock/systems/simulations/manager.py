@@ -338,7 +338,7 @@ def _check_resumable(draft: SimulationAggregate, queue: str) -> None:
         raise AlreadyThere(
             f"The simulation {draft.id} is {draft.state} and already waits for a worker, in the queue "
             f"{queue}, for the job {execution.job_id}.",
-            todo=f"See what it waits for with `interlock job explain {execution.job_id}`, or resume it in "
+            todo=f"See why it waits with `interlock job explain {execution.job_id}`, or resume it in "
             "another queue with --queue.",
             facts=facts,
         )

@@ -335,7 +335,7 @@ async def test_a_page_of_the_feed_may_end_within_a_batch(store: Store) -> None:
         assert len(set(cursors)) == len(names), "Each entry has a place of its own."
     for place in (0, 6, 38, 39, 40, 78):
         assert ids_of(await store.feed(cursors[place])) == names[place + 1 :], (
-            "A reader goes on after any entry."
+            "A reader continues after any entry."
         )
 
 

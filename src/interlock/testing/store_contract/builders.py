@@ -258,7 +258,7 @@ async def claimed(store: Store, claim: Claim) -> list[str]:
     outcomes = await store.claim(claim, sender)
     assert all(isinstance(outcome, Committed) for outcome in outcomes), outcomes
     given = [record.id for record in sender.calls[-1]] if sender.calls else []
-    assert len(outcomes) == len(given), "What it was asked last is what counts."
+    assert len(outcomes) == len(given), "The last call of the sender counts."
     return given
 
 

@@ -545,7 +545,7 @@ async def test_a_sweep_twice_over_does_nothing_the_second_time(store: Store) -> 
     records = await made(store, *(creation(f"p{number}", deadline_at=past) for number in range(5)))
     late = each(*(move(record, LOST, deadline_at=None) for record in records))
     assert len(await swept(store)) == 5
-    assert Committed not in kinds_of(await store.commit(late)), "What a stale timer decided is refused."
+    assert Committed not in kinds_of(await store.commit(late)), "The decision of a stale timer is refused."
 
 
 async def test_two_sweepers_sweep_each_record_once(store: Store, opener: StoreOpener) -> None:

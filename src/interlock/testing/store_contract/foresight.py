@@ -1,4 +1,4 @@
-"""A claim with foresight leaves the same behind as one without, whatever is found."""
+"""A claim with foresight leaves the same behind as one without, with any jobs found."""
 
 from __future__ import annotations
 

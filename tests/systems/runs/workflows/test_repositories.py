@@ -243,5 +243,5 @@ async def test_git_may_not_answer_without_end(
 ) -> None:
     monkeypatch.setattr(git, "MOST_OUTPUT", 1_000)
     sha = repository.commit(**{CI_FILE: f"# {'x' * 2_000}\n{CI}"})
-    with pytest.raises(PlanRefused, match="answers with more than 1,000 bytes"):
+    with pytest.raises(PlanRefused, match="printed more than 1,000 bytes"):
         await planned(repositories, sha=sha)

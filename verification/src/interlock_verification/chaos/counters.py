@@ -71,7 +71,7 @@ COUNTER: Machine[CounterState, None] = Machine(
     doc="Something that is counted.",
     initial=CounterState.COUNTING,
     states=[
-        state(CounterState.COUNTING, "It goes on.", turn="client"),
+        state(CounterState.COUNTING, "It counts.", turn="client"),
         end(CounterState.CLOSED, "It is over."),
     ],
     rows=[

@@ -4,7 +4,7 @@ Shows: a commit without space is refused with `StoreUnavailable`, which says tha
 nothing was written; no part of it is stored, everything before it is, and with space again the same store
 continues without being reopened.
 
-Broken mode: a client that treats every commit as done, whatever the response.
+Broken mode: a client that treats every commit as done, after any response.
 
 The disk is a tmpfs of a few megabytes. If that may not be mounted, the size of files is limited for this
 process instead (`RLIMIT_FSIZE`): the kernel then refuses to let the log grow in the same way, although with

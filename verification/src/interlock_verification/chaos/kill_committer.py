@@ -1,6 +1,6 @@
 """kill -9 of the process that commits, at a random moment, again and again.
 
-Shows: commits that were acknowledged to a process are stored after it was killed, whatever it was doing, and
+Shows: commits that were acknowledged to a process are stored after it was killed, at any moment, and
 none of them twice; the next process finds a consistent database and continues.
 
 Broken mode: the process acknowledges each step before it has committed it.

@@ -69,7 +69,7 @@ class ChaosVerdict(msgspec.Struct, kw_only=True):
 
 def table(verdicts: Sequence[ChaosVerdict]) -> Iterator[str]:
     """Yield all results as a table for the documentation."""
-    yield "| harness | store | what was done and counted | broken promises | seconds |"
+    yield "| harness | store | steps done and counted | broken promises | seconds |"
     yield "|---|---|---|---|---|"
     for verdict in verdicts:
         counts, broken = verdict.counts_text(), len(verdict.broken_promises)
@@ -78,7 +78,7 @@ def table(verdicts: Sequence[ChaosVerdict]) -> Iterator[str]:
 
 
 class Harness(Protocol):
-    """The interface of a harness: a module with these names, and a docstring that says what it shows."""
+    """The interface of a harness: a module with these names, and a docstring that names its claim."""
 
     @property
     def NAME(self) -> str: ...  # noqa: N802 - constants of a module

@@ -82,7 +82,7 @@ def _sentence(done: StoryStep) -> str:
         "sweep": f"a sweep handles the passed deadlines of {job}.",
         "submit": f"{job} is submitted.",
         "claim": f"{worker} claims work and is granted {_attempt(done)} of {job}.",
-        "commit": f"an orchestrator commits what it decided about {job}: {_op(done.code)}.",
+        "commit": f"an orchestrator commits its decision about {job}: {_op(done.code)}.",
         "refused": f"the store refuses a commit about {job}: {_op(done.code)} was decided on an old version.",
         "orchestrator dies": f"an orchestrator dies with a decision about {job}: {_op(done.code)}.",
         "cancel": f"a user cancels {job}.",

@@ -47,12 +47,12 @@ class ModelPlan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Maximum number of heartbeats of an attempt."""
     releases: int = 0
     snooze: int | None = None
-    """For how long what is given back is not given out again; None for not at all."""
+    """For how long a job given back is not given out again; None for not at all."""
     cancels: int = 0
     crashes: int = 0
     duplicates: int = 0
     losses: int = 0
-    """Number of lost answers with a grant; other messages are lost by never being delivered."""
+    """Number of lost responses that have a grant; other messages are lost by never being delivered."""
     ack_window: int = 1
     lease_ttl: int = 2
     cancel_deadline: int = 1

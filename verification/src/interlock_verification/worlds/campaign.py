@@ -100,7 +100,7 @@ EVENTS_OF_SYSTEMS = (
 EVENTS_OF_FLEETS = (
     "a workload completes on every agent",
     "agents begin together",
-    "an agent is lost, and the others go on",
+    "an agent is lost, and the others continue",
     "too few agents are reachable",
     "clocks are not known well enough",
     "a clock is set between the announcement and the start",

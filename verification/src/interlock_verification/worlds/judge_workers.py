@@ -1,4 +1,4 @@
-"""The judge of workers: it knows their records, their grants, and who is quarantined.
+"""The judge of workers: it knows their records, their grants, and their quarantine.
 
 A worker is held from the write that pauses or ends it, until one that lets it claim again. Grants are judged
 by their grant time: an answer may still be under way while the worker is paused.

@@ -62,7 +62,7 @@ class OutboundHttp:
     async def request(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
     ) -> HttpAnswer:
-        """Send a request and return the response, whatever its status; raise `DeliveryFailed` if there is
+        """Send a request and return the response of any status; raise `DeliveryFailed` if there is
         none.
         """
         import httpx2  # noqa: PLC0415 - see above

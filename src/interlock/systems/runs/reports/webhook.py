@@ -44,7 +44,7 @@ class FailedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run in a webhook: small, whatever its number of jobs."""
+    """A run in a webhook: small with any number of jobs."""
 
     run_id: str
     workflow: str

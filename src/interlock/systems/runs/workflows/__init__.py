@@ -4,7 +4,7 @@
     flow.py         Python functions decorated with `@flow`, and their planner
     git.py          workflow files as they are in a git repository at some commit, and their planner
     planner.py      from a workflow and a change to a plan
-    schema.py       the table of workflow files; `model.py` is what a file becomes
+    schema.py       the table of workflow files; `model.py` is the result of reading
     field_types.py  the types of values in that table; `yaml_nodes.py` reads YAML with lines and columns
     expressions.py  variables, patterns, `if:` conditions and `${{ … }}`
 

@@ -78,7 +78,7 @@ def _number(source: Source) -> str:
 
 
 NAMES: Mapping[str, Name] = {
-    "event": Name(lambda source: source.event, "push, pull_request, manual, or what a webhook calls it."),
+    "event": Name(lambda source: source.event, "push, pull_request, manual, or the name in a webhook."),
     "branch": Name(branch_of, "The branch of a push: `main`; otherwise empty."),
     "tag": Name(tag_of, "The tag of a push: `v1.2`; otherwise empty."),
     "ref": Name(lambda source: source.ref, "The whole name: `refs/heads/main`."),

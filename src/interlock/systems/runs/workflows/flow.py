@@ -304,7 +304,7 @@ def _refuse_what_a_plan_has_not(spec: JobSpec) -> None:
     for field in _NOT_IN_A_PLAN:
         if getattr(spec, field):
             raise PlanRefused(
-                f"A job of a plan has no {field}; it starts when what it needs has ended.",
+                f"A job of a plan has no {field}; it starts when the jobs it needs have ended.",
                 todo=f"Leave {field} out.",
                 facts={"task": spec.task},
             )

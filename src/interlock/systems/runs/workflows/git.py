@@ -260,7 +260,7 @@ async def _read(stream: asyncio.StreamReader | None) -> bytes:
 
 def _too_much(what: str) -> PlanRefused:
     return PlanRefused(
-        f"git {what} answers with more than {MOST_OUTPUT:,} bytes.",
+        f"git {what} printed more than {MOST_OUTPUT:,} bytes.",
         todo="Give the changed paths with the request, or make the files smaller.",
         facts={"git": what, "most": MOST_OUTPUT},
     )

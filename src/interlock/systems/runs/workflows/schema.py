@@ -262,7 +262,7 @@ APPROVAL = Object(
         Field(
             "approvers",
             Several(PlainText("approver", most=100), 20),
-            "Names of the people who may answer (default: everyone with the role).",
+            "Names of the people allowed to answer (default: everyone with the role).",
             "[anna, bert]",
         ),
         Field("role", PlainText("role", one_of=("operator", "admin")), "Role of an approver.", "admin"),

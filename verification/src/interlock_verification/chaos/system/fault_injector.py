@@ -2,7 +2,7 @@
 
 kill         `kill -9` of a server or a worker; it is restarted at once
 freeze       SIGSTOP for longer than a lease, then SIGCONT: the process does not notice the time
-deploy       all workers are told to shut down, three times each, while their successors of the same
+deploy       all workers have to shut down, three times each, while their successors of the same
              names start; then one server after the other
 black_hole   a proxy accepts everything and returns nothing, for longer than a lease
 half_open    the far ends of all connections of a proxy are gone, without a notification
@@ -42,7 +42,7 @@ AHEAD = 3
 """Maximum lead in kills of a member that is not up yet."""
 LAST_WORDS = 300
 STORM = 3
-"""Number of times a member is told to shut down."""
+"""Number of times that a member has to shut down."""
 _LOCKED_S = 1.5
 _AWAY_S = 0.5
 

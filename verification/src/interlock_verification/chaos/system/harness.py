@@ -1,6 +1,6 @@
 """Servers and workers as processes on a real database, under every fault.
 
-Shows: whatever is killed, frozen, cut off, shut down or given a wrong clock, every submitted job is
+Shows: if processes are killed, frozen, cut off, shut down or given a wrong clock, every submitted job is
 completed, once; reports under an ended lease are refused, and the refusal is journalled; and the jobs of dead
 workers are soon claimed by others.
 

@@ -96,9 +96,9 @@ class Recovery(msgspec.Struct):
         excused = sum(took.own_s <= self.bound_s < took.seconds for took in known)
         return (
             f"recovery after the {self.of}: {len(known)} timed, {middle:.2f} s in the middle, "
-            f"{slowest:.2f} s at most; {max(took.own_s for took in known):.2f} s at most without what the "
-            f"machine withheld ({self.bound_s:g} s allowed; {excused} were longer by the clock); beside "
-            f"{self.not_judged} other deaths something else went on"
+            f"{slowest:.2f} s at most; {max(took.own_s for took in known):.2f} s at most without the time "
+            f"that the machine withheld ({self.bound_s:g} s allowed; {excused} were longer by the clock); "
+            f"beside {self.not_judged} other deaths something else went on"
         )
 
 

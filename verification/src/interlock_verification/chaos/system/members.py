@@ -31,7 +31,7 @@ _RUNNER = re.compile(r'"worker_id": ?"([^"]+)"')
 
 
 class DoesNotEnd(Exception):
-    """A process did not end although it was told to."""
+    """A process did not end although it had to."""
 
 
 class MemberPlan(msgspec.Struct, frozen=True, kw_only=True):

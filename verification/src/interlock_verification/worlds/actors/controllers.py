@@ -41,7 +41,7 @@ from interlock_verification.worlds.worlds import HOUR_S, FleetWorkload, World
 EVENT_OF_VERDICT = {
     Verdict.COMPLETE: "a workload completes on every agent",
     Verdict.DEGRADED: "agents begin further apart than they should, and the result says so",
-    Verdict.PARTIAL: "an agent is lost, and the others go on",
+    Verdict.PARTIAL: "an agent is lost, and the others continue",
     Verdict.FAILED: "a workload is given up because too many agents are lost",
     Verdict.ABORTED: "a workload is stopped before its end",
 }

@@ -222,7 +222,7 @@ class TaskHandlers:
 def _raise_if_bad(end: str) -> None:
     match end:
         case "user":
-            raise ValueError("what was asked for cannot be done")
+            raise ValueError("the input cannot be processed")
         case "infra":
             raise ConnectionError("connection reset by peer")
         case "flaky":

@@ -1,7 +1,7 @@
 """The claims that worlds check, as tables: each is a name, a sentence, and a predicate over one type of fact.
 
 A judge observes a part of the world and reports facts; `ClaimWatcher.check` finds the claims about facts of
-that type. A fact says in words what it is (`str`), which is printed with the claim that it breaks.
+that type. A fact describes itself in words (`str`), which are printed with the claim that it breaks.
 
 Reading order:
 

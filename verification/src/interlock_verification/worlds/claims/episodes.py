@@ -46,7 +46,7 @@ class SettledEpisode(NamedTuple):
 
 
 class AuditedRecord(NamedTuple):
-    """A record, and what the audit of its journal has found."""
+    """A record, and the findings of the audit of its journal."""
 
     name: str
     fault: str
@@ -122,5 +122,5 @@ EPISODE_CLAIMS: Sequence[FactClaim[Any]] = (
     FactClaim(
         "episode.memory_is_bounded", "memory is bounded", WorkerMemory, lambda worker: not worker.leftovers
     ),
-    FactClaim("episode.time_goes_on", "time goes on", WorldTime, lambda time: not time.standstill),
+    FactClaim("episode.time_goes_on", "time passes", WorldTime, lambda time: not time.standstill),
 )

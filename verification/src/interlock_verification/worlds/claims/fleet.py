@@ -271,7 +271,7 @@ FLEET_CLAIMS: Sequence[FactClaim[Any]] = (
     ),
     FactClaim(
         "fleet.ready_first",
-        "an agent runs only what it has said READY for",
+        "an agent runs only workloads that it has reported READY",
         SpawnedWorkload,
         lambda spawned: spawned.ready,
     ),
@@ -304,7 +304,7 @@ FLEET_CLAIMS: Sequence[FactClaim[Any]] = (
     ),
     FactClaim(
         "fleet.stops_after_drive",
-        "no reachable agent goes on after the end of a drive",
+        "no reachable agent continues after the end of a drive",
         WorkloadAfterDrive,
         lambda workload: workload.over,
     ),

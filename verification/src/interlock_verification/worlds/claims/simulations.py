@@ -116,7 +116,7 @@ class ResumedSimulation(NamedTuple):
     restored: ChainState | None
 
     def __str__(self) -> str:
-        return f"{self.run_id} goes on after step {self.step} with {self.restored}"
+        return f"{self.run_id} continues after step {self.step} with {self.restored}"
 
 
 def reports_are_of_the_runner(pulse: PulseTransition) -> bool:

@@ -98,7 +98,7 @@ TREE_CLAIMS: Sequence[FactClaim[Any]] = (
     ),
     FactClaim(
         "tree.stopped_together",
-        "after a job was stopped none of its children goes on",
+        "after a job was stopped none of its children continues",
         StoppedSubtree,
         lambda stopped: not stopped.running,
     ),

@@ -37,7 +37,7 @@ class WorkerTransition(NamedTuple):
 
 
 class GrantsToRunner(NamedTuple):
-    """An answer with grants, by a server that has read the quarantines."""
+    """A response that has grants, by a server that has read the quarantines."""
 
     runner_id: str
     grants: int
