@@ -22,7 +22,7 @@ _CONVERSIONS = ("s", "r", "a")
 
 
 def filled(template: str, fields: Mapping[str, Any]) -> str:
-    """Return the template with the fields of one record; raise an error that names what does not fit."""
+    """Return the template with the fields of one record."""
     try:
         return _Filler().vformat(template, (), fields)
     except ValueError as error:
@@ -34,7 +34,10 @@ def filled(template: str, fields: Mapping[str, Any]) -> str:
 
 
 def whole(value: Any) -> Any:
-    """Return a value as JSON has it, with the fields that JSON leaves out because they have their default."""
+    """Return a value as JSON has it, with the fields that JSON leaves out.
+
+    Those have their default.
+    """
     if isinstance(value, msgspec.Struct):
         names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
         return {encoded: whole(getattr(value, name)) for encoded, name in names}

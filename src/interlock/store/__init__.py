@@ -10,5 +10,6 @@ Reading order:
     cursors      cursors of lists
     memory       the plainest store; then `sqlite`, `postgres`, `redis`
     migrations   schemas as a sum of numbered files
+    permissions  the permissions of the user of a store
     urls         one URL chooses the store
 """
