@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -19,6 +19,8 @@ import typer
 from interlock.cli.help_pages import COMPLETES
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from interlock.remote.reach import Reach
 
 PATIENCE_S = 2.0
@@ -30,7 +32,7 @@ Offer: TypeAlias = tuple[str, str]
 Look: TypeAlias = "Callable[[Reach], Awaitable[Iterable[Offer]]]"
 
 # Bash breaks words at colons, and a filter has some. So the line is split here, and of each offer only the
-# part after the last colon is handed to bash.
+# part after the last colon is handed to bash. A key or `template=` needs a value: no space follows.
 _BASH = """\
 _interlock_completion() {
     local IFS=$'\\n' line="${COMP_LINE:0:COMP_POINT}" offer
@@ -39,8 +41,10 @@ _interlock_completion() {
     [[ "$COMP_WORDBREAKS" == *:* ]] || before=""
     COMPREPLY=()
     for offer in $(_INTERLOCK_LINE="$line" _INTERLOCK_COMPLETE=complete_bash "$1" 2>/dev/null); do
-        COMPREPLY+=("${offer#"$before"}")
+        offer="${offer#"$before"}"
+        COMPREPLY+=("${offer// /\\\\ }")
     done
+    if [[ ${#COMPREPLY[@]} == 1 && "${COMPREPLY[0]}" == *[:=] ]]; then compopt -o nospace 2>/dev/null; fi
 }
 complete -o default -o nosort -F _interlock_completion interlock
 """
@@ -215,6 +219,56 @@ def profile_names(incomplete: str) -> list[Offer]:
     except InterlockError:
         return []
     return [(name, one.url) for name, one in sorted(found.items()) if name.startswith(incomplete)]
+
+
+def column_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Offer the columns of a command, also after a comma and a dash."""
+    earlier, comma, last = incomplete.rpartition(",")
+    dash, name = ("-", last[1:]) if last.startswith("-") else ("", last)
+    chosen = {each.removeprefix("-") for each in earlier.split(",")}
+    known = _columns_of(_noun(ctx), ctx.info_name or "")
+    return [f"{earlier}{comma}{dash}{each}" for each in known if each.startswith(name) and each not in chosen]
+
+
+def _columns_of(noun: str, verb: str) -> Sequence[str]:
+    """Return the columns of a verb on a terminal.
+
+    There are none for `show`, whose tables depend on the record.
+    """
+    from datetime import UTC, datetime
+
+    from interlock.cli.journal import HISTORY_COLUMNS, entries_sheet
+    from interlock.cli.verbs import EXPLANATION_COLUMNS
+
+    now = datetime.now(UTC)
+    match verb:
+        case "list":
+            return _list_columns(noun, now)
+        case "history" if noun in ("record", "schedule"):
+            return entries_sheet("", (), now, terminal=True, versions=noun == "record").columns
+        case "history":
+            return HISTORY_COLUMNS
+        case "explain":
+            return EXPLANATION_COLUMNS
+    return ()
+
+
+def _list_columns(noun: str, now: datetime) -> Sequence[str]:
+    """Return the columns of a list, from an empty table of its module."""
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    from interlock.cli.main import HOMES
+
+    homes = (f"{noun}_views", HOMES[noun][0].split(".")[1])
+    names = [f"interlock.cli.nouns.{home}" for home in homes]
+    for module in (import_module(name) for name in names if find_spec(name)):
+        if sheet := getattr(module, "list_sheet", None):
+            columns: Sequence[str] = sheet((), now, terminal=True).columns
+            return columns
+        if columns := getattr(module, "COLUMNS", ()):
+            return columns
+    return ()
 
 
 def machine_names(incomplete: str) -> list[Offer]:

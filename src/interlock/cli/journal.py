@@ -68,12 +68,14 @@ def steps_in(entries: Iterable[Entry]) -> Iterator[JournalStep]:
             )
 
 
+HISTORY_COLUMNS = ("when", "what", "event", "from", "to", "owner", "actor", "reason")
+
+
 def history_sheet(steps: Sequence[JournalStep], *, terminal: bool) -> Sheet:
     """Return the table of all steps, oldest first."""
-    columns = ("when", "what", "event", "from", "to", "owner", "actor", "reason")
     first = steps[0].at if steps else None
     rows = [(_clock_time(step.at, first) if terminal else iso(step.at), *_cells(step)) for step in steps]
-    return Sheet("step", "", columns, rows, spare=("owner", "actor", "from"))
+    return Sheet("step", "", HISTORY_COLUMNS, rows, spare=("owner", "actor", "from"))
 
 
 def entries_sheet(

@@ -42,6 +42,7 @@ Ids: TypeAlias = Callable[[Reach, datetime, datetime, str], Awaitable[tuple[list
 CONCURRENT = 100
 PREVIEW = 10
 MAX_CANDIDATES = 10
+EXPLANATION_COLUMNS = ("what", "state", "why", "turn", "deadline")
 # An id contains the time at which it was drawn. The record is stored a little later, and in a batch the ids
 # run ahead of the time.
 _CLOCK_TOLERANCE = timedelta(minutes=5)
@@ -234,7 +235,7 @@ def _explanation_sheet(found: Explained, now: datetime, *, terminal: bool) -> Sh
     ]
     if isinstance(found, RunExplanation):
         rows += [("finding", "", finding, "", "") for finding in found.findings]
-    return Sheet("waiting", "", ("what", "state", "why", "turn", "deadline"), rows)
+    return Sheet("waiting", "", EXPLANATION_COLUMNS, rows)
 
 
 def act(
