@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from docs import http_examples
 from docs.decision_index import FOLDER, index_page
-from docs.references import NOUNS, help_file, reference_pages
+from docs.references import NOUNS, help_file, help_file_of_verification, reference_pages
 
 from interlock import errors
 from interlock.api import kinds
@@ -99,6 +99,7 @@ def pages() -> dict[str, str]:
     return made | {
         f"{FOLDER}/README.md": index_page(REPOSITORY),
         "src/interlock/cli/help.txt": help_file(),
+        "verification/src/interlock_verification/help.txt": help_file_of_verification(),
         "web/openapi.json": _json(document_of(every_route()), indent=1),
     }
 
