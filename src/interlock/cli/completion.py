@@ -266,8 +266,8 @@ def _list_columns(noun: str, now: datetime) -> Sequence[str]:
         if sheet := getattr(module, "list_sheet", None):
             columns: Sequence[str] = sheet((), now, terminal=True).columns
             return columns
-        if columns := getattr(module, "COLUMNS", ()):
-            return columns
+        if constant := getattr(module, "COLUMNS", ()):
+            return tuple(constant)
     return ()
 
 

@@ -82,7 +82,7 @@ class _Filler(string.Formatter):
                 allowed=[f"!{each}" for each in _CONVERSIONS],
                 todo=f"Leave it out: {{{self._field}}}",
             )
-        return super().convert_field(value, conversion)  # type: ignore[arg-type]
+        return super().convert_field(value, conversion)
 
     def format_field(self, value: Any, format_spec: str) -> Any:
         """Return the text of the value in a format such as `>20`."""
