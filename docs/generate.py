@@ -32,8 +32,8 @@ from interlock.api import kinds
 from interlock.api.operation import Operation
 from interlock.api.table import NOUNS as API_NOUNS
 from interlock.api.table import declared_in
+from interlock.cli.files import write_whole
 from interlock.cli.machine_names import consequences_of
-from interlock.cli.output import write_whole
 from interlock.errors import InterlockError
 from interlock.lifecycles import COUPLINGS, MACHINES, interlocking
 from interlock.machine import Blueprint, Coupling, blueprint_of

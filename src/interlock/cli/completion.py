@@ -19,8 +19,6 @@ import typer
 from interlock.cli.help_pages import COMPLETES
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from interlock.remote.reach import Reach
 
 PATIENCE_S = 2.0
@@ -235,33 +233,28 @@ def _columns_of(noun: str, verb: str) -> Sequence[str]:
 
     There are none for `show`, whose tables depend on the record.
     """
-    from datetime import UTC, datetime
+    from interlock.cli import sheets
 
-    from interlock.cli.journal import HISTORY_COLUMNS, entries_sheet
-    from interlock.cli.verbs import EXPLANATION_COLUMNS
-
-    now = datetime.now(UTC)
     match verb:
         case "list":
-            return _list_columns(noun, now)
+            return _list_columns(noun.replace("-", "_"))
         case "history" if noun in ("record", "schedule"):
-            return entries_sheet("", (), now, terminal=True, versions=noun == "record").columns
+            return sheets.columns_of_entries(versions=noun == "record")
         case "history":
-            return HISTORY_COLUMNS
+            return sheets.HISTORY
         case "explain":
-            return EXPLANATION_COLUMNS
+            return sheets.EXPLANATION
     return ()
 
 
-def _list_columns(noun: str, now: datetime) -> Sequence[str]:
+def _list_columns(noun: str) -> Sequence[str]:
     """Return the columns of a list, from an empty table of its module."""
+    from datetime import UTC, datetime
     from importlib import import_module
     from importlib.util import find_spec
 
-    from interlock.cli.main import HOMES
-
-    homes = (f"{noun}_views", HOMES[noun][0].split(".")[1])
-    names = [f"interlock.cli.nouns.{home}" for home in homes]
+    now = datetime.now(UTC)
+    names = [f"interlock.cli.nouns.{noun}{end}" for end in ("_views", "s", "es", "")]
     for module in (import_module(name) for name in names if find_spec(name)):
         if sheet := getattr(module, "list_sheet", None):
             columns: Sequence[str] = sheet((), now, terminal=True).columns

@@ -9,13 +9,11 @@ Why: decision 0347.
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Self
 
 import msgspec
@@ -232,20 +230,3 @@ def print_line(answer: object) -> None:
 
 def _write(text: bytes) -> None:
     print(text.decode())
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a temporary file beside `path` and move it into place.
-
-    Follow symbolic links; write directly to a pipe or a device.
-    """
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        target.write_text(text, encoding="utf-8")
-        return
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import typer
 
-from interlock.cli import output, project
+from interlock.cli import output, project, sheets
 from interlock.cli.connection import connected, run_connected
 from interlock.cli.errors import INVALID_USAGE, print_error
 from interlock.cli.journal import JournalStep, history_sheet, steps_in
@@ -42,7 +42,6 @@ Ids: TypeAlias = Callable[[Reach, datetime, datetime, str], Awaitable[tuple[list
 CONCURRENT = 100
 PREVIEW = 10
 MAX_CANDIDATES = 10
-EXPLANATION_COLUMNS = ("what", "state", "why", "turn", "deadline")
 # An id contains the time at which it was drawn. The record is stored a little later, and in a batch the ids
 # run ahead of the time.
 _CLOCK_TOLERANCE = timedelta(minutes=5)
@@ -235,7 +234,7 @@ def _explanation_sheet(found: Explained, now: datetime, *, terminal: bool) -> Sh
     ]
     if isinstance(found, RunExplanation):
         rows += [("finding", "", finding, "", "") for finding in found.findings]
-    return Sheet("waiting", "", EXPLANATION_COLUMNS, rows)
+    return Sheet("waiting", "", sheets.EXPLANATION, rows)
 
 
 def act(

@@ -261,7 +261,7 @@ def _drawn(blueprint: Blueprint, form: DrawingFormat, state: str | None, path: S
 
 
 def _write(output: Path, text: str) -> None:
-    from interlock.cli.output import write_whole
+    from interlock.cli.files import write_whole
 
     try:
         write_whole(output, text)
