@@ -14,7 +14,7 @@ export UV_LINK_MODE := copy
 # Without bytecode each of the hundreds of processes of the tests would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-hard test-pythons check format dashboard docs sessions site pictures proto sbom bench chaos verify lock clean
+.PHONY: help demo test test-all test-hard test-pythons check format dashboard docs sessions site pictures proto dist upload sbom bench chaos verify lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -76,6 +76,14 @@ pictures: dashboard ## Take the pictures of the dashboard in docs/pictures (minu
 proto: $(READY) ## Make the Python of the fleet's wire from fleet.proto
 	$(BIN)/python tools/proto.py
 
+dist: dashboard ## Build wheel and sdist of both distributions, with the dashboard, into dist/
+	rm -f dist/interlock*.whl dist/interlock*.tar.gz
+	$(BIN)/python -m hatchling build --target sdist --target wheel --directory dist
+	cd verification && $(abspath $(BIN))/python -m hatchling build --target sdist --target wheel --directory ../dist
+
+upload: $(UV) ## Upload what `make dist` has built, with the token in UV_PUBLISH_TOKEN
+	$(UV) publish dist/interlock*.whl dist/interlock*.tar.gz
+
 sbom: $(READY) ## Write a CycloneDX SBOM of the locked runtime dependencies into dist/
 	$(BIN)/python tools/sbom.py
 
@@ -96,7 +104,7 @@ lock: $(UV) ## Resolve the dependencies anew into requirements.lock
 	  pyproject.toml verification/pyproject.toml
 
 clean: ## Remove everything the other targets made
-	rm -rf $(VENV) .tools .bench .site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	rm -rf $(VENV) .tools .bench .site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 	  web/node_modules web/src/api/schema.ts web/src/api/roles.ts src/interlock/server/dashboard
 
 .tools/bin/uv:

@@ -25,15 +25,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from docs import http_examples
 from docs.decision_index import FOLDER, index_page
-from docs.references import NOUNS, help_file, reference_pages
+from docs.references import NOUNS, help_file, help_file_of_verification, reference_pages
 
 from interlock import errors
 from interlock.api import kinds
 from interlock.api.operation import Operation
 from interlock.api.table import NOUNS as API_NOUNS
 from interlock.api.table import declared_in
+from interlock.cli.files import write_whole
 from interlock.cli.machine_names import consequences_of
-from interlock.cli.output import write_whole
 from interlock.errors import InterlockError
 from interlock.lifecycles import COUPLINGS, MACHINES, interlocking
 from interlock.machine import Blueprint, Coupling, blueprint_of
@@ -99,6 +99,7 @@ def pages() -> dict[str, str]:
     return made | {
         f"{FOLDER}/README.md": index_page(REPOSITORY),
         "src/interlock/cli/help.txt": help_file(),
+        "verification/src/interlock_verification/help.txt": help_file_of_verification(),
         "web/openapi.json": _json(document_of(every_route()), indent=1),
     }
 

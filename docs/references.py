@@ -98,8 +98,18 @@ def help_file() -> str:
     """Return the help of every command as a wide terminal shows it."""
     root: Any = typer.main.get_command(app)
     words = [(), *(each for name, child in root.commands.items() for each, _ in _commands(child, (name,)))]
-    own = [each for each in words if each != (verify.NAME,)]  # whose help is that of another distribution
-    return help_pages.content_of({each: _printed(*each, "--help") for each in own})
+    own = [each for each in words if each != (verify.NAME,)]  # whose help is in its own distribution
+    return _help_pages(own)
+
+
+def help_file_of_verification() -> str:
+    """Return the help of `interlock verify` and its commands, for the distribution that has them."""
+    group: Any = typer.main.get_command(verify.commands())
+    return _help_pages([words for words, _ in _commands(group, (verify.NAME,))])
+
+
+def _help_pages(commands: Sequence[tuple[str, ...]]) -> str:
+    return help_pages.content_of({each: _printed(*each, "--help") for each in commands})
 
 
 def _printed(*words: str) -> str:

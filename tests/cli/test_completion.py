@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 from tests.cli.shop import TASKS, RunCli, Shop
+from tests.tidy.test_nouns_of_the_command_line import commands_by_noun
 from tests.waiting import PROGRAM_S
 
 from interlock.cli import completion, help_pages
+from interlock.cli.forms import RecordsCommand
+from interlock.wire.workers import WorkerSpec
 
 Tab = Callable[[str], list[str]]
 
@@ -68,6 +71,85 @@ def test_a_negated_filter_is_offered_its_keys_and_values_as_well(tab: Tab, shop:
     assert tab("interlock job cancel -state:compl") == ["-state:completed"]
     assert {"-state:", "-o"} <= {*tab("interlock job list -")}
     assert "-state:" not in tab("interlock job list --")
+
+
+@pytest.mark.usefixtures("folder")
+def test_formats_are_offered_after_o_and_output(tab: Tab) -> None:
+    assert tab("interlock job list -o ") == ["table", "wide", "json", "jsonl", "yaml", "template="]
+    assert tab("interlock job list -o js") == ["json", "jsonl"]
+    assert tab("interlock job show j_1 --output y") == ["yaml"]
+    assert tab("interlock job list --output=te") == ["template="]
+    assert tab("interlock job list -o template={") == []
+
+
+@pytest.mark.usefixtures("folder")
+def test_columns_are_offered_also_after_a_comma_and_each_once(tab: Tab) -> None:
+    columns = ["id", "state", "task", "queue", "submitted", "took", "says"]
+    assert tab("interlock job list --columns ") == columns
+    assert tab("interlock job list --columns s") == ["state", "submitted", "says"]
+    assert tab("interlock job list --columns id,s") == ["id,state", "id,submitted", "id,says"]
+    assert tab("interlock job list --columns state,id,s") == ["state,id,submitted", "state,id,says"]
+    assert tab("interlock job history j_1 --columns ow") == ["owner"]
+    assert tab("interlock schedule history nightly --columns b") == ["by"]
+    assert tab("interlock job explain j_1 --columns d") == ["deadline"]
+    assert tab("interlock job show j_1 --columns ") == []
+
+
+@pytest.mark.usefixtures("folder")
+def test_columns_to_sort_by_are_offered_also_in_descending_order(tab: Tab) -> None:
+    assert tab("interlock job list --sort t") == ["task", "took"]
+    assert tab("interlock job list --sort -t") == ["-task", "-took"]
+    assert tab("interlock job list --sort -") == [
+        *("-id", "-state", "-task", "-queue", "-submitted", "-took", "-says")
+    ]
+    assert tab("interlock job list --sort queue,-t") == ["queue,-task", "queue,-took"]
+    assert tab("interlock job list --sort -queue,t") == ["-queue,task", "-queue,took"]
+    assert tab("interlock machine list --sort -na") == ["-name"]
+    assert "--columns" in tab("interlock job list --sort --")
+    assert "-state:" in tab("interlock job list --sort id -")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_column_whose_name_has_a_space_is_offered_as_one_value(tab: Tab) -> None:
+    assert tab("interlock queue list --columns 'old") == []
+    assert tab("interlock queue list --columns oldest\\ pen") == ["oldest", "pending"]
+    assert tab("interlock queue list --columns name,oldest\\ pending,st")[-1] == "pending,state"
+
+
+LISTS = sorted(
+    (noun, verb)
+    for noun, verbs in commands_by_noun().items()
+    for verb, command in verbs.items()
+    if isinstance(command, RecordsCommand) and verb != "show"
+)
+
+
+@pytest.mark.parametrize(("noun", "verb"), LISTS)
+def test_every_command_with_a_table_offers_its_columns(noun: str, verb: str) -> None:
+    assert len(completion._columns_of(noun, verb)) > 3
+
+
+@pytest.mark.parametrize("noun", ["config", "job", "limit", "machine", "queue", "token", "worker"])
+def test_the_offered_columns_of_a_list_are_those_of_its_table(
+    noun: str, cli: RunCli, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(shop.folder))
+    shop.submit(queue="mail")
+    shop.do(_registered)
+    for words in (
+        ("config", "set", "here", shop.url),
+        ("limit", "set", "vendor-x", "--max", "1"),
+        ("token", "create", "ci", "--role", "viewer"),
+    ):
+        assert cli(*words).returncode == 0
+    columns = [each for each in completion._columns_of(noun, "list") if (noun, each) != ("job", "took")]
+    answer = cli(noun, "list", "--columns", ",".join(columns))  # in a pipe, a job has other times
+    assert answer.returncode == 0, answer.stderr
+    assert len(answer.stdout.splitlines()[0].split("\t")) == len(columns)
+
+
+async def _registered(port: Any) -> None:
+    await port.here.workers.register(WorkerSpec(name="web-1", queues=("default",), capacity=4))
 
 
 def test_submit_and_schedule_create_are_offered_tasks_of_the_project_without_importing_them(
@@ -149,6 +231,10 @@ printf '%s\\n' "${COMPREPLY[@]}"
         ("interlock submit shop_tasks:a", ["add"]),
         ("interlock submit shop", ["shop_tasks:add", "shop_tasks:send", "shop_tasks:fail"]),
         ("interlock schedule create nightly shop_tasks:s", ["send"]),
+        ("interlock job list -o ya", ["yaml"]),
+        ("interlock job list --columns id,qu", ["id,queue"]),
+        ("interlock job list --sort -subm", ["-submitted"]),
+        ("interlock queue list --columns name,old", ["name,oldest\\", "pending"]),
     ],
 )
 def test_bash_completes_command_names_tasks_and_filter_values_after_a_colon(

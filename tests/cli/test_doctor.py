@@ -40,7 +40,10 @@ def test_a_database_that_does_not_exist_is_reported_and_not_created(cli: RunCli,
 def test_a_sound_project_passes_every_check(cli: RunCli, shop: Shop) -> None:
     shop.do(_registered)
     found = checks(cli)
-    everything = ["version", "project", "store", "disk", "clock", "round trip", "workers", "work"]
+    everything = [
+        *("version", "project", "store", "permissions", "blobs", "disk", "clock", "round trip"),
+        *("workers", "work"),
+    ]
     assert list(found) == everything
     assert "schema version" in found["store"]["sentence"]
     assert found["workers"]["sentence"] == "1 worker with 4 slots, 0 of them busy."

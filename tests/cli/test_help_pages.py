@@ -13,8 +13,9 @@ import pytest
 import typer.main
 from tests.waiting import PROGRAM_S
 
-from interlock.cli import help_pages
+from interlock.cli import help_pages, verify
 from interlock.cli.main import app, main
+from interlock_verification import cli as verification
 
 JOB_LIST = "Usage: interlock job list [OPTIONS] [FILTER]...\n"
 
@@ -23,8 +24,8 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, .
     """Yield the words of every command that has help of its own here."""
     yield words
     for name, each in getattr(command, "commands", {}).items():
-        if (*words, name) != ("verify",):  # its help comes from another distribution
-            yield from commands(each, (*words, name))
+        found = typer.main.get_command(verify.commands()) if (*words, name) == ("verify",) else each
+        yield from commands(found, (*words, name))
 
 
 def printed(*words: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
@@ -58,7 +59,9 @@ def test_every_command_has_the_page_that_typer_prints(
 
 def test_the_file_has_no_pages_of_commands_that_are_gone() -> None:
     every = {*commands(typer.main.get_command(app))}
-    content = Path(help_pages.__file__).with_name(help_pages.FILE).read_text(encoding="utf-8")
+    homes = (help_pages.__file__, str(verification.__file__))
+    files = [Path(home).with_name(help_pages.FILE) for home in homes]
+    content = "".join(file.read_text(encoding="utf-8") for file in files)
     heads = [line.split()[2:] for line in content.splitlines() if line.startswith("%%% ")]
     assert {tuple(words) for words in heads} == every
     assert len(heads) == len(every)
@@ -80,7 +83,7 @@ def test_a_page_is_printed_for_both_options(option: str, capsys: pytest.CaptureF
         ("--profile", "home", "job", "list", "--help"),
         ("job list", "--help", "x"),
         ("jobs", "--help"),
-        ("verify", "--help"),
+        ("verify", "models", "--help"),
     ],
     ids=" ".join,
 )
@@ -102,6 +105,21 @@ def test_a_narrow_terminal_and_completion_are_left_to_typer(
 def test_a_missing_file_leaves_help_to_typer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(help_pages, "FILE", "gone.txt")
     assert help_pages.print_page(["job", "list", "--help"]) is None
+
+
+@pytest.mark.parametrize("words", [("verify", "--help"), ("verify", "world", "-h")], ids=" ".join)
+def test_help_of_verify_is_printed_without_its_package_only_where_that_is_installed(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert help_pages.print_page(words) == 0
+    assert capsys.readouterr().out.startswith("Usage: interlock verify ")
+    program = (
+        f"import sys\nfrom interlock.cli import help_pages\nassert help_pages.print_page({words!r}) == 0\n"
+        "assert not {'typer', 'interlock_verification', 'importlib.metadata'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PROGRAM_S, stdout=subprocess.DEVNULL)
+    monkeypatch.setattr(help_pages, "VERIFICATION", "interlock_of_nobody")
+    assert help_pages.print_page(words) is None
 
 
 def test_a_terminal_is_as_wide_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,13 +35,64 @@ def test_a_template_is_filled_for_each_record(cli: RunCli, two: list[str]) -> No
     assert cli("queue", "list", "-o", "template={name}").stdout.split() == ["default", "mail"]
 
 
-@pytest.mark.parametrize("template", ["{nope}", "{", "{attempts[x]}", "{id.nope}", "{id:>x}"])
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        ("{nosuch}", "There is no field 'nosuch'."),
+        ("{stat}", "There is no field 'stat'. Did you mean state?"),
+        ("{ID}", "There is no field 'ID'. Did you mean id?"),
+        ("{id.nope}", "There is no field 'id.nope'."),
+        ("{id.upper}", "There is no field 'id.upper'."),
+        ("{attempts[0][stat]}", "There is no field 'stat' in attempts[0]. Did you mean state?"),
+        ("{attempts[x]}", "There is no field 'x' in attempts, which is a list."),
+        ("{attempts[7]}", "There is no entry 7 in attempts, which is a list of 1 entry."),
+        ("{id[0]}", "There is no field '0' in id, which is a string."),
+        ("{}", "A field of the template has no name."),
+        ("{0}", "A field of the template has no name."),
+        ("{", "The template '{' cannot be read: Single '{' encountered in format string."),
+        ("{id", "The template '{id' cannot be read: expected '}' before end of string."),
+        ("{attempts[0}", "The template '{attempts[0}' cannot be read: expected '}' before end of string."),
+        ("{id!z}", "There is no conversion !z in a template."),
+        ("{id:>x}", "id is a string, and '>x' is no format for that."),
+        ("{attempts:>9}", "attempts is a list, and '>9' is no format for that."),
+        ("{attempts[0][state]:d}", "attempts[0][state] is a string, and 'd' is no format for that."),
+        ("{completed_at:>9}", "completed_at is null, and '>9' is no format for that."),
+        ("{id:{nosuch}}", "There is no field 'nosuch'."),
+    ],
+)
 @pytest.mark.usefixtures("two")
-def test_a_template_that_does_not_fit_is_refused_with_the_fields(cli: RunCli, template: str) -> None:
+def test_a_template_that_does_not_fit_is_refused_with_the_reason_and_a_remedy(
+    cli: RunCli, template: str, sentence: str
+) -> None:
     answer = cli("job", "list", "-o", f"template={template}")
     assert (answer.returncode, answer.stdout) == (2, "")
-    assert "does not fit" in answer.stderr
-    assert "queue" in answer.stderr
+    first, *rest = answer.stderr.splitlines()
+    assert first == f"Error: {sentence}"
+    assert rest[-1].startswith("→ ")
+    assert "Error" not in "".join(rest), "names of exceptions are not for users"
+
+
+@pytest.mark.usefixtures("two")
+def test_an_unknown_field_of_a_template_is_refused_with_the_fields_that_exist(cli: RunCli) -> None:
+    def names(template: str) -> set[str]:
+        error = json.loads(cli("job", "list", "--json", "-o", f"template={template}").stdout)["error"]
+        return {*error["allowed"]}
+
+    assert {"id", "queue", "state", "completed_at"} <= names("{nosuch}")
+    assert {"state", "failure"} <= names("{attempts[0][nosuch]}")
+    assert "queue" not in names("{attempts[0][nosuch]}")
+
+
+def test_a_field_that_json_leaves_out_is_a_field_of_templates(cli: RunCli, two: list[str]) -> None:
+    assert "completed_at" not in json.loads(cli("job", "show", two[0], "--json").stdout)
+    assert cli("job", "show", two[0], "-o", "template={completed_at} {losses}").stdout == "None 0\n"
+
+
+def test_braces_formats_and_conversions_of_a_template_are_those_of_python(
+    cli: RunCli, two: list[str]
+) -> None:
+    answer = cli("job", "show", two[0], "-o", "template={{{id!s:>20}}} {completed_at!s:<6}|")
+    assert answer.stdout == f"{{{two[0]:>20}}} None  |\n"
 
 
 def test_columns_are_chosen_and_ordered(cli: RunCli, two: list[str]) -> None:

@@ -157,6 +157,9 @@ def test_the_first_tab_in_zsh_completes_ids_options_and_filters(zsh: Tab, shop: 
     assert zsh("interlock job show j_") == f"interlock job show {job_id} "
     assert zsh("interlock job list --colu") == "interlock job list --columns "
     assert zsh("interlock job list state:failed,comp") == "interlock job list state:failed,completed "
+    assert zsh("interlock job list --columns id,qu") == "interlock job list --columns id,queue "
+    assert zsh("interlock job list --sort -subm") == "interlock job list --sort -submitted "
+    assert zsh("interlock job list -o jsonl -o ya") == "interlock job list -o jsonl -o yaml "
 
 
 @pytest.mark.long
@@ -165,3 +168,6 @@ def test_fish_offers_ids_options_and_filters(fish: Tab, shop: Shop) -> None:
     assert fish("interlock job show j_") == job_id
     assert fish("interlock job list --colu") == "--columns"
     assert fish("interlock job list state:failed,comp") == "state:failed,completed"
+    assert fish("interlock job list --columns id,qu") == "id,queue"
+    assert fish("interlock job list --sort -subm") == "-submitted"
+    assert fish("interlock job list -o ya") == "yaml"

@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements.lock"
 UV = ROOT / ".tools/bin/uv"
 HERE = "{}.{}".format(*sys.version_info)
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
 NAMED = tuple(
     name.rpartition(" ")[2] for name in PROJECT["classifiers"] if name.startswith("Programming Language")
 )
@@ -127,6 +128,24 @@ def test_each_block_of_the_first_chapter_of_the_readme_is_followed() -> None:
     assert chapter.count("```") == 2 * 4
     assert script.count("END OF FILE") == 2 * 2
     assert "cat > ticket.py" in script
+
+
+def test_the_readme_names_what_the_build_of_the_dashboard_fetches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chapter = README.partition("## Run a job in three minutes")[2].partition("\n## ")[0]
+    least = re.search(r"Node\.js from PyPI unless the machine has (\d+)\.(\d+) or newer", chapter)
+    assert least is not None
+    assert (int(least[1]), int(least[2])) == dashboard._LEAST_NODE
+    assert dashboard.NODE_WHEEL in PYPROJECT["dependency-groups"]["dev"], "the wheel is of that version"
+    hook = dashboard.DashboardHook(str(tmp_path), {}, None, None, "", "wheel")  # type: ignore[arg-type]
+    monkeypatch.setattr(dashboard, "_node_of_wheel", lambda: None)
+    for version, asked in (("v22.17.0", [dashboard.NODE_WHEEL]), ("v22.18.0", [])):
+        for name in ("node", "npm"):
+            (tmp_path / name).write_text(f"#!/bin/sh\necho {version}\n")
+            (tmp_path / name).chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert hook.dependencies() == asked
 
 
 @pytest.mark.parametrize("suffix", [".whl", pytest.param(".tar.gz", marks=pytest.mark.long)])

@@ -57,12 +57,12 @@ def test_the_wheel_of_interlock_has_its_package_and_nothing_of_verification(proj
     assert {name for name in inside if any(word in name for word in FOR_DEVELOPERS)} == OURS
 
 
-def test_the_wheel_of_verification_has_its_package_its_table_and_its_command(project: Path) -> None:
+def test_the_wheel_of_verification_has_its_package_its_table_its_help_and_its_command(project: Path) -> None:
     with wheel_of(project / "verification") as wheel:
         names = set(wheel.namelist())
         entry_points = next(name for name in names if name.endswith("entry_points.txt"))
         declared = wheel.read(entry_points).decode()
     inside = {name for name in names if ".dist-info/" not in name}
     assert {name for name in inside if name.endswith(".py")} == sources_of(project / "verification/src")
-    assert "interlock_verification/survivors.toml" in inside
+    assert {"interlock_verification/survivors.toml", "interlock_verification/help.txt"} <= inside
     assert declared.split() == ["[interlock.commands]", "verify", "=", "interlock_verification.cli:app"]

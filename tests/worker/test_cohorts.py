@@ -25,8 +25,8 @@ from interlock.wire.runner import (
     Succeeded,
 )
 from interlock.worker import executors, task_runner
-from interlock.worker.cohorts import never_waits
 from interlock.worker.context import Context, current
+from interlock.worker.executors import function_never_waits
 from interlock.worker.host import Shutdown
 from interlock.worker.tasks import Registry
 
@@ -320,7 +320,7 @@ def test_only_coroutine_functions_without_any_await_are_executed_as_a_cohort(reg
     functions = {_bare: True, _awaits: False, _awaits_in_a_context: False, _sync: False}
     names = itertools.count()
     for function, expected in functions.items():
-        assert never_waits(registry.task(name=f"n{next(names)}")(function)) is expected
+        assert function_never_waits(registry.task(name=f"n{next(names)}")(function).function) is expected
 
 
 async def test_jobs_with_secrets_or_of_strangers_have_tasks_of_their_own(

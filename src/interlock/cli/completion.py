@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -30,7 +30,7 @@ Candidate: TypeAlias = tuple[str, str]
 Lookup: TypeAlias = "Callable[[Reach], Awaitable[Iterable[Candidate]]]"
 
 # Bash breaks words at colons, and a filter has some. So the line is split here, and of each offer only the
-# part after the last colon is handed to bash.
+# part after the last colon is handed to bash. A key or `template=` needs a value: no space follows.
 _BASH = """\
 _interlock_completion() {
     local IFS=$'\\n' line="${COMP_LINE:0:COMP_POINT}" offer
@@ -39,8 +39,10 @@ _interlock_completion() {
     [[ "$COMP_WORDBREAKS" == *:* ]] || before=""
     COMPREPLY=()
     for offer in $(_INTERLOCK_LINE="$line" _INTERLOCK_COMPLETE=complete_bash "$1" 2>/dev/null); do
-        COMPREPLY+=("${offer#"$before"}")
+        offer="${offer#"$before"}"
+        COMPREPLY+=("${offer// /\\\\ }")
     done
+    if [[ ${#COMPREPLY[@]} == 1 && "${COMPREPLY[0]}" == *[:=] ]]; then compopt -o nospace 2>/dev/null; fi
 }
 complete -o default -o nosort -F _interlock_completion interlock
 """
@@ -123,19 +125,19 @@ def _split(line: str) -> list[str]:
 
 
 def ids(ctx: typer.Context, incomplete: str) -> list[Candidate]:
-    """Offer ids or names of the noun of the command."""
+    """Candidate ids or names of the noun of the command."""
     return _offered(ctx, incomplete, _LOOKS.get(_noun(ctx)))
 
 
 def words(ctx: typer.Context, incomplete: str) -> list[Candidate]:
-    """Offer ids of the noun of the command, or words of its filter."""
+    """Candidate ids of the noun of the command, or words of its filter."""
     if ":" in incomplete:
         return filters(ctx, incomplete)
     return [*ids(ctx, incomplete), *filters(ctx, incomplete)]
 
 
 def filters(ctx: typer.Context, incomplete: str) -> list[Candidate]:
-    """Offer the keys of a filter; after a key, its values."""
+    """Candidate the keys of a filter; after a key, its values."""
     from interlock.wire.filter_language import JOBS
     from interlock.wire.filters import RUNS, WORKERS
 
@@ -157,18 +159,18 @@ def items(offers: Iterable[Candidate]) -> list[Any]:
 
 
 def queue_names(ctx: typer.Context, incomplete: str) -> list[Candidate]:
-    """Offer the queues that have jobs or are paused."""
+    """Candidate the queues that have jobs or are paused."""
     return _offered(ctx, incomplete, _queues)
 
 
 def limit_names(ctx: typer.Context, incomplete: str) -> list[Candidate]:
-    """Offer the limits that a job can name: no patterns, and none of a queue or a task."""
+    """Candidate the limits that a job can name: no patterns, and none of a queue or a task."""
     found = _offered(ctx, incomplete, _limits)
     return [each for each in found if "*" not in each[0] and not each[0].startswith(("queue:", "task:"))]
 
 
 def task_names(ctx: typer.Context, incomplete: str) -> list[Candidate]:
-    """Offer the tasks of the project, which are read and not imported, then those of recent jobs."""
+    """Candidate the tasks of the project, which are read and not imported, then those of recent jobs."""
     if module := ctx.params.get("module"):
         names = (name.rpartition(":")[2] for name in _tasks_of(module))
         return [(name, "") for name in dict.fromkeys(names) if name.startswith(incomplete)][:MOST]
@@ -206,7 +208,7 @@ def _tasks_of(module: str) -> list[str]:
 
 
 def profile_names(incomplete: str) -> list[Candidate]:
-    """Offer the profiles of the user."""
+    """Candidate the profiles of the user."""
     from interlock.cli import profiles
     from interlock.errors import InterlockError
 
@@ -217,8 +219,53 @@ def profile_names(incomplete: str) -> list[Candidate]:
     return [(name, one.url) for name, one in sorted(found.items()) if name.startswith(incomplete)]
 
 
+def column_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Candidate the columns of a command, also after a comma and a dash."""
+    earlier, comma, last = incomplete.rpartition(",")
+    dash, name = ("-", last[1:]) if last.startswith("-") else ("", last)
+    chosen = {each.removeprefix("-") for each in earlier.split(",")}
+    known = _columns_of(_noun(ctx), ctx.info_name or "")
+    return [f"{earlier}{comma}{dash}{each}" for each in known if each.startswith(name) and each not in chosen]
+
+
+def _columns_of(noun: str, verb: str) -> Sequence[str]:
+    """Return the columns of a verb on a terminal.
+
+    There are none for `show`, whose tables depend on the record.
+    """
+    from interlock.cli import sheets
+
+    match verb:
+        case "list":
+            return _list_columns(noun.replace("-", "_"))
+        case "history" if noun in ("record", "schedule"):
+            return sheets.columns_of_entries(versions=noun == "record")
+        case "history":
+            return sheets.HISTORY
+        case "explain":
+            return sheets.EXPLANATION
+    return ()
+
+
+def _list_columns(noun: str) -> Sequence[str]:
+    """Return the columns of a list, from an empty table of its module."""
+    from datetime import UTC, datetime
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    now = datetime.now(UTC)
+    names = [f"interlock.cli.nouns.{noun}{end}" for end in ("_views", "s", "es", "")]
+    for module in (import_module(name) for name in names if find_spec(name)):
+        if sheet := getattr(module, "list_sheet", None):
+            columns: Sequence[str] = sheet((), now, terminal=True).columns
+            return columns
+        if constant := getattr(module, "COLUMNS", ()):
+            return tuple(constant)
+    return ()
+
+
 def machine_names(incomplete: str) -> list[Candidate]:
-    """Offer the built-in machines."""
+    """Candidate the built-in machines."""
     from interlock.lifecycles import MACHINES
 
     return [(name, "") for name in MACHINES if name.startswith(incomplete)]

@@ -23,13 +23,15 @@ from interlock.cli import project
 from interlock.cli.connection import Embedded, connected
 from interlock.cli.errors import colour_wanted
 from interlock.cli.output import lasting, on_terminal, print_row, print_struct
+from interlock.cli.permissions import blob_permissions, store_permissions
 from interlock.cli.sheets import COLOURS
-from interlock.errors import InterlockError, NotAllowed
+from interlock.errors import InterlockError, NotAllowed, StoreMisconfigured
 from interlock.lifecycles.worker import WORKER
 from interlock.remote import is_server
 from interlock.remote.reach import Reach
 from interlock.remote.services import RemoteOrchestrator
 from interlock.store.contract import StoreStatus
+from interlock.store.permissions import Severity
 from interlock.store.records import Query
 from interlock.store.sqlite.database import path_of
 from interlock.systems.supervisor.workers import LIVING
@@ -51,6 +53,7 @@ WORKERS = 500
 
 _TONES = {OK: COLOURS["good"], WARNING: COLOURS["stopped"], ERROR: COLOURS["bad"]}
 _WIDEST = 13
+_STATUSES = {Severity.NOTHING: OK, Severity.LATER: WARNING, Severity.NOW: ERROR}
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +140,8 @@ async def _all(here: project.Project) -> list[Diagnosis]:
                 found += await _guarded(name, check)
     except InterlockError as error:
         found.append(_failed(subject, error))
+        if subject == "store" and isinstance(error, StoreMisconfigured):  # permissions may be the reason
+            found += await _guarded("permissions", lambda: _store_permissions(here))
     return found
 
 
@@ -151,6 +156,7 @@ def _checks(
     elif isinstance(reach, Embedded):
         store = reach.here.store
         yield subject, lambda: _store(reach)
+        yield "permissions", lambda: _store_permissions(here)
         yield "disk", lambda: _disk(here.url)
         yield "clock", lambda: _clock(store.now, subject)
     yield "workers", lambda: _workers(reach)
@@ -253,6 +259,17 @@ async def _permissions(reach: RemoteOrchestrator) -> AsyncIterator[Diagnosis]:
     queues = f" It sees only the queues {', '.join(who.queues)}." if who.queues else ""
     named = f"The token {who.name} has" if who.signed_in else "Without a token you have"
     yield Diagnosis(check="permissions", status=OK, sentence=f"{named} the roles {roles}.{queues}")
+
+
+async def _store_permissions(here: project.Project) -> AsyncIterator[Diagnosis]:
+    """Report the permissions on the store and on the folder of blobs."""
+    for check, permissions in (
+        ("permissions", await store_permissions(here)),
+        ("blobs", blob_permissions(here)),
+    ):
+        for each in permissions:
+            status = _STATUSES[each.missing]
+            yield Diagnosis(check=check, status=status, sentence=each.sentence, todo=each.todo)
 
 
 async def _clock(now: Callable[[], Awaitable[datetime]], subject: str) -> AsyncIterator[Diagnosis]:

@@ -8,6 +8,7 @@ Why: decision 0425.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ KINDS = ("table", "wide", "json", "jsonl", "yaml", "template=TEXT")
 _TEMPLATE = "template="
 _FORM, _COLUMNS, _SORT = "output_form", "output_columns", "output_sort"
 _REVERSE, _NO_PAGER = "output_reverse", "output_no_pager"
+_SORTS = "interlock.sort is incomplete"
 _HELP = (
     f"Output format: {', '.join(KINDS[:-1])} or {KINDS[-1]} with the names of JSON fields in braces "
     "(default: table on a terminal, else lines with tabs)."
@@ -67,9 +69,9 @@ class RecordsCommand(TyperCommand):
         super().__init__(*args, **kwargs)
         self.params: list[Any]
         self.params += [
-            _option([_FORM, "--output", "-o"], "FORMAT", _HELP),
-            _option([_COLUMNS, "--columns"], "NAMES", _COLUMNS_HELP),
-            _option([_SORT, "--sort"], "COLUMNS", _SORT_HELP),
+            _option([_FORM, "--output", "-o"], "FORMAT", _HELP, _kinds),
+            _option([_COLUMNS, "--columns"], "NAMES", _COLUMNS_HELP, _columns),
+            _option([_SORT, "--sort"], "COLUMNS", _SORT_HELP, _columns),
             _flag([_REVERSE, "--reverse"], "Reverse the order of the printed rows."),
             _flag([_NO_PAGER, "--no-pager"], "Do not show long tables in a pager."),
         ]
@@ -77,6 +79,7 @@ class RecordsCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Remember the form. All forms of data are made from what `--json` prints."""
         global chosen  # noqa: PLW0603 - see `chosen`
+        ctx.meta[_SORTS] = args[-1:] == ["--sort"]  # as where a shell asks for its value
         rest: list[str] = super().parse_args(ctx, args)
         kind, template = _read(ctx.params.pop(_FORM) or "table")
         columns, sort = _names(ctx.params.pop(_COLUMNS)), _names(ctx.params.pop(_SORT))
@@ -93,10 +96,41 @@ class RecordsCommand(TyperCommand):
         ctx.call_on_close(reset)
         return rest
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Offer options; after --sort and a dash, columns to sort by in descending order."""
+        if is_sorting(ctx) and not incomplete.startswith("--"):
+            from interlock.cli import completion
 
-def _option(names: list[str], metavar: str, text: str) -> TyperOption:
+            return completion.items((each, "") for each in completion.column_names(ctx, incomplete))
+        offered: list[Any] = super().shell_complete(ctx, incomplete)
+        return offered
+
+
+def is_sorting(ctx: Any) -> bool:
+    """Return whether the next word of a line is the value of --sort."""
+    return bool(ctx.meta.get(_SORTS))
+
+
+def _kinds(_: Any, __: list[str], incomplete: str) -> list[str]:
+    kinds = (*KINDS[:-1], _TEMPLATE)
+    return [each for each in kinds if each.startswith(incomplete)]
+
+
+def _columns(ctx: Any, _: list[str], incomplete: str) -> list[str]:
+    from interlock.cli import completion  # it is imported before this module, and needed only here
+
+    return completion.column_names(ctx, incomplete)
+
+
+def _option(names: list[str], metavar: str, text: str, offers: Callable[..., list[str]]) -> TyperOption:
     return TyperOption(
-        param_decls=names, metavar=metavar, help=text, type=str, default=None, show_default=False
+        param_decls=names,
+        metavar=metavar,
+        help=text,
+        type=str,
+        default=None,
+        show_default=False,
+        autocompletion=offers,
     )
 
 

@@ -1,9 +1,10 @@
 """The help texts of all commands, as typer prints them, in one file: `help.txt`.
 
 `interlock job list --help` prints its page and imports neither typer nor the module of the command. Pages are
-as wide as help texts get; on a narrower terminal typer makes the text. `make docs` writes the file.
+as wide as help texts get; on a narrower terminal typer makes the text. `make docs` writes the file. The texts
+of `interlock verify` are in a file of the distribution that has these commands, if it is installed.
 
-Why: decision 0520.
+Why: decisions 0520 and 0556.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from interlock.cli import __path__, streams
 
 FILE = "help.txt"
 OPTIONS = ("--help", "-h")
+VERIFY, VERIFICATION = "verify", "interlock_verification"
+"""The command of another distribution, and its package."""
 WIDEST = 80
 """Columns of a terminal from which on help texts get no wider."""
 COMPLETES = "_INTERLOCK_COMPLETE"
@@ -35,9 +38,12 @@ def print_page(words: Sequence[str]) -> int | None:
 
 def find(command: Sequence[str]) -> str | None:
     """Return the help of a command."""
+    folder = _folder_of_verification() if command[:1] in ([VERIFY], (VERIFY,)) else __path__[0]
+    if folder is None:
+        return None
     try:
         # Without pathlib, which takes longer to import than all the rest.
-        with open(f"{__path__[0]}/{FILE}", encoding="utf-8") as file:  # noqa: PTH123
+        with open(f"{folder}/{FILE}", encoding="utf-8") as file:  # noqa: PTH123
             pages = file.read()
     except OSError:
         return None
@@ -48,6 +54,15 @@ def find(command: Sequence[str]) -> str | None:
 def content_of(pages: dict[tuple[str, ...], str]) -> str:
     """Return the content of the file with these pages."""
     return "".join(_head(command) + page for command, page in pages.items())
+
+
+def _folder_of_verification() -> str | None:
+    """Return the folder of the package, without importing it."""
+    from importlib.machinery import PathFinder
+
+    spec = PathFinder.find_spec(VERIFICATION)
+    places = spec.submodule_search_locations if spec else None
+    return next(iter(places), None) if places else None
 
 
 _MARK = "%%% "

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.cli.output import Sheet, iso, lasting, shown
+from interlock.cli.sheets import HISTORY, columns_of_entries
 from interlock.store.records import Entry
 
 
@@ -70,10 +71,9 @@ def steps_in(entries: Iterable[Entry]) -> Iterator[JournalStep]:
 
 def history_sheet(steps: Sequence[JournalStep], *, terminal: bool) -> Sheet:
     """Return the table of all steps, oldest first."""
-    columns = ("when", "what", "event", "from", "to", "owner", "actor", "reason")
     first = steps[0].at if steps else None
     rows = [(_clock_time(step.at, first) if terminal else iso(step.at), *_cells(step)) for step in steps]
-    return Sheet("step", "", columns, rows, spare=("owner", "actor", "from"))
+    return Sheet("step", "", HISTORY, rows, spare=("owner", "actor", "from"))
 
 
 def entries_sheet(
@@ -94,8 +94,7 @@ def entries_sheet(
         )
         for entry in entries
     ]
-    columns = ("when", *(["version"] if versions else ()), "event", "to", "by", "reason")
-    return Sheet("entry", title, columns, rows)
+    return Sheet("entry", title, columns_of_entries(versions=versions), rows)
 
 
 def step_row(step: JournalStep) -> tuple[str, ...]:

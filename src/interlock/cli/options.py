@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from interlock.cli import completion
-from interlock.cli.forms import RecordsCommand
+from interlock.cli.forms import RecordsCommand, is_sorting
 
 if TYPE_CHECKING:
     from interlock.cli.verbs import Noun
@@ -281,6 +281,12 @@ class FilterCommand(TyperCommand):
 
 class FilteredRecordsCommand(FilterCommand, RecordsCommand):
     """A command that prints the records that a filter selects."""
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Offer options and negated filters; after --sort and a dash, columns."""
+        if is_sorting(ctx):
+            return RecordsCommand.shell_complete(self, ctx, incomplete)
+        return super().shell_complete(ctx, incomplete)
 
 
 def filter_words(words: list[str] | None) -> list[str]:

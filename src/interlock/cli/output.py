@@ -9,13 +9,11 @@ Why: decision 0347.
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Self
 
 import msgspec
@@ -146,11 +144,14 @@ def _print_data(answer: object, as_json: Callable[[], str]) -> None:
 
             print(yaml.safe_dump(_plain(answer), sort_keys=False, allow_unicode=True), end="")
         case "jsonl":
-            for each in _items(answer):
+            for each in _items(_plain(answer)):
                 print_line(each)
         case "template":
-            for each in _items(answer):
-                print(_filled(forms.chosen.template, each))
+            from interlock.cli.templates import filled, whole  # needed only here
+
+            for each in _items(whole(answer)):
+                fields = each if isinstance(each, dict) else {"value": each}
+                print(harmless(filled(forms.chosen.template, fields)))
         case _:
             print(as_json())
 
@@ -160,25 +161,12 @@ def _plain(answer: object) -> Any:
     return msgspec.json.decode(msgspec.json.encode(answer))
 
 
-def _items(answer: object) -> list[Any]:
+def _items(plain: Any) -> list[Any]:
     """Return the records of a list or a page; a single record is one."""
-    plain = _plain(answer)
     if isinstance(plain, dict):
         lists = [value for value in plain.values() if isinstance(value, list)]
         return lists[0] if len(lists) == 1 and "cursor" in plain else [plain]
     return plain if isinstance(plain, list) else [plain]
-
-
-def _filled(template: str, record: Any) -> str:
-    fields = record if isinstance(record, dict) else {"value": record}
-    try:
-        return harmless(template.format_map(fields))
-    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
-        raise InvalidArguments(
-            f"The template {template!r} does not fit: {type(error).__name__}: {error}.",
-            allowed=sorted(fields),
-            todo="Write the names of fields in braces, such as {id}; `-o json` shows all of them.",
-        ) from None
 
 
 def _chosen_columns(sheets: Sequence[Sheet]) -> list[Sheet]:
@@ -242,20 +230,3 @@ def print_line(answer: object) -> None:
 
 def _write(text: bytes) -> None:
     print(text.decode())
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a temporary file beside `path` and move it into place.
-
-    Follow symbolic links; write directly to a pipe or a device.
-    """
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        target.write_text(text, encoding="utf-8")
-        return
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from interlock.cli.output import write_whole
+from interlock.cli.files import write_whole
 from interlock.errors import InvalidSettings, UnknownProfile
 from interlock.processes import credentials
 

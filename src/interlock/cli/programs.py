@@ -202,9 +202,9 @@ def register_doctor(app: typer.Typer) -> None:
     app.command(
         "doctor",
         epilog=epilog(
-            "\b\nChecks the project file, the database or server, the clock of this machine, the disk,\n"
-            "permissions, versions, workers and queues. Nothing is changed, except that opening a database\n"
-            "migrates its schema, as with every command.",
+            "\b\nChecks the project file, the database or server, permissions on it and on the folder of\n"
+            "artifacts, the clock of this machine, the disk, versions, workers and queues. Nothing is\n"
+            "changed, except that opening a database migrates its schema, as with every command.",
             "\b\nExit codes:\n"
             "  0  no errors; there may be warnings\n"
             "  1  at least one error\n"

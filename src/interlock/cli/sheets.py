@@ -9,6 +9,17 @@ COLOURS = {"good": "green", "bad": "red", "stopped": "yellow", "active": "cyan"}
 """Colours of states, by their tone."""
 
 
+HISTORY = ("when", "what", "event", "from", "to", "owner", "actor", "reason")
+"""Columns of `history`."""
+EXPLANATION = ("what", "state", "why", "turn", "deadline")
+"""Columns of `explain`."""
+
+
+def columns_of_entries(*, versions: bool) -> tuple[str, ...]:
+    """Return the columns of the `history` of a record with one machine."""
+    return ("when", *(["version"] if versions else ()), "event", "to", "by", "reason")
+
+
 @dataclass(frozen=True, slots=True)
 class Sheet:
     """One table. `noun` begins each line of a pipe if several tables share it."""

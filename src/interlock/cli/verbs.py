@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import typer
 
-from interlock.cli import output, project
+from interlock.cli import output, project, sheets
 from interlock.cli.connection import connected, run_connected
 from interlock.cli.errors import INVALID_USAGE, print_error
 from interlock.cli.journal import JournalStep, history_sheet, steps_in
@@ -234,7 +234,7 @@ def _explanation_sheet(found: Explained, now: datetime, *, terminal: bool) -> Sh
     ]
     if isinstance(found, RunExplanation):
         rows += [("finding", "", finding, "", "") for finding in found.findings]
-    return Sheet("waiting", "", ("what", "state", "why", "turn", "deadline"), rows)
+    return Sheet("waiting", "", sheets.EXPLANATION, rows)
 
 
 def act(

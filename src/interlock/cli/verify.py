@@ -3,7 +3,7 @@
 Model checker, mutants, worlds and chaos are not in the wheel that users install. Their distribution
 declares its command as an entry point of the group `interlock.commands`. The entry points are read when
 the command is called and not before: that reads the metadata of every installed package, and `--help`
-has to be quick.
+has to be quick. The help texts of its commands are a file of the distribution (`help_pages`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ def register(app: typer.Typer) -> None:
 
 def verify(context: typer.Context) -> None:
     """Explore, mutate and simulate the lifecycles."""
-    group = typer.main.get_command(_commands())
+    group = typer.main.get_command(commands())
     with group.make_context(NAME, context.args, parent=context.parent) as inner:
         group.invoke(inner)
 
 
-def _commands() -> typer.Typer:
+def commands() -> typer.Typer:
+    """Return the commands of the distribution."""
     from importlib.metadata import entry_points, version
 
     found = next(iter(entry_points(group=GROUP, name=NAME)), None)

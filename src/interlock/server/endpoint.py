@@ -266,7 +266,7 @@ class DirectAnswer:
     they have been committed. So the connection hands it to the middleware at once, which checks it with the
     functions that check all requests, and the line passes the answer to this object, which writes it.
 
-    Whatever does not fit goes the ordinary way, in a task: a body that arrives slowly, a token that has to be
+    Everything else goes the ordinary way, in a task: a body that arrives slowly, a token that has to be
     looked up, a long poll, and every refusal and failure. An error is raised again in that task, where all
     errors are answered, counted and logged.
 
@@ -287,7 +287,7 @@ class DirectAnswer:
         self.until: float = 0.0
         """The deadline, by the clock of the loop."""
         self.answer_of: Callable[[Any], Any] = _unchanged
-        """Returns the answer of the operation from what the line has set; raises a refusal."""
+        """Returns the answer of the operation from the result; raises a refusal."""
 
     def begin(self) -> None:
         """Watch the deadline, and let a server that ends wait for the answer."""
@@ -316,7 +316,7 @@ class DirectAnswer:
             log.exception("The application failed.")  # the answers of others follow
 
     def set_exception(self, error: BaseException) -> None:
-        """Answer with an error."""
+        """Send an error."""
         if not self._is_over:
             self._end()
             self._exchange.failure = error

@@ -57,7 +57,7 @@ class PendingResponse(PendingAnswer[Any], Protocol):
     """The response to a request that has no task, as handlers need it."""
 
     answer_of: Callable[[Any], Any]
-    """Returns the answer of the operation from what is set as the result; raises a refusal."""
+    """Returns the answer of the operation from the result; raises a refusal."""
 
 
 Direct: TypeAlias = Callable[[Call, PendingResponse], bool]

@@ -11,6 +11,7 @@ Reading order:
     cursors        cursors of lists
     memory         the plainest store; then `sqlite`, `postgres`, `redis`
     migrations     schemas as a sum of numbered files
+    permissions    the permissions of the user of a store
     transactions   writes in a transaction of the user
     urls           one URL chooses the store
 """

@@ -366,6 +366,11 @@ def of_caches(settings: BlobSettings) -> BlobSettings:
     return msgspec.structs.replace(settings, max_blob_bytes=largest, max_bytes=most + largest)
 
 
+def folder_for(url: str, settings: BlobSettings) -> Path | None:
+    """Return the folder of the blobs, if they are in one."""
+    return None if settings.url is not None else _folder(url, settings)
+
+
 def _folder(url: str, settings: BlobSettings) -> Path | None:
     if settings.directory is not None:
         return Path(settings.directory)

@@ -34,7 +34,7 @@ Around it:
 
     entry               `run_worker`: signals, logging, the event loop, and the exit code
     settings            options of a worker process
-    environment         what its parts share: identity, clocks, log, observers
+    environment         the common things of its parts: identity, clocks, log, observers
     port                the interface to an orchestrator; `http` is the port over HTTP
     components          the parts beside the main loop; orders of the supervisor
     side_loop           a thread with an event loop and a connection of its own

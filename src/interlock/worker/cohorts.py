@@ -26,8 +26,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from inspect import CO_COROUTINE
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
@@ -43,7 +41,7 @@ from interlock.lifecycles.task import (
 from interlock.machine import Event, Step
 from interlock.wire.runner import Answer, Complete, Grant, Heard, Heartbeat, Message, Succeeded
 from interlock.worker.context import CURRENT, Context
-from interlock.worker.executors import AsyncExecutor, ExecutorLane, has_no_await
+from interlock.worker.executors import AsyncExecutor, ExecutorLane, function_never_waits
 from interlock.worker.machines import Machines
 from interlock.worker.outcomes import NOTHING, Outcome, outcome_of, success_of
 from interlock.worker.running_task import MAX_REPORT_BYTES, AnyTask, Ended, RunningTask
@@ -63,16 +61,6 @@ def terms_of(grant: Grant) -> tuple[object, ...]:
     """Return the properties that adjacent grants of one cohort share."""
     plain = grant.acknowledged and not grant.untrusted and not grant.secrets
     return plain, grant.task, grant.ttl_s, grant.heartbeat_every_s, grant.timeout_s
-
-
-def never_waits(task: AnyTask) -> bool:
-    """Return whether the handler is a coroutine function without any await, which ends with its first
-    step.
-    """
-    function = task.function
-    if type(function) is not FunctionType:
-        return False
-    return bool(function.__code__.co_flags & CO_COROUTINE) and has_no_await(function.__code__)
 
 
 class _Group(ABC):
@@ -361,23 +349,12 @@ class RenewerPort(Protocol):
 
     def add(self, running: RunningTask | Cohort | FinishedCohort, /) -> None:
         """Renew this lease from now on."""
-        ...
 
     def remove(self, running: RunningTask | Cohort | FinishedCohort, /) -> None:
         """Stop renewing this lease."""
-        ...
 
     def nudge(self) -> None:
         """Schedule sending messages of handlers."""
-        ...
-
-
-class ReportPort(Protocol):
-    """The queue of reports, as cohorts use it."""
-
-    def put(self, owner: FinishedCohort, messages: Sequence[Message], /) -> None:
-        """Queue messages, which are answered together."""
-        ...
 
 
 class Cohorts:
@@ -389,7 +366,7 @@ class Cohorts:
         machines: Machines,
         lane: ExecutorLane,
         *,
-        reporter: ReportPort,
+        report: Callable[[FinishedCohort, Sequence[Message]], None],
         renewer: RenewerPort,
         context_for: Callable[[Grant, Callable[[], None]], Context],
         ended: Ended,
@@ -398,7 +375,7 @@ class Cohorts:
         self.runner_id: str = env.runner_id
         assert isinstance(lane.executor, AsyncExecutor)
         self._lane, self._executor = lane, lane.executor
-        self._reporter, self._renewer = reporter, renewer
+        self._report_all, self._renewer = report, renewer
         self._context_for, self._ended = context_for, ended
         self._now, self._monotonic = env.now, env.monotonic
         self._max_bytes = env.settings.max_result_bytes
@@ -412,7 +389,7 @@ class Cohorts:
 
     def may_be_one(self, task: AnyTask, lane: ExecutorLane) -> bool:
         """Return whether jobs of this task can be a cohort; never if traced."""
-        return lane is self._lane and not self._traced and never_waits(task)
+        return lane is self._lane and not self._traced and function_never_waits(task.function)
 
     def form(self, grants: list[Grant], task: AnyTask, claimed_at: float, *, ahead: bool) -> None:
         """Queue these grants as a cohort."""
@@ -590,7 +567,7 @@ class Cohorts:
         self.machines.tasks[done] = None
         done.send(ProcessingSucceeded(at=self._now(), output=_ANY_OUTPUT))
         if done.owed is lease.Complete:
-            self._reporter.put(done, done.completions())
+            self._report_all(done, done.completions())
 
     def answered(
         self, done: FinishedCohort, messages: Sequence[Message], answers: Sequence[Answer | None]

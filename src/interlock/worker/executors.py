@@ -32,7 +32,8 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache
-from types import CodeType
+from inspect import CO_COROUTINE
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from interlock.worker.machines import TaskPart
@@ -168,6 +169,13 @@ def never_waits(coroutine: object) -> bool:
     """Return whether a coroutine has no await and cannot be suspended."""
     code = getattr(coroutine, "cr_code", None)
     return code is not None and has_no_await(code)
+
+
+def function_never_waits(function: object) -> bool:
+    """Return whether a function is a coroutine function without any await."""
+    if type(function) is not FunctionType:
+        return False
+    return bool(function.__code__.co_flags & CO_COROUTINE) and has_no_await(function.__code__)
 
 
 @lru_cache(maxsize=4_096)

@@ -132,7 +132,7 @@ class TaskRunner:
             env,
             self.machines,
             self._lanes["async"],
-            reporter=reporter,
+            report=reporter.put,
             renewer=renewer,
             context_for=self._context_for,
             ended=self._ended,

@@ -26,7 +26,7 @@ QUICK_HOURS = 270.0
 HOURS_A_YEAR = 8_766.0
 
 app = typer.Typer(
-    help="Explore the lifecycles exhaustively, mutate their tables, and simulate whole installations.",
+    help="Explore, mutate and simulate the lifecycles.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -37,7 +37,7 @@ Exit codes:
   2  invalid usage""",
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _examples(*commands: str) -> str:
@@ -47,18 +47,21 @@ def _examples(*commands: str) -> str:
 @app.command("model", epilog=_examples("model", "model --environment race", "model --long"))
 def model(
     environment: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this one (default: all).")
+        str | None, typer.Option(metavar="NAME", help="Explore only this environment (default: all).")
     ] = None,
     long: Annotated[
-        bool, typer.Option("--long", help="Also the large ones, which take some minutes.")
+        bool, typer.Option("--long", help="Include the large environments, which take minutes.")
     ] = False,
-    most: Annotated[int | None, typer.Option(min=1, help="Maximum number of states of each.")] = None,
+    most: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of states of each environment.")
+    ] = None,
     replay: Annotated[str, typer.Option(metavar="N,N,…", help="Replay these choices.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Explore small worlds of jobs, workers, orchestrators and a faulty network, exhaustively.
+    """Explore small worlds of jobs, workers and faults exhaustively.
 
-    The explored deciders are those that run in production.
+    A world has orchestrators and a faulty network, too. The explored deciders are those that run in
+    production.
     """
     from interlock_verification import report
     from interlock_verification.environments import plan_named
@@ -75,14 +78,17 @@ def model(
 
 @app.command("mutate", epilog=_examples("mutate", "mutate --machine lease", "mutate --sample 30 --seed 7"))
 def mutate(
-    machine: Annotated[str | None, typer.Option(metavar="M", help="Only mutants of this machine.")] = None,
+    machine: Annotated[
+        str | None, typer.Option(metavar="M", help="Try only mutants of this machine.")
+    ] = None,
     sample: Annotated[int | None, typer.Option(min=1, help="Size of a random sample.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Break every row, guard and coupling of the tables in turn, and count the detected mutants.
+    """Break the tables in every way, and count the detected mutants.
 
-    Exits with 1 if a mutant survives that is not listed as harmless.
+    Each mutant lacks or changes one row, guard or coupling. Exits with 1 if a mutant survives that is not
+    listed as harmless.
     """
     from interlock_verification import report
 
@@ -101,27 +107,32 @@ def mutate(
     ),
 )
 def world(
-    world: Annotated[str | None, typer.Option(metavar="NAME", help="Only this one (default: all).")] = None,
+    world: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Simulate only this world (default: all).")
+    ] = None,
     faults: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this mix of faults (default: all).")
+        str | None, typer.Option(metavar="NAME", help="Simulate only this mix of faults (default: all).")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Only this seed, once for each world and mix (default: seeds from 1).")
+        int | None,
+        typer.Option(help="Use only this seed, once for each world and mix (default: seeds from 1)."),
     ] = None,
     hours: Annotated[
         float | None, typer.Option(min=0.01, help="Hours to simulate in all, or of each seed.")
     ] = None,
-    years: Annotated[float | None, typer.Option(min=0.0001, help="The same in years.")] = None,
+    years: Annotated[
+        float | None, typer.Option(min=0.0001, help="Years to simulate, instead of hours.")
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Number of processes (default: one for each processor).")
     ] = None,
     only: Annotated[
-        str, typer.Option(metavar="F,F,…", help="Only these faults, as a failure lists them.")
+        str, typer.Option(metavar="F,F,…", help="Inject only these faults, as a failure lists them.")
     ] = "",
     list_: Annotated[bool, typer.Option("--list", help="List the worlds and mixes of faults.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Simulate whole installations on virtual time, with years of faults.
+    """Simulate installations and their faults on virtual time.
 
     Orchestrators, workers and sweeps are those of production. The same seed repeats the same run; a failure
     is shrunk to a minimal set of faults, and ends with the command that replays it.

@@ -43,7 +43,7 @@ def _noun() -> Noun[ApprovalView]:
     return Noun(
         name="approval",
         get=lambda reach, approval_id: reach.here.waits.get(approval_id),
-        list_sheet=_list_sheet,
+        list_sheet=list_sheet,
         sheets=_sheets,
     )
 
@@ -158,7 +158,7 @@ def send_signal(
     verbs.act(store, work, lambda view, _: [f"{view.job_id}\t{view.name}\t{view.state}"], as_json=as_json)
 
 
-def _list_sheet(views: Sequence[ApprovalView], now: datetime, *, terminal: bool) -> Sheet:
+def list_sheet(views: Sequence[ApprovalView], now: datetime, *, terminal: bool) -> Sheet:
     from interlock.cli.output import Sheet, shown
 
     rows = [

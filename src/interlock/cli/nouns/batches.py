@@ -41,7 +41,7 @@ def list_batches(limit: Limit = 50, cursor: Cursor = "", store: Place = None, as
         page = await reach.here.batches.page(limit=limit, cursor=cursor)
         return ListPage(page.batches, page.cursor)
 
-    noun: Noun[BatchView] = Noun(name="batch", list_sheet=_list_sheet)
+    noun: Noun[BatchView] = Noun(name="batch", list_sheet=list_sheet)
 
     def answer(page: ListPage[BatchView]) -> object:
         return {"batches": page.views, "cursor": page.cursor}
@@ -143,7 +143,7 @@ def _lines(view: BatchView, *_: object) -> Iterator[str]:
         yield f"reason: {view.reason}"
 
 
-def _list_sheet(batches: Sequence[BatchView], *_: object, **__: bool) -> Sheet:
+def list_sheet(batches: Sequence[BatchView], *_: object, **__: bool) -> Sheet:
     from interlock.cli.output import Sheet
 
     rows = [

@@ -17,6 +17,8 @@ Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the profile.", autocompletion=completion.profile_names)
 ]
 
+COLUMNS = ("name", "use", "url", "token")
+
 app: typer.Typer = typer.Typer(
     help="Manage profiles of stores and servers.",
     no_args_is_help=True,
@@ -54,7 +56,7 @@ def list_profiles(as_json: Json = False) -> None:
         (str(row["name"]), "in use" if row["in_use"] else "", str(row["url"]), "yes" if row["token"] else "")
         for row in rows
     ]
-    output.print_sheets([output.Sheet("profile", "", ("name", "use", "url", "token"), cells)])
+    output.print_sheets([output.Sheet("profile", "", COLUMNS, cells)])
     if not rows:
         typer.echo("There are no profiles: make one with `interlock config set NAME URL`.", err=True)
 

@@ -42,7 +42,7 @@ def _noun() -> Noun[LimitView]:
     return Noun(
         name="limit",
         get=lambda reach, name: reach.here.limits.get(name),
-        list_sheet=_list_sheet,
+        list_sheet=list_sheet,
         lines=_lines,
         sheets=_sheets,
     )
@@ -158,7 +158,7 @@ def _waiting(key: KeyView) -> str:
     return f"{key.waiting}{' or more' if key.capped else ''}"
 
 
-def _list_sheet(limits: Sequence[LimitView], *_: object, **__: bool) -> Sheet:
+def list_sheet(limits: Sequence[LimitView], *_: object, **__: bool) -> Sheet:
     from interlock.cli.output import Sheet
 
     rows = [

@@ -261,7 +261,7 @@ def _drawn(blueprint: Blueprint, form: DrawingFormat, state: str | None, path: S
 
 
 def _write(output: Path, text: str) -> None:
-    from interlock.cli.output import write_whole
+    from interlock.cli.files import write_whole
 
     try:
         write_whole(output, text)
@@ -275,7 +275,7 @@ def _write(output: Path, text: str) -> None:
     typer.echo(f"Wrote {output}.", err=True)
 
 
-def list_sheet(blueprints: Iterable[Blueprint]) -> Sheet:
+def list_sheet(blueprints: Iterable[Blueprint], *_: object, **__: bool) -> Sheet:
     """Return one row for each machine."""
     from interlock.cli.output import Sheet
     from interlock.machine.draw.text import first_sentence

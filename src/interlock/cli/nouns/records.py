@@ -29,6 +29,7 @@ Data = Annotated[
     list[str] | None, typer.Argument(metavar="FIELD=VALUE...", help="Fields, or one JSON object.")
 ]
 
+COLUMNS = ("id", "state", "version", "updated", "deadline", "labels")
 _CODES = (
     "\b\nExit codes:\n  0  done\n"
     "  2  refused, by the table or a version, or invalid usage, or the store is unavailable"
@@ -340,9 +341,8 @@ class RecordCommands:
             )
             for each in records
         ]
-        columns = ("id", "state", "version", "updated", "deadline", "labels")
         spare = ("labels", "deadline")
-        output.print_sheets([Sheet(kind, f"Records of {kind}", columns, rows, spare=spare)])
+        output.print_sheets([Sheet(kind, f"Records of {kind}", COLUMNS, rows, spare=spare)])
         if after:
             output.print_more(after)
         elif not records:

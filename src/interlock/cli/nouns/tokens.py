@@ -58,7 +58,7 @@ def _noun() -> Noun[TokenView]:
     return Noun(
         name="token",
         get=lambda reach, name: reach.here.tokens.get(name),
-        list_sheet=_list_sheet,
+        list_sheet=list_sheet,
         sheets=_sheets,
     )
 
@@ -196,7 +196,7 @@ def _with_tokens(store: str | None, work: Callable[[TokensApi], Awaitable[T]]) -
     return run_connected(store, lambda reach: work(reach.here.tokens))
 
 
-def _list_sheet(views: Sequence[TokenView], *_: object, **__: bool) -> Sheet:
+def list_sheet(views: Sequence[TokenView], *_: object, **__: bool) -> Sheet:
     from interlock.cli.output import Sheet
 
     rows = [

@@ -12,12 +12,15 @@ import asyncpg
 from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Vacuum, Wake
 from interlock.store.cursors import write_cursor
+from interlock.store.permissions import Permission
 from interlock.store.postgres.claims import Claims
 from interlock.store.postgres.commits import CommitWriter
 from interlock.store.postgres.connections import APPLICATION, PostgresPool
 from interlock.store.postgres.failures import unavailable
 from interlock.store.postgres.foreign_transactions import PostgresDialect
 from interlock.store.postgres.notifier import PostgresNotifier
+from interlock.store.postgres.permissions import permissions_in
+from interlock.store.postgres.permissions import statement as statement_of_permissions
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.rows import (
     BEGINNING,
@@ -312,6 +315,12 @@ class PostgresStore:
             size_bytes=size,
             vacuum=Vacuum(automatic=automatic, oldest_transaction_s=oldest_s),
         )
+
+    async def permissions(self) -> list[Permission]:
+        """Return the privileges of the role on the schema."""
+        sql, arguments = statement_of_permissions(self._target.schema)
+        rows = await self._connections.fetch("Reading the privileges", sql, *arguments)
+        return permissions_in(rows, self._target)
 
     async def _open_schema(self, doing: str, catalogue: Catalogue) -> PostgresFacts | None:
         work = partial(open_schema, target=self._target, catalogue=catalogue)

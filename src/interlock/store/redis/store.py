@@ -28,6 +28,7 @@ from interlock.errors import StoreError, StoreUnavailable
 from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
 from interlock.store.cursors import write_cursor
+from interlock.store.permissions import Permission
 from interlock.store.ranking import moment
 from interlock.store.records import (
     Claim,
@@ -69,6 +70,7 @@ from interlock.store.redis.codec import (
 from interlock.store.redis.codec import page_start as after_cursor
 from interlock.store.redis.connections import Connections, hang_up, read_address
 from interlock.store.redis.handshake import Handshake, check_names
+from interlock.store.redis.permissions import permissions_of
 from interlock.store.validation import (
     TIMEOUT_S,
     check_back,
@@ -105,7 +107,7 @@ class RedisNotifier:
 
     def __init__(self, links: Connections, channel: str, patience_s: float) -> None:
         self._links = links
-        self._channel = channel
+        self.channel: str = channel
         self._patience_s = patience_s
         self._wakes: dict[object, Wake] = {}
         self._task: asyncio.Task[None] | None = None
@@ -157,7 +159,7 @@ class RedisNotifier:
 
         A silent connection is pinged, so that a dead one is noticed.
         """
-        await connection.send_command("SUBSCRIBE", self._channel, check_health=False)
+        await connection.send_command("SUBSCRIBE", self.channel, check_health=False)
         silent = False
         while True:
             answer = await connection.read_response(timeout=self._patience_s)
@@ -192,6 +194,7 @@ class RedisStore:
     ) -> None:
         check_names(prefix, catalogue)
         tag = "{" + prefix + "}"
+        self._tag = tag
         self._catalogue = catalogue
         self._hold_us = round(hold_s * 1_000_000)
         address = read_address(url)
@@ -412,6 +415,13 @@ class RedisStore:
     async def compact(self) -> int | None:
         """Return None: the server does that."""
         return None
+
+    async def permissions(self) -> list[Permission]:
+        """Return the permissions by ACL; empty where the server does not say."""
+        found: list[Permission] = await self._links.use(
+            lambda connection: permissions_of(connection, self._tag, self._wakes.channel)
+        )
+        return found
 
     async def status(self) -> StoreStatus:
         """Return the status, from sizes that the server knows without counting."""

@@ -128,20 +128,26 @@ def identity_of(path: Path, *, marked: bool) -> str:
     return f"{path.stat().st_ino}{' marked' if marked else ''}"
 
 
-def _report_readable(real: Path, path: Path) -> None:
-    if real in _reported:
-        return
-    mode = stat.S_IMODE(real.stat().st_mode)
+def is_readable_by_all(real: Path) -> bool:
+    """Return whether every user of this machine can read an existing file."""
     with suppress(OSError):
-        if mode & stat.S_IROTH and all(each.stat().st_mode & stat.S_IXOTH for each in real.parents):
-            _reported.add(real)
-            log.warning(
-                "%s can be read by every user of this machine (mode %04o). "
-                "If that is not intended: chmod 600 %s*",
-                path,
-                mode,
-                path,
-            )
+        return bool(
+            real.stat().st_mode & stat.S_IROTH
+            and all(each.stat().st_mode & stat.S_IXOTH for each in real.parents)
+        )
+    return False
+
+
+def _report_readable(real: Path, path: Path) -> None:
+    if real not in _reported and is_readable_by_all(real):
+        _reported.add(real)
+        log.warning(
+            "%s can be read by every user of this machine (mode %04o). "
+            "If that is not intended: chmod 600 %s*",
+            path,
+            stat.S_IMODE(real.stat().st_mode),
+            path,
+        )
 
 
 def _after_slashes(url: str) -> str:

@@ -13,6 +13,7 @@ Reading order:
     writes         many records and entries of the journal with one statement
     reads          records by key, claims, deadlines, the journal
     queries        lists, counts, status
+    permissions    permissions on the files
     failures       errors of the driver
 """
 
@@ -29,6 +30,7 @@ from interlock.errors import InvalidArguments
 from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
 from interlock.store.cursors import read_cursor
+from interlock.store.permissions import Permission
 from interlock.store.ranking import moment
 from interlock.store.records import (
     Claim,
@@ -46,6 +48,7 @@ from interlock.store.records import (
 from interlock.store.sqlite import queries, reads
 from interlock.store.sqlite.database import HeldClock, least_epoch, path_of, raise_epoch, url_of
 from interlock.store.sqlite.failures import store_error
+from interlock.store.sqlite.permissions import permissions_of
 from interlock.store.sqlite.reader import Reader
 from interlock.store.sqlite.threads import Subscribers, Writer
 from interlock.store.sqlite.transaction import (
@@ -256,6 +259,10 @@ class SqliteStore:
         """Rewrite the file without free pages; see `transaction.compact`."""
         self._writer.check_open()
         return await asyncio.to_thread(compact, self._path)
+
+    async def permissions(self) -> list[Permission]:
+        """Return what this user may do with the file and its folder."""
+        return permissions_of(self._path)
 
     async def status(self) -> StoreStatus:
         """Return the status."""

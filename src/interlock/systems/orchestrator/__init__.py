@@ -16,7 +16,7 @@ Reading order:
     dependencies      which job comes after which; `followers` tells them of ends
     uniqueness        at most one job that counts has a key
     trees             trees of jobs; `tree_slots` limits how many run at each depth
-    gates             limits: who holds the slots of a key, and who is next; `admissions` admits them
+    gates             limits: the holders and the line of a key; `admissions` admits jobs
     limits            the operations on limits; `limit_views` shows them
     batches           many jobs with one progress, one cancel and one callback
     dead_letters      failed jobs that have no try left

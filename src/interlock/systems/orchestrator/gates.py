@@ -130,9 +130,6 @@ class GateBody(msgspec.Struct, kw_only=True, omit_defaults=True):
 GATES = RecordKind(GATE, GateBody)
 
 
-# A place in the line
-
-
 class TicketState(StrEnum):
     """State of a ticket."""
 
@@ -200,8 +197,6 @@ def new_ticket(
     return ticket.change(commit_id=commit_id, actor="orchestrator")
 
 
-# Messages of jobs to their gates
-
 LIMITS = "limit.left"
 """The topic of messages to gates about jobs that have released their slots."""
 _ENCODER = msgspec.json.Encoder()
@@ -235,9 +230,8 @@ def with_limits(draft: JobAggregate, keys: Iterable[str]) -> None:
     limits = draft.body.limits or LimitPart(keys=())
     if limits.since is not None:
         draft.left_limits = limits.keys
-    draft.body.limits = msgspec.structs.replace(
-        limits, keys=tuple(dict.fromkeys((*limits.keys, *keys))), since=None, waits=False
-    )
+    together = tuple(dict.fromkeys((*limits.keys, *keys)))
+    draft.body.limits = msgspec.structs.replace(limits, keys=together, since=None, waits=False)
 
 
 def adopted(
@@ -253,12 +247,9 @@ def adopted(
 
 def is_leased(record: Record) -> bool:
     """Return whether a runner has an attempt of this job."""
-    return any(
-        one.lease is not None and one.lease.state in lease.LIVE for one in decode_body(record.body).attempts
-    )
+    leases = [one.lease for one in decode_body(record.body).attempts]
+    return any(one is not None and one.state in lease.LIVE for one in leases)
 
-
-# Deciding
 
 QUANTUM = 200
 """Maximum number of jobs that are admitted in one commit."""

@@ -23,7 +23,7 @@ from interlock.lifecycles.job import JOB
 from interlock.lifecycles.lease import LeaseState
 from interlock.machine import Event, Refused
 from interlock.store import records
-from interlock.store.records import Commit, Note, Record
+from interlock.store.records import Change, Commit, Note, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import (
     ArtifactBody,
@@ -252,19 +252,14 @@ def _commit(
         reason = f"snoozed until {one.snoozed_until.isoformat()}"
     if type(message) is Complete and one.state is attempt.CANCELED:
         reason = f"it {message.outcome.__struct_config__.tag} after the cancel, which stands"
-    changes = [
-        draft.change(commit_id=commit_id, actor=message.runner_id, reason=reason),
-        *messages_of(draft, commit_id),
-    ]
+    change = draft.change(commit_id=commit_id, actor=message.runner_id, reason=reason)
+    changes = [change, *messages_of(draft, commit_id)]
     if stretches or one.failure is not None:
-        changes += chunk_changes(
-            draft.id, one, message, _name(draft, message), stretches, draft.now, commit_id
-        )
+        name = _name(draft, message)
+        changes += chunk_changes(draft.id, one, message, name, stretches, draft.now, commit_id)
     if one.result_apart and isinstance(message, Complete) and isinstance(message.outcome, Succeeded):
-        result = message.outcome.result
-        changes.append(
-            result_change(draft.id, one.name, result, commit_id=commit_id, actor=message.runner_id)
-        )
+        result, actor = message.outcome.result, message.runner_id
+        changes.append(result_change(draft.id, one.name, result, commit_id=commit_id, actor=actor))
     if isinstance(message, ArtifactHeartbeat):
         changes.append(_artifact_change(draft.id, one, message, commit_id))
     if isinstance(message, CacheHeartbeat):
@@ -273,12 +268,9 @@ def _commit(
     return Commit(changes=tuple(changes), not_after=until - _INSTANT if until else None)
 
 
-def _artifact_change(
-    job_id: str, one: AttemptBody, message: ArtifactHeartbeat, commit_id: str
-) -> records.Change:
-    brought = ArtifactBody(
-        shard=one.shard, attempt=one.index, name=message.name, sha256=message.sha256, size=message.size
-    )
+def _artifact_change(job_id: str, one: AttemptBody, message: ArtifactHeartbeat, commit_id: str) -> Change:
+    name, digest, size = message.name, message.sha256, message.size
+    brought = ArtifactBody(shard=one.shard, attempt=one.index, name=name, sha256=digest, size=size)
     return artifact_change(job_id, brought, commit_id=commit_id, actor=message.runner_id)
 
 
@@ -297,9 +289,8 @@ def _refuse(
     one = _attempt_of(draft, token)
     assert one is not None
     answer = _stale_answer(one, message, refused)
-    note = Note(
-        refusal=f"{message_name(message)}: {answer.error}", actor=message.runner_id, request_id=commit_id
-    )
+    said = f"{message_name(message)}: {answer.error}"
+    note = Note(refusal=said, actor=message.runner_id, request_id=commit_id)
     refusal = records.JournalledRefusal(kind=JOB.name, id=draft.id, note=note)
     if not draft.taken:
         kind = f"{one.name} {message_name(message)} {answer.code}"
@@ -507,7 +498,7 @@ class SharedDecision(msgspec.Struct, frozen=True):
     """The decision about such a report: the answer to each, and the change of each without its result."""
 
     answer: Answer
-    change: records.Change
+    change: Change
     not_after: datetime | None
     to_run: JobChanged | None = None
     """The message to the run of all of them, about one of them."""
@@ -534,7 +525,7 @@ class SharedDecision(msgspec.Struct, frozen=True):
 
     def changes(
         self, before: Sequence[Record], seen: Sequence[datetime], results: Sequence[bytes]
-    ) -> list[records.Change]:
+    ) -> list[Change]:
         """Return the change of each of these jobs of a run."""
         change = of_run(self.change, before[0].parent)
         return [

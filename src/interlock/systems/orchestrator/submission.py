@@ -63,7 +63,7 @@ SECRET = re.compile(r"(?!INTERLOCK_)[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
 class JobParts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The run, the tree and whatever else a new job belongs to."""
+    """The run, the tree and all else that a new job belongs to."""
 
     run: RunPart | None = None
     plan: PlanPlace | None = None

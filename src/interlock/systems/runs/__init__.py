@@ -8,7 +8,7 @@ Reading order:
     preparation       from CREATED to QUEUED, and reruns; `workflows` has the planners
     new_jobs          the jobs that a plan creates
     reconciler        job changes in, commits of runs and orders to their jobs out; `orders` are those
-    progress          runs in the commit in which their jobs end; `run_cache` keeps what it needs
+    progress          runs in the commit in which their jobs end; `run_cache` keeps them
     cancellation      cancel requests, and superseding by a newer run
     reports           from an outcome to REPORTED; the reporters
     runs              the operations on runs, and the sweeper; `views` and `search` show and find them

@@ -232,9 +232,8 @@ class Workers:
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
             worker_id = self._ids.draw(now)
-            draft = WorkerAggregate.new(
-                worker_id, spec, now, self.settings, registered_by=actor, runner_id=runner_id
-            )
+            by = {"registered_by": actor, "runner_id": runner_id}
+            draft = WorkerAggregate.new(worker_id, spec, now, self.settings, **by)
             commit = draft.commit(commit_id=self.engine.commit_id(), actor=actor)
             request = idempotency_key.answered(msgspec.json.encode(worker_id)) if idempotency_key else None
             return Decision(worker_id, msgspec.structs.replace(commit, request=request))
@@ -324,9 +323,8 @@ class Workers:
                 return Decision(None)
             draft = WorkerAggregate.of(record, now, self.settings)
             decide_leave(draft, reason)
-            return Decision(
-                None, draft.commit(commit_id=self.engine.commit_id(), actor=worker_id, reason=reason)
-            )
+            commit_id = self.engine.commit_id()
+            return Decision(None, draft.commit(commit_id=commit_id, actor=worker_id, reason=reason))
 
         await self.engine.apply([_key(worker_id)], decide)
         return await self.get(worker_id)
@@ -356,9 +354,8 @@ class Workers:
                 lost = lease.holder_lost.name
                 return Decision([ReleaseLeases(draft.body.runner_id, lost, worker_id, reason=reason)])
             decide_death(draft, reason)
-            commit = draft.commit(
-                commit_id=self.engine.commit_id(), actor=actor or "supervisor", reason=reason
-            )
+            commit_id = self.engine.commit_id()
+            commit = draft.commit(commit_id=commit_id, actor=actor or "supervisor", reason=reason)
             return Decision(draft.releases(reason), commit)
 
         applied = await self.engine.apply([_key(worker_id)], decide)
@@ -516,12 +513,9 @@ class Workers:
                 return Decision(None)
             draft.look()
             reason = "something that it holds was stopped"
-            return Decision(
-                None,
-                draft.commit(
-                    commit_id=self.engine.commit_id(), actor="orchestrator", reason=reason, ordered=True
-                ),
-            )
+            commit_id = self.engine.commit_id()
+            commit = draft.commit(commit_id=commit_id, actor="orchestrator", reason=reason, ordered=True)
+            return Decision(None, commit)
 
         await self.engine.apply([_key(worker_id)], decide)
         self.engine.bus.publish(OrdersChanged(worker_id))
@@ -542,9 +536,7 @@ class Workers:
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             commit_id = self.engine.commit_id()
             drafts = [decide_silence(record, now, self.settings) for record in records]
-            return [
-                draft.commit(commit_id=commit_id, actor="clock", reason=draft.body.reason) for draft in drafts
-            ]
+            return [one.commit(commit_id=commit_id, actor="clock", reason=one.body.reason) for one in drafts]
 
         outcomes = await self.engine.due([WORKER.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
