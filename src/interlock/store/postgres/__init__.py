@@ -12,6 +12,7 @@ Reading order:
     claims                 claiming ready or due records
     rows                   rows as records and entries, queries as conditions
     notifier               LISTEN and NOTIFY
+    permissions            the privileges of the role
     foreign_transactions   writes in a transaction of the user
     store                  the contract
 

@@ -4,9 +4,9 @@ Reading order:
 
     connections  the URL, connections, deadlines, calls of scripts, and errors of the driver
     handshake    the checks of a server at opening, and on every new connection
+    permissions  the commands that the user may use
     scripts      the Lua files, one for each verb
     codec        commits and queries on their way to the scripts, records and outcomes on their way back
-    notifier     notifications of commits
     store        the contract
 
 Keys (each begins with the prefix in braces, so all of them share one slot of a cluster):

@@ -289,8 +289,8 @@ def _refuse(
     one = _attempt_of(draft, token)
     assert one is not None
     answer = _stale_answer(one, message, refused)
-    said = f"{message_name(message)}: {answer.error}"
-    note = Note(refusal=said, actor=message.runner_id, request_id=commit_id)
+    sentence = f"{message_name(message)}: {answer.error}"
+    note = Note(refusal=sentence, actor=message.runner_id, request_id=commit_id)
     refusal = records.JournalledRefusal(kind=JOB.name, id=draft.id, note=note)
     if not draft.taken:
         kind = f"{one.name} {message_name(message)} {answer.code}"
