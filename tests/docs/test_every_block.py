@@ -245,15 +245,15 @@ def test_the_history_in_the_readme_is_part_of_the_recorded_demo() -> None:
         ), each
 
 
-STATES = {commit_id: state for state, commit_id in MARKS.items()}
+STATES = {mark: state for state, mark in MARKS.items()}
 JOB = re.compile(rf"([{''.join(STATES)}]) (\S+(?: \([^)]*\))*)((?: [\d.]+ s)?)")
 
 
 def drawn(text: str, planned: list[dict[str, Any]]) -> str:
     """Draw the jobs of a plan, each in the state and with the duration that a text has."""
     shown = {
-        name.removesuffix(" (optional)"): (commit_id, took.strip())
-        for commit_id, name, took in JOB.findall(text)
+        name.removesuffix(" (optional)"): (mark, took.strip())
+        for mark, name, took in JOB.findall(text)
     }
     nodes = [
         Node(

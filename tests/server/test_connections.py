@@ -205,7 +205,7 @@ async def test_a_request_of_a_runner_passes_few_functions_on_its_way_to_the_hand
     """They were 87 and 96 with the connections of uvicorn and ASGI messages; C functions are not counted."""
     async with running() as server:
         message = {"token": "j_0123456789ab.1.1." + "0" * 32, "runner_id": "r", "sequence": 1}
-        assert await calls(server, post(b"/api/runner/lease", {"runner_id": "r"})) <= 60
+        assert await calls(server, post(b"/api/runner/lease", {"runner_id": "r"})) <= 65
         assert (
             await calls(server, post(b"/api/runner/messages", {"messages": [{"type": "ack", **message}]}))
             <= 67

@@ -203,7 +203,7 @@ def is_idle(server: Running) -> bool:
     connections = server.parts.connections
     return (
         not any(crowd._inside or crowd._by_name for crowd in crowds)
-        and not any(endpoint.lanes.answers._running for endpoint in endpoints)
+        and not any(endpoint.limits.answers._running for endpoint in endpoints)
         and not server.listener.server_state.tasks
         and len(connections._idle) == len(connections)
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 NOTED: list[int] = []
 
 
-async def commit_id(folder: str) -> None:
+async def mark(folder: str) -> None:
     """Write the instant of the first call."""
     NOTED.append(time.monotonic_ns())
     if len(NOTED) == 1:
