@@ -251,10 +251,7 @@ JOB = re.compile(rf"([{''.join(STATES)}]) (\S+(?: \([^)]*\))*)((?: [\d.]+ s)?)")
 
 def drawn(text: str, planned: list[dict[str, Any]]) -> str:
     """Draw the jobs of a plan, each in the state and with the duration that a text has."""
-    shown = {
-        name.removesuffix(" (optional)"): (mark, took.strip())
-        for mark, name, took in JOB.findall(text)
-    }
+    shown = {name.removesuffix(" (optional)"): (mark, took.strip()) for mark, name, took in JOB.findall(text)}
     nodes = [
         Node(
             name=job["name"],
