@@ -45,9 +45,15 @@ FONTS = """<?xml version="1.0"?>
 <dir>/usr/share/fonts</dir>
 <dir>{folder}/usr/share/fonts</dir>
 <cachedir>{folder}/fonts.cache</cachedir>
+<alias><family>system-ui</family><prefer><family>DejaVu Sans</family></prefer></alias>
+<alias><family>sans-serif</family><prefer><family>DejaVu Sans</family></prefer></alias>
+<alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>
 </fontconfig>
 """
-"""Where Chromium finds the fonts that were unpacked with it; without any it crashes."""
+"""Where Chromium finds the fonts that were unpacked with it.
+
+Without any it crashes, and without the aliases it takes one with serifs.
+"""
 
 
 class NoBrowser(Exception):
@@ -105,7 +111,8 @@ def _unpacked(package: str, folder_of_package: Callable[[str], Path]) -> Chromiu
         return None
     libraries = sorted({str(path.parent) for path in (folder / "usr/lib").glob("*-linux-gnu/**/*.so*")})
     fonts = folder / "fonts.conf"
-    if not fonts.exists():
-        fonts.write_text(FONTS.format(folder=folder), encoding="utf-8")
+    wanted = FONTS.format(folder=folder)
+    if not fonts.exists() or fonts.read_text(encoding="utf-8") != wanted:
+        fonts.write_text(wanted, encoding="utf-8")
     added = {"LD_LIBRARY_PATH": os.pathsep.join(libraries), "FONTCONFIG_FILE": str(fonts)}
     return Chromium(str(program), added)
