@@ -202,11 +202,14 @@ async def calls(server: Running, request: bytes) -> float:
 
 
 async def test_a_request_of_a_runner_passes_few_functions_on_its_way_to_the_handler() -> None:
-    """They were 87 and 96 with the connections of uvicorn and ASGI messages; C functions are not counted."""
+    """They were 87 and 96 with the connections of uvicorn and ASGI messages; C functions are not counted.
+
+    They are 65 and 65. On a slow machine timers of the server fall between the requests.
+    """
     async with running() as server:
         message = {"token": "j_0123456789ab.1.1." + "0" * 32, "runner_id": "r", "sequence": 1}
-        assert await calls(server, post(b"/api/runner/lease", {"runner_id": "r"})) <= 65
+        assert await calls(server, post(b"/api/runner/lease", {"runner_id": "r"})) <= 72
         assert (
             await calls(server, post(b"/api/runner/messages", {"messages": [{"type": "ack", **message}]}))
-            <= 67
+            <= 72
         )
