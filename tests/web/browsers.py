@@ -45,14 +45,13 @@ FONTS = """<?xml version="1.0"?>
 <dir>/usr/share/fonts</dir>
 <dir>{folder}/usr/share/fonts</dir>
 <cachedir>{folder}/fonts.cache</cachedir>
-<alias><family>system-ui</family><prefer><family>DejaVu Sans</family></prefer></alias>
-<alias><family>sans-serif</family><prefer><family>DejaVu Sans</family></prefer></alias>
 <alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>
+<match><edit name="family" mode="append_last"><string>DejaVu Sans</string></edit></match>
 </fontconfig>
 """
 """Where Chromium finds the fonts that were unpacked with it.
 
-Without any it crashes, and without the aliases it takes one with serifs.
+Without any it crashes. It asks for no family where a page says `system-ui`, and would get one with serifs.
 """
 
 
