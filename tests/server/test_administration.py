@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ async def test_a_server_reports_its_health_with_the_last_error_of_each_loop(
     health = (await client.get("/api/server")).json()
     assert {"deadlines", "figures", "journal"} <= {loop["name"] for loop in health["loops"]}
     assert all(loop["last_error"] == "" for loop in health["loops"])
-    assert health["started_at"] <= health["at"]
+    assert datetime.fromisoformat(health["started_at"]) <= datetime.fromisoformat(health["at"])
     assert health["counted_until"] is not None
     assert 0 < health["connections"] <= health["max_connections"]
     assert health["memory_bytes"] is None or health["memory_bytes"] > 1_000_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -329,7 +330,8 @@ async def test_a_claim_under_its_name_is_answered_as_before(server: Running, run
         await server.submit()
     (first,) = await runner.grants(claim_id="c1")
     (again,) = await runner.grants(claim_id="c1")
-    assert again["expires_at"] > first["expires_at"], "and its lease is renewed"
+    renewed, granted = (datetime.fromisoformat(grant["expires_at"]) for grant in (again, first))
+    assert renewed > granted, "and its lease is renewed"
     assert again == {**first, "expires_at": again["expires_at"]}
     (other,) = await runner.grants(claim_id="c2")
     assert other["job_id"] != first["job_id"]

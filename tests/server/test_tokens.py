@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Any
 
 import httpx2
@@ -147,7 +148,9 @@ async def test_the_last_use_is_shown_with_its_address(guarded: Running, admin: h
     assert (await guarded.client(issued["token"]).get("/api/jobs")).status_code == 200
     await guarded.parts.check.store_uses()
     view = (await admin.get("/api/tokens/ci")).json()
-    assert (view["used_from"], view["used_at"] >= view["created_at"]) == ("127.0.0.1", True)
+    created_at, used_at = (datetime.fromisoformat(view[name]) for name in ("created_at", "used_at"))
+    assert view["used_from"] == "127.0.0.1"
+    assert used_at >= created_at
 
 
 async def test_uses_that_cannot_be_stored_fail_no_request(
