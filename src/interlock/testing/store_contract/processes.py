@@ -1,8 +1,8 @@
 """Real processes that use the same database, for tests in which threads would prove too little.
 
 A test asks another process to run one of the functions below on a store of its own. The process is
-a fresh interpreter; its order and its answer are pickles, and a line of output in between marks a point of
-its progress. It ends with the test, or the test kills it.
+forked from one that has imported the stores and opened none; a pipe carries its answer, and before that its
+progress. It ends with the test, or the test kills it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import os
-import pickle
+import multiprocessing
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -40,12 +42,13 @@ RemoteWork: TypeAlias = Callable[..., Awaitable[Any]]
 """Work for another process, on a store of its own; a function of an importable module."""
 
 _LIMIT_S = 2 * PATIENCE_S
+_AT_MEETING, _GO_ON = "at the meeting", "go on"
 
 
 async def ask(opener: StoreOpener, work: RemoteWork, *arguments: Any) -> Any:
     """Run the work in another process and return its answer."""
     async with _process(opener, work, *arguments) as process:
-        return await _answer_of(process)
+        return await process.received()
 
 
 async def ask_many(
@@ -61,73 +64,90 @@ async def ask_many(
         ]
         for _ in range(1 + meetings):
             for process in processes:
-                await _line_of(process)
+                assert await process.received() == _AT_MEETING
             for process in processes:
-                assert process.stdin is not None
-                process.stdin.write(b"go\n")
-        async with asyncio.TaskGroup() as group:
-            answers = [group.create_task(_answer_of(process)) for process in processes]
-        return [answer.result() for answer in answers]
+                process.pipe.send(_GO_ON)
+        return [await process.received() for process in processes]
 
 
 async def kill_amid(opener: StoreOpener, work: RemoteWork, *arguments: Any) -> None:
-    """Run the work in another process until it writes a line, and kill it there with -9."""
+    """Run the work in another process until it tells something, and kill it there with -9."""
     async with _process(opener, work, *arguments) as process:
-        await _line_of(process)
-        _kill(process)
-        assert await process.wait() == -signal.SIGKILL
+        await process.received()
+        assert process.kill() == -signal.SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """Another process, and the pipe to it."""
+
+    process: BaseProcess
+    pipe: Connection
+
+    async def received(self) -> Any:
+        """Return what the process sends next."""
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        loop.add_reader(self.pipe.fileno(), readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(self.pipe.fileno())
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            raise AssertionError(f"The other process ended, with exit code {self.kill()}.") from None
+
+    def kill(self) -> int | None:
+        """Kill the process, unless it has ended; return its exit code."""
+        self.process.kill()
+        self.process.join()
+        return self.process.exitcode
 
 
 @asynccontextmanager
 async def _process(
     opener: StoreOpener, work: RemoteWork, *arguments: Any, wait: bool = False
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    order = pickle.dumps((opener.make_store(), work, arguments, wait))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", __name__),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=2**26,
-    )
-    assert process.stdin is not None
+) -> AsyncIterator[_Process]:
+    ours, theirs = multiprocessing.Pipe()
+    order = (theirs, opener.make_store(), work, arguments, wait)
+    process = _Process(_forks().Process(target=_work, args=order, daemon=True), ours)
     try:
+        process.process.start()
+        theirs.close()
         async with asyncio.timeout(_LIMIT_S):
-            process.stdin.write(b"%d\n%s" % (len(order), order))
-            await process.stdin.drain()
             yield process
     finally:
-        _kill(process)
-        process.stdin.close()
-        with contextlib.suppress(ConnectionError):
-            await process.stdin.wait_closed()
-        await process.communicate()
+        process.kill()
+        ours.close()
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill without `process.kill()`, which may reap the exit status before the waiter."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
+def _forks() -> multiprocessing.context.ForkServerContext:
+    """Return what starts processes: a fork server, which starts with the first of them.
+
+    It has imported the stores that this process has. A fresh interpreter for each process took a third
+    of a second, and a contract starts thirty.
+    """
+    context = multiprocessing.get_context("forkserver")
+    stores = sorted(name for name in sys.modules if name.startswith("interlock.store."))
+    context.set_forkserver_preload(["__main__", __name__, *stores])
+    return context
 
 
-async def _line_of(process: asyncio.subprocess.Process) -> str:
-    assert process.stdout is not None
-    line = (await process.stdout.readline()).decode()
-    assert line.endswith("\n"), f"The other process ended: {line}"
-    return line.rstrip()
+_to_test: Connection
+"""The pipe to the test, in the other process."""
 
 
-async def _answer_of(process: asyncio.subprocess.Process) -> Any:
-    assert process.stdout is not None
-    answer = bytes.fromhex(await _line_of(process))
-    assert await process.wait() == 0
-    return pickle.loads(answer)
-
-
-def main() -> None:
-    """Read the order, execute it and write the answer, in the other process."""
-    order = sys.stdin.buffer.read(int(sys.stdin.buffer.readline()))
-    make, work, arguments, wait = pickle.loads(order)
+def _work(
+    pipe: Connection,
+    make: Callable[[], Store],
+    work: RemoteWork,
+    arguments: tuple[Any, ...],
+    wait: bool,
+) -> None:
+    """Do the work and send its answer, in the other process."""
+    global _to_test  # noqa: PLW0603 - a process does one work
+    _to_test = pipe
 
     async def run() -> Any:
         store = make()
@@ -139,19 +159,18 @@ def main() -> None:
         finally:
             await store.close()
 
-    print_line(pickle.dumps(asyncio.run(run())).hex())
+    pipe.send(asyncio.run(run()))
 
 
-def print_line(line: str) -> None:
-    """Send a line to the test."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+def tell(progress: str) -> None:
+    """Send a point of the progress to the test."""
+    _to_test.send(progress)
 
 
 def meet() -> None:
     """Wait until all processes of `ask_many` have reached this point."""
-    print_line("here")
-    sys.stdin.buffer.readline()
+    tell(_AT_MEETING)
+    assert _to_test.recv() == _GO_ON
 
 
 # Work for the tests.
@@ -179,7 +198,7 @@ async def claim_and_hang(store: Store, limit: int) -> None:
     """Stop for ever between claiming records and committing the decision."""
 
     def hang(_records: Sequence[Record], _now: datetime) -> list[Commit]:
-        print_line("holding")
+        tell("holding")
         while True:
             signal.pause()
 
@@ -272,7 +291,3 @@ def _skewed_clocks(skew: timedelta) -> Iterator[None]:
 def _put_datetime(kind: type[datetime], users: Sequence[ModuleType]) -> None:
     for module in (dt, *users):
         vars(module)["datetime"] = kind
-
-
-if __name__ == "__main__":
-    main()
