@@ -190,3 +190,14 @@ async def _attempts(il: Any, job_id: str, number: int) -> Any:
 def test_a_pause_that_cannot_be_is_refused(seconds: float) -> None:
     with pytest.raises(InvalidArguments, match="retry_after_s"):
         FlakyError("x", retry_after_s=seconds)
+
+
+async def test_the_deprecated_name_of_the_services_works_and_names_the_new_one(il: Interlock) -> None:
+    with pytest.warns(DeprecationWarning, match=r"Interlock\.services"):
+        assert il.here is il.services
+
+
+async def test_the_services_of_a_server_are_refused_with_what_to_do() -> None:
+    with pytest.raises(InvalidArguments, match="is a server") as refused:
+        _ = Interlock("http://127.0.0.1:9").services
+    assert refused.value.todo == "Use the methods of this class, or open the store itself."

@@ -305,7 +305,7 @@ class Stage:
     def direct_simulate(self, simulation_id: str, status: str) -> None:
         """Have a worker report that a simulation runs, or has paused."""
         worker: dict[str, Any] = {"worker_id": RUNNER} if status == "running" else {}
-        self.shop.do(lambda port: port.here.simulations.transition(simulation_id, status, **worker))
+        self.shop.do(lambda port: port.services.simulations.transition(simulation_id, status, **worker))
 
     def direct_background(self, *words: str) -> str:
         """Start a workload in the background; print the id of its job once it does something."""
@@ -313,7 +313,7 @@ class Stage:
         assert running.stdout is not None
         while not running.stdout.readline().startswith("second"):
             pass
-        return self.shop.do(lambda port: port.here.store.find(Query(kind="job", limit=1))).records[0].id
+        return self.shop.do(lambda port: port.services.store.find(Query(kind="job", limit=1))).records[0].id
 
     def direct_page(self, name: str) -> None:
         """Save the first block of Python of a guide in the file that its first line names."""
@@ -372,8 +372,8 @@ class Stage:
         """Register a worker, and start it; print its id."""
 
         async def work(port: EmbeddedOrchestrator) -> str:
-            worker = await port.here.workers.register(WorkerSpec(name=name, capacity=int(slots)))
-            await port.here.workers.start(worker.id)
+            worker = await port.services.workers.register(WorkerSpec(name=name, capacity=int(slots)))
+            await port.services.workers.start(worker.id)
             return worker.id
 
         return self.shop.do(work)
@@ -383,7 +383,7 @@ class Stage:
         jobs = [JobSpec(task="shop.send", queue="mail", input=Raw(b'{"address":"ada@example.org"}'))]
 
         async def create(port: EmbeddedOrchestrator) -> str:
-            batches = port.here.batches
+            batches = port.services.batches
             spec = BatchSpec(description=description)
             return (await batches.create(spec, jobs * int(number), close=True)).batch_id
 
@@ -392,7 +392,7 @@ class Stage:
     def direct_lose(self, runner: str, *job_ids: str) -> None:
         """Count jobs that a runner has lost."""
         lost = [LostWork(runner=runner, job_id=job_id, attempt="1.1") for job_id in job_ids]
-        self.shop.do(lambda port: port.here.quarantine.count(lost))
+        self.shop.do(lambda port: port.services.quarantine.count(lost))
 
     def direct_work(self, *failing: str) -> None:
         """Execute all jobs of runs, one after the other; those that are named fail."""
@@ -407,7 +407,7 @@ class Stage:
             await port.recover()
             if grants := await port.claim(ClaimRequest(runner_id=RUNNER, limit=1)):
                 return grants[0]
-            if not (await port.here.store.find(undelivered)).records:
+            if not (await port.services.store.find(undelivered)).records:
                 return None
 
     def _execute(self, grant: Grant, failing: Sequence[str]) -> None:
@@ -431,7 +431,7 @@ class Stage:
         )
 
         async def submit(port: EmbeddedOrchestrator) -> str:
-            run = await port.here.runs.submit(RunSpec(workflow=workflow, plan=plan, source=source))
+            run = await port.services.runs.submit(RunSpec(workflow=workflow, plan=plan, source=source))
             await port.recover()
             return run.id
 

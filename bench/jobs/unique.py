@@ -90,17 +90,17 @@ def _specs(number: int, rule: Unique | None) -> list[JobSpec]:
 
 async def _one_by_one(port: EmbeddedOrchestrator, specs: Sequence[JobSpec]) -> None:
     for spec in specs:
-        await port.here.jobs.submit_many([spec])
+        await port.services.jobs.submit_many([spec])
 
 
 async def _together(port: EmbeddedOrchestrator, specs: Sequence[JobSpec]) -> None:
     for start in range(0, len(specs), TOGETHER):
         name = f"bench {next(_numbers)}"
-        await port.here.jobs.submit_many(specs[start : start + TOGETHER], request_id=name)
+        await port.services.jobs.submit_many(specs[start : start + TOGETHER], request_id=name)
 
 
 async def _in_batches(port: EmbeddedOrchestrator, specs: Sequence[JobSpec]) -> None:
-    await port.here.jobs.submit_many(specs)
+    await port.services.jobs.submit_many(specs)
 
 
 def _contenders(

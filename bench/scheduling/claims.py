@@ -65,9 +65,9 @@ def _lines(database: Database, runner: asyncio.Runner, pace: Pace, ended: str) -
     ports = {name: runner.run(opened(database)) for name in (EMPTY, FEW, MANY, ended)}
     try:
         for name, number in _KEYS.items():
-            runner.run(_use_keys(ports[name].here, number))
+            runner.run(_use_keys(ports[name].services, number))
         for start in range(0, pace.history, _VACUUMED):
-            runner.run(end(ports[ended].here, min(_VACUUMED, pace.history - start)))
+            runner.run(end(ports[ended].services, min(_VACUUMED, pace.history - start)))
             runner.run(database.settle())  # claims would walk past all that was claimed before
         claims = race_evenly(
             {name: draining(port, database, runner) for name, port in ports.items()},
@@ -99,7 +99,7 @@ def _pages(
 ) -> Raced:
     query = Query(kind="job", states=states, limit=50)
     contenders = {
-        name: repeating(runner, lambda port=port: port.here.jobs.find(query))  # type: ignore[misc]
+        name: repeating(runner, lambda port=port: port.services.jobs.find(query))  # type: ignore[misc]
         for name, port in ports.items()
     }
     return race_evenly(contenders, pace.store_rounds, _PAGES, operations=1, used_s=database.used_s)

@@ -62,9 +62,9 @@ def draining(port: EmbeddedOrchestrator, database: Database, runner: asyncio.Run
     """Return what submits as many jobs as a turn takes, and takes them."""
 
     def prepare(batches: int) -> Work:
-        runner.run(submit(port.here, batches * BATCH, JobSpec(task="bench")))
+        runner.run(submit(port.services, batches * BATCH, JobSpec(task="bench")))
         runner.run(database.settle())
-        return lambda: runner.run(drain(port.here, batches))
+        return lambda: runner.run(drain(port.services, batches))
 
     return prepare
 

@@ -65,13 +65,13 @@ async def _waited(url: str, crowd: int) -> list[float]:
 
     port = EmbeddedOrchestrator(url)
     await port.connect()
-    await port.here.limits.declare("tenant:*", LIMIT, source="bench")
+    await port.services.limits.declare("tenant:*", LIMIT, source="bench")
 
     def spec(tenant: str) -> JobSpec:
         return bench.options(limits=(f"tenant:{tenant}",)).spec(tenant)
 
     for start in range(0, crowd, _PORTION):
-        await port.here.jobs.submit_many([spec("large")] * min(_PORTION, crowd - start))
+        await port.services.jobs.submit_many([spec("large")] * min(_PORTION, crowd - start))
     settings = WorkerSettings(name="bench", log_level="warning")
     worker = WorkerProcess(
         settings, registry, lambda: EmbeddedOrchestrator(url), incarnation="1", log=make_log("warning")
@@ -79,7 +79,7 @@ async def _waited(url: str, crowd: int) -> list[float]:
     running = asyncio.create_task(worker.run())
     await busy.wait()
     submitted = perf_counter()
-    await port.here.jobs.submit_many([spec(f"small-{number}") for number in range(SMALL)])
+    await port.services.jobs.submit_many([spec(f"small-{number}") for number in range(SMALL)])
     await all_begun.wait()
     worker.shutdown.request()
     await running

@@ -13,6 +13,7 @@ address of a server instead, it does the same over HTTP:
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -209,23 +210,23 @@ class Interlock:
         self.middleware: Callable[[], Chain] = lambda: DEFAULT.chain if chosen is None else chosen
         self._port = _port_to(url, settings, token, ca)
         self.actor = actor
-        self.runs: RunsClient = RunsClient(lambda: self._port.here, self._port.recover, actor)
+        self.runs: RunsClient = RunsClient(lambda: self._port.services, self._port.recover, actor)
         """Runs: plans of jobs with dependencies."""
         self.simulations: SimulationsClient = SimulationsClient(
-            lambda: self._port.here, self._port.recover, actor
+            lambda: self._port.services, self._port.recover, actor
         )
         """Simulations: stepped work that can be paused and resumed."""
-        self.schedules: SchedulesClient = SchedulesClient(lambda: self._port.here, actor)
+        self.schedules: SchedulesClient = SchedulesClient(lambda: self._port.services, actor)
         """Schedules: jobs that are submitted at certain times."""
-        self.dead_letters: DeadLettersClient = DeadLettersClient(lambda: self._port.here, actor)
+        self.dead_letters: DeadLettersClient = DeadLettersClient(lambda: self._port.services, actor)
         """Dead letters: failed jobs with no retries left."""
         self.batches: BatchesClient = BatchesClient(
-            lambda: self._port.here, self._recover, actor, self._layers
+            lambda: self._port.services, self._recover, actor, self._layers
         )
         """Batches: many jobs with one progress, one cancel, and a callback."""
-        self.limits: LimitsClient = LimitsClient(lambda: self._port.here, actor)
+        self.limits: LimitsClient = LimitsClient(lambda: self._port.services, actor)
         """Limits: how many jobs of a key run at the same time."""
-        self.approvals: ApprovalsClient = ApprovalsClient(lambda: self._port.here, actor)
+        self.approvals: ApprovalsClient = ApprovalsClient(lambda: self._port.services, actor)
         """Approvals: questions of jobs that wait for a person."""
 
     async def __aenter__(self) -> Self:
@@ -246,15 +247,21 @@ class Interlock:
         await self._port.disconnect()
 
     @property
-    def here(self) -> Runtime:
-        """Return the runtime of a store, for operations that this class does not offer."""
+    def services(self) -> Runtime:
+        """Return the services of a store, for operations that this class does not offer."""
         if isinstance(self._port, EmbeddedOrchestrator):
-            return self._port.here
+            return self._port.services
         raise InvalidArguments(
             f"{self.url} is a server, so its store cannot be reached from here.",
             todo="Use the methods of this class, or open the store itself.",
             facts={"url": self.url},
         )
+
+    @property
+    def here(self) -> Runtime:
+        """Return `services`. Deprecated: removed in 0.4, and not before six months have passed."""
+        warnings.warn("Interlock.here is called Interlock.services.", DeprecationWarning, stacklevel=2)
+        return self.services
 
     def records(self, kind: DeclaredKind[D] | str) -> RecordsClient[D]:
         """Return the records of a kind that you have declared with `interlock.kind`.
@@ -263,7 +270,7 @@ class Interlock:
         (`interlock server --kinds`). With the name of a kind, data are plain JSON values.
         """
         port = self._port
-        return RecordsClient(kind, lambda: port.here, port.learn, port.recover, self.actor)
+        return RecordsClient(kind, lambda: port.services, port.learn, port.recover, self.actor)
 
     async def _recover(self) -> int:
         return await self._port.recover()
@@ -273,7 +280,7 @@ class Interlock:
 
     @property
     def _jobs(self) -> JobsApi:
-        return self._port.here.jobs
+        return self._port.services.jobs
 
     @overload
     async def submit(
@@ -319,7 +326,7 @@ class Interlock:
         specs: Sequence[JobSpec] = [spec_of(work, args, kwargs)]
         if (chain := self.middleware()).layers:
             specs = await chain.submission(specs)
-        (made,) = await self._port.here.jobs.submit_jobs(specs, actor=self.actor, request_id=request_id)
+        (made,) = await self._port.services.jobs.submit_jobs(specs, actor=self.actor, request_id=request_id)
         return JobHandle(self, made.id, made.how)
 
     async def submit_many(
@@ -345,7 +352,7 @@ class Interlock:
         `transaction` is a connection of asyncpg, psycopg 3 or sqlite3 to the database of this store, an async
         session or connection of SQLAlchemy 2, or Django's `connection` within `atomic`.
         """
-        deciding = TransactionSteps(lambda: self.here, self.middleware, self.actor)
+        deciding = TransactionSteps(lambda: self.services, self.middleware, self.actor)
         return TransactionClient(deciding, transaction)
 
     async def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
@@ -358,7 +365,7 @@ class Interlock:
             await self._jobs.get(job_id)  # raises at once if there is no such job, or no server
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._port.here.waiting.ended(job_id)
+                return await self._port.services.waiting.ended(job_id)
         except TimeoutError:
             view = await self._jobs.get(job_id)
             raise ResultNotReady(
@@ -370,7 +377,7 @@ class Interlock:
     async def _viewed(self, ended: Record | JobView) -> JobView:
         if isinstance(ended, JobView):
             return ended
-        (view,) = await self.here.jobs.views([ended])
+        (view,) = await self.services.jobs.views([ended])
         return view
 
     @overload
@@ -401,7 +408,7 @@ class Interlock:
     ) -> SignalView:
         """Send a signal to a job: `wait_for(name)` returns the data. It is kept until the handler waits."""
         given = encode(data, "data")
-        return await self._port.here.waits.signal(
+        return await self._port.services.waits.signal(
             job_id, name, given, actor=self.actor, request_id=request_id
         )
 
@@ -421,11 +428,11 @@ class Interlock:
     async def artifacts(self, job_id: str) -> tuple[ArtifactView, ...]:
         """Return the artifacts of a job, oldest first."""
         await self._jobs.get(job_id)  # raises if there is no such job
-        return await self._port.here.artifacts.list(job_id)
+        return await self._port.services.artifacts.list(job_id)
 
     async def fetch_artifact(self, job_id: str, name: str, to: str | Path, *, attempt: str = "") -> Path:
         """Download an artifact of a job to a folder or file; return its path."""
-        async with self._port.here.artifacts.opened(job_id, name, attempt) as (view, pieces):
+        async with self._port.services.artifacts.opened(job_id, name, attempt) as (view, pieces):
             return await saved(view, pieces, Path(to))
 
     async def jobs(

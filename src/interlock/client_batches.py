@@ -58,17 +58,17 @@ class BatchesClient:
 
     def __init__(
         self,
-        here: Callable[[], Services],
+        services: Callable[[], Services],
         recover: Callable[[], Any],
         actor: str,
         middleware: Callable[[], Chain],
     ) -> None:
-        self._here, self._recover = here, recover
+        self._services, self._recover = services, recover
         self._actor, self._middleware = actor, middleware
 
     @property
     def _batches(self) -> BatchesApi:
-        return self._here().batches
+        return self._services().batches
 
     async def submit(
         self,
@@ -125,7 +125,7 @@ class BatchesClient:
     async def wait(self, batch_id: str, *, timeout_s: float | None = None) -> BatchView:
         """Wait until all jobs of a batch have ended and return it. Raise `ResultNotReady` on a timeout."""
         called = asyncio.Event()
-        stop = self._here().store.subscribe(waker(called))
+        stop = self._services().store.subscribe(waker(called))
         try:
             async with asyncio.timeout(timeout_s):
                 while True:

@@ -47,13 +47,13 @@ from interlock.worker.schedules import ScheduleOptions, schedule_spec
 class ApprovalsClient:
     """The approvals in a store, or of a server before one."""
 
-    def __init__(self, here: Callable[[], Services], actor: str) -> None:
-        self._here = here
+    def __init__(self, services: Callable[[], Services], actor: str) -> None:
+        self._services = services
         self._actor = actor
 
     @property
     def _waits(self) -> WaitsApi:
-        return self._here().waits
+        return self._services().waits
 
     async def list(
         self, *, ended: bool = False, job_id: str = "", limit: int = 100, cursor: str = ""
@@ -85,13 +85,13 @@ class ApprovalsClient:
 class SchedulesClient:
     """The schedules of a store, or of a server before one."""
 
-    def __init__(self, here: Callable[[], Services], actor: str) -> None:
-        self._here = here
+    def __init__(self, services: Callable[[], Services], actor: str) -> None:
+        self._services = services
         self._actor = actor
 
     @property
     def _schedules(self) -> SchedulesApi:
-        return self._here().schedules
+        return self._services().schedules
 
     async def create(
         self,
@@ -181,13 +181,13 @@ class SchedulesClient:
 class LimitsClient:
     """The limits of a store, or of a server before one."""
 
-    def __init__(self, here: Callable[[], Services], actor: str) -> None:
-        self._here = here
+    def __init__(self, services: Callable[[], Services], actor: str) -> None:
+        self._services = services
         self._actor = actor
 
     @property
     def _limits(self) -> LimitsApi:
-        return self._here().limits
+        return self._services().limits
 
     async def set(
         self,
@@ -225,13 +225,13 @@ class LimitsClient:
 class DeadLettersClient:
     """The dead letters of a store, or of a server before one."""
 
-    def __init__(self, here: Callable[[], Services], actor: str) -> None:
-        self._here = here
+    def __init__(self, services: Callable[[], Services], actor: str) -> None:
+        self._services = services
         self._actor = actor
 
     @property
     def _letters(self) -> DeadLettersApi:
-        return self._here().dead_letters
+        return self._services().dead_letters
 
     async def list(
         self, wanted: str = "", *, limit: int = 100, cursor: str = ""

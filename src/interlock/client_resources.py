@@ -83,14 +83,14 @@ class RunHandle:
 class RunsClient:
     """The runs of a store or a server."""
 
-    def __init__(self, here: Callable[[], Services], recover: Callable[[], Any], actor: str) -> None:
-        self._here = here
+    def __init__(self, services: Callable[[], Services], recover: Callable[[], Any], actor: str) -> None:
+        self._services = services
         self._recover = recover
         self._actor = actor
 
     @property
     def _runs(self) -> RunsApi:
-        return self._here().runs
+        return self._services().runs
 
     async def submit(
         self,
@@ -111,7 +111,7 @@ class RunsClient:
         """Wait until the outcome of a run is decided and return the run."""
         called, swept_at = asyncio.Event(), float("-inf")
         loop = asyncio.get_running_loop()
-        stop = self._here().store.subscribe(waker(called))
+        stop = self._services().store.subscribe(waker(called))
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -138,7 +138,7 @@ class RunsClient:
 
     async def find(self, text: str = "", *, limit: int = 100, cursor: str = "") -> tuple[list[RunView], str]:
         """Return runs that match a filter (`outcome:failed workflow:ci`), newest first, and a cursor."""
-        now = await self._here().jobs.now()
+        now = await self._services().jobs.now()
         found = await found_runs(self._runs, read_run_filter(text), now, limit=limit, cursor=cursor)
         return found.views, found.cursor
 
@@ -255,14 +255,14 @@ class SimulationHandle:
 class SimulationsClient:
     """The simulations of a store or a server."""
 
-    def __init__(self, here: Callable[[], Services], recover: Callable[[], Any], actor: str) -> None:
-        self._here = here
+    def __init__(self, services: Callable[[], Services], recover: Callable[[], Any], actor: str) -> None:
+        self._services = services
         self._recover = recover
         self._actor = actor
 
     @property
     def _simulations(self) -> SimulationsApi:
-        return self._here().simulations
+        return self._services().simulations
 
     async def start(
         self,
@@ -368,7 +368,7 @@ class SimulationsClient:
         """
         called, swept_at = asyncio.Event(), float("-inf")
         loop = asyncio.get_running_loop()
-        stop = self._here().store.subscribe(waker(called))
+        stop = self._services().store.subscribe(waker(called))
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -429,14 +429,14 @@ class RecordsClient(Generic[D]):
     def __init__(
         self,
         kind: DeclaredKind[D] | str,
-        here: Callable[[], Services],
+        services: Callable[[], Services],
         learn: Callable[[DeclaredKind[Any]], Awaitable[None]],
         recover: Callable[[], Awaitable[Any]],
         actor: str,
     ) -> None:
         self._declared = None if isinstance(kind, str) else kind
         self.kind: str = kind if isinstance(kind, str) else kind.name
-        self._here = here
+        self._services = services
         self._learn = learn
         self._recover = recover
         self._actor = actor
@@ -521,7 +521,7 @@ class RecordsClient(Generic[D]):
         """
         seen, called = 0, asyncio.Event()
         view = await self.get(record_id)
-        stop = self._here().store.subscribe(waker(called))
+        stop = self._services().store.subscribe(waker(called))
         try:
             while True:
                 if view.version != seen:
@@ -558,7 +558,7 @@ class RecordsClient(Generic[D]):
     async def _records(self) -> RecordsApi:
         if self._declared is not None:
             await self._learn(self._declared)
-        return self._here().records
+        return self._services().records
 
     def _read(self, view: StoredRecord) -> StoredRecord:
         """Return the record with data of the type of the kind."""

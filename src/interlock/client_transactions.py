@@ -36,24 +36,24 @@ T = TypeVar("T")
 class TransactionSteps:
     """Operations of a transaction, as steps that the connection executes."""
 
-    def __init__(self, here: Callable[[], Runtime], middleware: Callable[[], Chain], actor: str) -> None:
-        self._here = here
+    def __init__(self, services: Callable[[], Runtime], middleware: Callable[[], Chain], actor: str) -> None:
+        self._services = services
         self.middleware = middleware
         self._actor = actor
 
     @property
     def store(self) -> object:
         """The store that is written to."""
-        return self._here().store
+        return self._services().store
 
     def submitting(self, specs: Sequence[JobSpec], request_id: str | None) -> Callable[[], Steps[list[str]]]:
         """Return the steps that submit jobs."""
-        here = self._here()
+        services = self._services()
         return partial(
             submitting,
-            here.engine,
+            services.engine,
             specs,
-            settings=here.settings,
+            settings=services.settings,
             ids=JobIds(secrets.randbelow),
             actor=self._actor,
             request_id=request_id,
@@ -61,9 +61,10 @@ class TransactionSteps:
 
     def completing(self, ctx: Context, result: object) -> Callable[[], Steps[None]]:
         """Return the steps that complete the job of a handler."""
-        here = self._here()
+        services = self._services()
         raw = ctx.mask.raw(encode(result, "result"))  # as the worker reports what the handler returns
-        return partial(completing, here.engine, ctx.lease_token, raw, settings=here.settings, cost=ctx.cost)
+        engine, settings = services.engine, services.settings
+        return partial(completing, engine, ctx.lease_token, raw, settings=settings, cost=ctx.cost)
 
 
 class TransactionClient:

@@ -162,7 +162,7 @@ class Interlock(SyncJobs):
         connection of SQLAlchemy 2, or Django's `connection` within `atomic`.
         """
         inner = self._client
-        deciding = TransactionSteps(lambda: inner.here, inner.middleware, inner.actor)
+        deciding = TransactionSteps(lambda: inner.services, inner.middleware, inner.actor)
         return SyncTransactionClient(deciding, transaction)
 
     def submit_jobs(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[SubmittedJob]:

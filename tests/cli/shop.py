@@ -89,20 +89,20 @@ class Shop:
 
     def submit(self, task: str = "shop_tasks.add", **facts: Any) -> str:
         facts.setdefault("input", msgspec.Raw(b'{"x":1}'))
-        return self.do(lambda port: port.here.jobs.submit(JobSpec(task=task, **facts)))
+        return self.do(lambda port: port.services.jobs.submit(JobSpec(task=task, **facts)))
 
     def submit_many(self, number: int, **facts: Any) -> list[str]:
         spec = JobSpec(task="shop_tasks.add", **facts)
-        return self.do(lambda port: port.here.jobs.submit_many([spec] * number))
+        return self.do(lambda port: port.services.jobs.submit_many([spec] * number))
 
     def job(self, job_id: str) -> JobView:
-        return self.do(lambda port: port.here.jobs.get(job_id))
+        return self.do(lambda port: port.services.jobs.get(job_id))
 
     def next_job(self) -> str:
         """The first job in an empty database, once it is there."""
 
         async def work(port: EmbeddedOrchestrator) -> str:
-            store, news = port.here.store, asyncio.Event()
+            store, news = port.services.store, asyncio.Event()
             stop = store.subscribe(waker(news))
             try:
                 while not (found := (await store.find(Query(kind="job"))).records):
@@ -118,7 +118,7 @@ class Shop:
         """How many jobs there are at all."""
         if not (self.folder / "interlock.db").exists():
             return 0
-        status = self.do(lambda port: port.here.store.status())
+        status = self.do(lambda port: port.services.store.status())
         return sum(status.records.get("job", {}).values())
 
     def take(self, *job_ids: str) -> None:
@@ -138,8 +138,8 @@ class Shop:
         """Let time pass, by the clock of the database."""
 
         async def work(port: EmbeddedOrchestrator) -> None:
-            move_sqlite(port.here.store, seconds)
-            await port.here.jobs.submit(JobSpec(task="shop_tasks.add", queue="elsewhere"))
+            move_sqlite(port.services.store, seconds)
+            await port.services.jobs.submit(JobSpec(task="shop_tasks.add", queue="elsewhere"))
 
         self.do(work)
 
@@ -183,7 +183,7 @@ class Shop:
 
     def canceled(self, **facts: Any) -> str:
         job_id = self.submit(**facts)
-        self.do(lambda port: port.here.jobs.cancel(job_id))
+        self.do(lambda port: port.services.jobs.cancel(job_id))
         return job_id
 
     def start(self, *words: str, env: Mapping[str, str] | None = None, **how: Any) -> Program:

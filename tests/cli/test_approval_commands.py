@@ -44,9 +44,9 @@ def test_a_job_of_a_run_that_waits_for_a_person_is_drawn_and_explained(cli: RunC
     plan = Plan(jobs=(PlannedJob(name="deploy", task="t", approval=PlannedApproval(question="Deploy?")),))
 
     async def submit(port: EmbeddedOrchestrator) -> str:
-        run_id = (await port.here.runs.submit(RunSpec(plan=plan))).id
+        run_id = (await port.services.runs.submit(RunSpec(plan=plan))).id
         for _ in range(3):
-            await port.here.runs.keep()
+            await port.services.runs.keep()
         return run_id
 
     run_id = shop.do(submit)

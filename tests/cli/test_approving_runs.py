@@ -22,7 +22,7 @@ def waiting(shop: Shop) -> str:
 
     async def do(port: EmbeddedOrchestrator) -> None:
         plan = Plan(jobs=(PlannedJob(name="a", task=SHELL),))
-        found.append((await port.here.runs.submit(RunSpec(plan=plan, source=FORK))).id)
+        found.append((await port.services.runs.submit(RunSpec(plan=plan, source=FORK))).id)
         await port.recover()
 
     shop.do(do)

@@ -149,7 +149,7 @@ def test_the_offered_columns_of_a_list_are_those_of_its_table(
 
 
 async def _registered(port: Any) -> None:
-    await port.here.workers.register(WorkerSpec(name="web-1", queues=("default",), capacity=4))
+    await port.services.workers.register(WorkerSpec(name="web-1", queues=("default",), capacity=4))
 
 
 def test_submit_and_schedule_create_are_offered_tasks_of_the_project_without_importing_them(

@@ -51,7 +51,7 @@ def test_a_sound_project_passes_every_check(cli: RunCli, shop: Shop) -> None:
 
 
 async def _registered(port: Any) -> None:
-    await port.here.workers.register(WorkerSpec(name="web-1", queues=("default",), capacity=4))
+    await port.services.workers.register(WorkerSpec(name="web-1", queues=("default",), capacity=4))
 
 
 def test_without_a_worker_and_without_jobs_the_worker_is_missed(cli: RunCli, shop: Shop) -> None:

@@ -43,7 +43,7 @@ def claimed(url: str) -> int:
         port = EmbeddedOrchestrator(url)
         await port.connect()
         try:
-            await port.here.jobs.submit(JobSpec(task="shop.send"))
+            await port.services.jobs.submit(JobSpec(task="shop.send"))
             return len(await port.claim(ClaimRequest(runner_id="r", queues=("default",), limit=1)))
         finally:
             await port.disconnect()

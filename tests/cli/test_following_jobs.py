@@ -150,7 +150,7 @@ def test_waiting_ends_when_the_last_job_has(shop: Shop) -> None:
 
 def test_waiting_for_too_long_is_a_code_of_its_own(cli: RunCli, shop: Shop) -> None:
     job_id, done = shop.submit(), shop.submit(queue="other")
-    shop.do(lambda port: port.here.jobs.cancel(done))
+    shop.do(lambda port: port.services.jobs.cancel(done))
     answer = cli("job", "wait", job_id, done, "--timeout", "0.2s")
     assert answer.returncode == NOT_IN_TIME
     assert answer.stdout.startswith(f"{done}\tCANCELED")

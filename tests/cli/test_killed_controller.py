@@ -87,7 +87,7 @@ def work(shop: Shop, spec: WorkloadSpec) -> Program:
     """The same by way of a worker that drives fleets."""
     payload = msgspec.Raw(msgspec.json.encode({"workload": spec}))
     job = JobSpec(task=TASK, queue=QUEUE, input=payload, losses=0)
-    shop.do(lambda port: port.here.jobs.submit(job))
+    shop.do(lambda port: port.services.jobs.submit(job))
     return shop.start("worker", "start", "interlock.workloads", "--queue", QUEUE, new_session=True)
 
 
@@ -101,7 +101,7 @@ def kill(running: Program) -> None:
 
 def workloads(shop: Shop) -> list[WorkloadView]:
     async def look(port: EmbeddedOrchestrator) -> list[WorkloadView]:
-        return (await port.here.workloads.find(Query(kind="workload")))[0]
+        return (await port.services.workloads.find(Query(kind="workload")))[0]
 
     return shop.do(look)
 
@@ -117,12 +117,12 @@ def settle(shop: Shop) -> None:
     """Ten minutes later somebody else looks after the database, and ten minutes later again."""
 
     async def sweep(port: EmbeddedOrchestrator) -> None:
-        store = port.here.store
+        store = port.services.store
         assert isinstance(store, SqliteStore)
         for minutes in (10, 20):
             ahead_ns = minutes * 60_000_000_000
             store._clock._host_ns = lambda ahead_ns=ahead_ns: time.time_ns() + ahead_ns  # type: ignore[misc]
-            while await port.here.sweep() + await port.here.deliver():
+            while await port.services.sweep() + await port.services.deliver():
                 pass
         assert (await audit(store, JOURNALLED, ["job", "workload"])).faults == []
 

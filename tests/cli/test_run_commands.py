@@ -53,7 +53,7 @@ def ci(shop: Shop, folder: Path) -> Shop:
 async def is_something_on_its_way(port: EmbeddedOrchestrator) -> bool:
     """Return whether a run is being planned or jobs are being made, perhaps by a process that has ended."""
     undelivered = Query(kind=MESSAGE.name, states=(WAITING, SENDING), limit=1)
-    return bool((await port.here.store.find(undelivered)).records)
+    return bool((await port.services.store.find(undelivered)).records)
 
 
 def work(shop: Shop, *failing: str) -> None:
@@ -66,7 +66,7 @@ def work(shop: Shop, *failing: str) -> None:
             if not grants and not await is_something_on_its_way(port):
                 return
             for grant in grants:
-                name = (await port.here.jobs.get(grant.job_id)).description
+                name = (await port.services.jobs.get(grant.job_id)).description
                 failed = Failed(error="it does not compile", exit_code=2)
                 outcome = failed if name in failing else Succeeded()
                 await port.report([Complete(token=grant.token, runner_id="r", sequence=1, outcome=outcome)])

@@ -28,7 +28,7 @@ def run_of(shop: Shop, *, fails: bool) -> str:
     async def do(port: EmbeddedOrchestrator) -> str:
         plan = Plan(jobs=(PlannedJob(name="test (1)", task="shop_tasks.add", retries=0),))
         source = Source(repository="shop/web", sha=SHA, ref="refs/heads/main")
-        view = await port.here.runs.submit(RunSpec(workflow="ci", plan=plan, source=source))
+        view = await port.services.runs.submit(RunSpec(workflow="ci", plan=plan, source=source))
         async with asyncio.timeout(PATIENCE_S):  # it is planned beside whoever recovers
             while not (grants := await port.claim(ClaimRequest(runner_id="r", limit=1))):
                 await port.recover()
@@ -114,7 +114,7 @@ def test_rerun_preview_prints_the_jobs_to_execute_and_creates_no_run(shop: Shop,
 def test_a_quarantined_worker_is_shown_and_lifted(shop: Shop, cli: RunCli) -> None:
     async def quarantine(port: EmbeddedOrchestrator) -> None:
         for number in range(3):
-            await port.here.quarantine.count(
+            await port.services.quarantine.count(
                 [LostWork(runner="build-7", job_id=f"j_{number}", attempt="1.1")]
             )
 

@@ -72,7 +72,7 @@ async def test_a_job_follower_receives_each_transition_exactly_once_despite_stor
     memory = MemoryStore(CATALOGUE)
     worker = EmbeddedOrchestrator("memory:", store=lambda: memory)
     await worker.connect()
-    jobs = worker.here.jobs
+    jobs = worker.services.jobs
     ids = await jobs.submit_many([JobSpec(task="shop.send")] * 5)
     away = Plan(seed=3, faults=(Fault("request lost", of=READS, chance=0.4),))
     watcher = Embedded("memory:", store=lambda: FaultyStore(memory, away))

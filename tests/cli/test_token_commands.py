@@ -18,7 +18,7 @@ RunCli = Callable[..., CompletedProcess[str]]
 
 def lets_in(shop: Shop, token: str) -> bool:
     async def work(port: EmbeddedOrchestrator) -> bool:
-        check = TokenCheck(port.here.tokens, port.here.engine.clock)
+        check = TokenCheck(port.services.tokens, port.services.engine.clock)
         try:
             await check.principal_of(token, "192.0.2.1")
         except NotSignedIn:

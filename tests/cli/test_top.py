@@ -20,7 +20,7 @@ from interlock.wire.workers import WorkerSpec
 
 
 async def registered(port: Any) -> None:
-    await port.here.workers.register(WorkerSpec(name="web-1", queues=("default",), capacity=4))
+    await port.services.workers.register(WorkerSpec(name="web-1", queues=("default",), capacity=4))
 
 
 @pytest.fixture

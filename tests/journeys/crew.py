@@ -251,7 +251,7 @@ class Crew:
         self.il._port._make_store = lambda: store_for(self.url, CATALOGUE, timeout_s=PROGRAM_S)
         await self.il.open()
         loop = asyncio.get_running_loop()
-        self._unsubscribe = self.il.here.store.subscribe(lambda: _soon(loop, self.stir))
+        self._unsubscribe = self.il.services.store.subscribe(lambda: _soon(loop, self.stir))
         return self
 
     async def close(self) -> None:
@@ -300,10 +300,10 @@ class Crew:
         if self._database is not None:
             move_server(self._database, seconds)
             return
-        move_sqlite(self.il.here.store, seconds)
+        move_sqlite(self.il.services.store, seconds)
         # The next commit takes everybody along. A token is a commit that no job and no worker is part of.
         self._jumps += 1
-        await Tokens(self.il.here.engine).create(f"jump-{self._jumps}", Role.VIEWER, lasts=None)
+        await Tokens(self.il.services.engine).create(f"jump-{self._jumps}", Role.VIEWER, lasts=None)
 
     async def let_leases_run_out(self) -> None:
         """Have every lease end that is held now; whatever is granted afterwards lasts as long as ever."""
@@ -362,7 +362,7 @@ class Crew:
         async def look() -> bool:
             nonlocal seen
             with contextlib.suppress(StoreUnavailable):
-                seen = (await self.il.here.jobs.count(query, cap=number + 1)).number
+                seen = (await self.il.services.jobs.count(query, cap=number + 1)).number
                 return seen == number
             return False
 
@@ -379,7 +379,7 @@ class Crew:
 
     async def history(self, job_id: str) -> list[Entry]:
         """The journal of a job."""
-        return await self.il.here.jobs.history(job_id)
+        return await self.il.services.jobs.history(job_id)
 
     async def steps(self, job_id: str, machine: str) -> list[str]:
         """How one of the machines of a job has moved: `event → STATE`, in order."""
@@ -389,7 +389,7 @@ class Crew:
 
     async def faults(self) -> list[str]:
         """Where the journal and the records of all jobs disagree."""
-        found = await audit(self.il.here.store, JOURNALLED, ["job"])
+        found = await audit(self.il.services.store, JOURNALLED, ["job"])
         return [f"{fault.id} version {fault.version}: {fault.sentence}" for fault in found.faults]
 
     # Inside

@@ -30,12 +30,12 @@ async def test_the_work_of_a_crowded_worker_is_done_again_without_a_storm(crew: 
 
     async def all_is_told() -> bool:
         waiting = Query(kind="message", states=(WAITING, SENDING))
-        return (await crew.il.here.store.count(waiting, cap=1)).number == 0
+        return (await crew.il.services.store.count(waiting, cap=1)).number == 0
 
     await crew.until(all_is_told, "every message has arrived")
-    [changed] = (await crew.il.here.store.find(Query(kind=STANDING.name))).records
+    [changed] = (await crew.il.services.store.find(Query(kind=STANDING.name))).records
     assert changed.version <= A_FEW
-    (standing,) = await crew.il.here.quarantine.list()
+    (standing,) = await crew.il.services.quarantine.list()
     assert (standing.runner, standing.occasions) == ("anna", 1)
     assert [other.exit_code for other in others] == [None] * 3
     assert await crew.faults() == []

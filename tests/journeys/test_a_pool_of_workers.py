@@ -77,7 +77,7 @@ async def _holder(crew: Crew, job_id: str) -> int:
     found: list[int] = []
 
     async def look() -> bool:
-        lives, _ = await crew.il.here.workers.find(Query(kind="worker", parent=name))
+        lives, _ = await crew.il.services.workers.find(Query(kind="worker", parent=name))
         found[:] = [view.pid for view in lives if view.incarnation == incarnation]
         return bool(found)
 
@@ -120,7 +120,7 @@ async def _lives(crew: Crew, number: int) -> list[WorkerView]:
     found: list[WorkerView] = []
 
     async def look() -> bool:
-        found[:], _ = await crew.il.here.workers.find(Query(kind="worker", states=("IDLE", "RUNNING")))
+        found[:], _ = await crew.il.services.workers.find(Query(kind="worker", states=("IDLE", "RUNNING")))
         return len(found) == number
 
     await crew.until(look, f"{number} workers are in the books")
@@ -128,7 +128,7 @@ async def _lives(crew: Crew, number: int) -> list[WorkerView]:
 
 
 async def _jobs(crew: Crew) -> list[JobView]:
-    views, _ = await crew.il.here.jobs.find(Query(kind="job"))
+    views, _ = await crew.il.services.jobs.find(Query(kind="job"))
     return views
 
 

@@ -18,15 +18,15 @@ async def reported(crew: Crew, run_id: str) -> RunView:
     """The run, once it was reported."""
 
     async def look() -> bool:
-        return (await crew.il.here.runs.view(run_id)).state == "REPORTED"
+        return (await crew.il.services.runs.view(run_id)).state == "REPORTED"
 
     await crew.until(look, "the run is reported")
-    return await crew.il.here.runs.view(run_id)
+    return await crew.il.services.runs.view(run_id)
 
 
 @stores("sqlite")
 async def test_a_run_succeeds_after_the_worker_that_processed_it_is_killed(crew: Crew) -> None:
-    runs = crew.il.here.runs
+    runs = crew.il.services.runs
     runs.prompt = False  # whoever submits goes away: the workers look after the run
     anna = await crew.ready("anna")
     plan = Plan(
@@ -55,7 +55,7 @@ async def test_a_run_succeeds_after_the_worker_that_processed_it_is_killed(crew:
 
 
 async def test_cancelling_a_run_stops_its_jobs_and_reports_the_run_as_confirmed_dead(crew: Crew) -> None:
-    runs = crew.il.here.runs
+    runs = crew.il.services.runs
     await crew.ready("anna")
     jobs = (planned("polite", task=errands.polite.name), planned("after", "polite", number=1))
     view = await runs.submit(RunSpec(plan=Plan(jobs=jobs)))

@@ -99,7 +99,7 @@ async def test_a_job_that_kills_each_of_its_workers_ends_as_lost_and_is_counted(
     assert view.failure.failure_class == "lost"
     assert view.losses == len(view.attempts) == 2
     assert [attempt.state for attempt in view.attempts] == ["STALE", "STALE"]
-    assert "lost" in (await crew.il.here.jobs.explain(made.id)).sentence
+    assert "lost" in (await crew.il.services.jobs.explain(made.id)).sentence
     # The third worker was never given it, and has time for others.
     assert await (await crew.il.submit(errands.jot, 3)).result(timeout_s=PROGRAM_S) == 3
     assert carl.exit_code is None
@@ -137,7 +137,7 @@ async def test_a_worker_frozen_past_its_lease_changes_no_attempt_or_result_after
 async def test_a_report_after_the_lease_expired_is_refused_as_stale_and_journaled(crew: Crew) -> None:
     """A runner whose clock stands still does not know that it is late. The store does."""
     made = await crew.il.submit(errands.jot, 7)
-    late = EmbeddedOrchestrator(crew.url, settings=crew.il.here.settings)
+    late = EmbeddedOrchestrator(crew.url, settings=crew.il.services.settings)
     await late.connect()
     try:
         (grant,) = await late.claim(ClaimRequest(runner_id="late#1"))

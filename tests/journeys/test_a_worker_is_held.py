@@ -15,7 +15,7 @@ from interlock.wire.workers import WorkerView
 
 
 def workers(crew: Crew) -> Workers:
-    return crew.il.here.workers
+    return crew.il.services.workers
 
 
 async def seen(crew: Crew, name: str, state: str) -> WorkerView:

@@ -86,7 +86,7 @@ async def test_a_job_whose_task_no_worker_has_waits_until_a_worker_with_that_tas
     (early,) = await crew.il.submit_many([versions.spec("app.add", 1)])
     (known,) = await crew.il.submit_many([versions.spec("app.keep", 2)])
     assert (await crew.ended(known.id)).state == "COMPLETED"
-    explanation = await crew.il.here.jobs.explain(early.id)
+    explanation = await crew.il.services.jobs.explain(early.id)
     assert explanation.sentence.endswith("No live worker has the task app.add.")
     assert [attempt.state for attempt in (await early.view()).attempts] == ["QUEUED"]
 

@@ -31,7 +31,7 @@ async def test_a_tree_of_many_jobs_is_cancelled_at_its_root_while_all_are_runnin
 
     async def all_stopped() -> bool:
         query = Query(kind="job", states=("CANCELED",))
-        return (await crew.il.here.jobs.count(query, cap=JOBS + 1)).number == JOBS
+        return (await crew.il.services.jobs.count(query, cap=JOBS + 1)).number == JOBS
 
     await crew.until(all_stopped, "all of it is CANCELED")
     tree = await crew.il.tree(root.id, most=JOBS)

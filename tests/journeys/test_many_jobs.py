@@ -93,7 +93,7 @@ async def _outlast_a_lease(crew: Crew, *ids: str) -> None:
     """Let most of a lease pass, again and again, each time once the leases were renewed."""
 
     async def renewed() -> bool:
-        now = await crew.il.here.store.now()
+        now = await crew.il.services.store.now()
         leases = [(await crew.il.job(job_id)).attempts[0].lease for job_id in ids]
         ends = [lease.expires_at for lease in leases if lease is not None]
         return all((at - now).total_seconds() > MOST_OF_IT * RENEWED.lease_ttl_s for at in ends)

@@ -33,7 +33,7 @@ async def test_one_job_from_submit_to_done(crew: Crew) -> None:
     made = await il.submit(brew, 3, strong=True)
 
     # Nobody is there to do it yet. Nothing waits in silence: ask what it waits for.
-    waiting = await il.here.jobs.explain(made.id)
+    waiting = await il.services.jobs.explain(made.id)
     assert waiting.state == "PENDING"
     assert waiting.sentence == (
         "It waits for a worker of the queue default. No live worker takes the queue default."
@@ -78,11 +78,11 @@ async def test_one_job_from_submit_to_done(crew: Crew) -> None:
     }
 
     # What the handler has logged is kept with the job.
-    chunks = [chunk async for chunk in il.here.jobs.logs(made.id)]
+    chunks = [chunk async for chunk in il.services.jobs.logs(made.id)]
     assert [line.text for chunk in chunks for line in chunk.lines] == ["smells good"]
 
     # And it can say in a sentence how it ended.
-    assert (await il.here.jobs.explain(made.id)).sentence == "It completed after 1 attempt."
+    assert (await il.services.jobs.explain(made.id)).sentence == "It completed after 1 attempt."
 
     # The worker waits for more. Ask it to go, and it goes.
     worker.ask_to_go()

@@ -32,13 +32,13 @@ async def test_clocks_that_are_set_by_two_hours_while_they_run_neither_skip_nor_
     clocks = [tmp_path / "anna.clock", tmp_path / "bert.clock"]
     for name, clock in zip(("anna", "bert"), clocks, strict=True):
         await host(crew, name, clock)
-    made = await crew.il.here.schedules.create("half-hourly", HALF_HOURLY)
+    made = await crew.il.services.schedules.create("half-hourly", HALF_HOURLY)
     for turn, skews in enumerate([(SKEW_S, -SKEW_S), (-SKEW_S, SKEW_S), (0, SKEW_S), (-SKEW_S, 0)], 1):
         for clock, skew_s in zip(clocks, skews, strict=True):
             skewed_clock.set_clock(clock, skew_s)
         await crew.pass_time(EVERY.total_seconds())
         await crew.all_completed(turn)
-    views, _ = await crew.il.here.jobs.find(Query(kind="job"))
+    views, _ = await crew.il.services.jobs.find(Query(kind="job"))
     assert made.next_at is not None
     fired = sorted(view.scheduled_for for view in views if view.scheduled_for is not None)
     assert fired == [made.next_at + turn * EVERY for turn in range(4)]

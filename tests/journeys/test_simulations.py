@@ -36,8 +36,8 @@ async def sees(crew: Crew, run_id: str, true: Callable[[SimulationView], bool], 
 
     async def look() -> bool:
         try:
-            await crew.il.here.sweep()
-            await crew.il.here.deliver()
+            await crew.il.services.sweep()
+            await crew.il.services.deliver()
             seen[:] = [await crew.il.simulations.get(run_id)]
         except StoreUnavailable:
             return False
@@ -65,7 +65,7 @@ async def sound(crew: Crew) -> list[object]:
     await crew.pass_time(crew.durations.cancel_deadline_s + 1)  # a dead worker confirms no cancel
     for view in (await crew.il.jobs())[0]:
         await crew.ended(view.id)
-    return list((await audit(crew.il.here.store, JOURNALLED, ["job", "simulation", "pulse"])).faults)
+    return list((await audit(crew.il.services.store, JOURNALLED, ["job", "simulation", "pulse"])).faults)
 
 
 @stores("sqlite")

@@ -80,7 +80,7 @@ def _at(line: dict[str, str]) -> datetime:
 
 
 async def test_a_subscriber_of_the_store_is_notified_when_a_job_completes(crew: Crew) -> None:
-    store = crew.il.here.store
+    store = crew.il.services.store
     await crew.ready("anna")
     cursor = await store.latest()
     made = await crew.il.submit(errands.held, "errand")

@@ -60,7 +60,7 @@ class Served(Crew):
 
     async def serve(self) -> None:
         """Start the server; everybody has a token of their own."""
-        tokens = Tokens(self.il.here.engine)
+        tokens = Tokens(self.il.services.engine)
         self.tokens = {
             name: (await tokens.create(name, role)).token
             for name, role in (("somebody", Role.OPERATOR), ("runners", Role.RUNNER), ("boss", Role.ADMIN))

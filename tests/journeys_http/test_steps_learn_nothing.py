@@ -96,9 +96,9 @@ async def stolen(served: Served, token_file: str = "") -> str:
         input=msgspec.Raw(msgspec.json.encode(steps)),
         secrets_withheld=True,
     )
-    job = await served.ended(await served.il.here.jobs.submit(spec))
+    job = await served.ended(await served.il.services.jobs.submit(spec))
     assert job.state == "COMPLETED", f"{job.failure}"
-    lines = [line async for chunk in served.il.here.jobs.logs(job.id) for line in chunk.lines]
+    lines = [line async for chunk in served.il.services.jobs.logs(job.id) for line in chunk.lines]
     output = "\n".join(line.text for line in lines if line.level == "stdout")
     found = output.translate(str.maketrans(TURNED, PLAIN))
     assert "user: " in found, "the thief has looked everywhere"

@@ -54,15 +54,15 @@ async def test_a_client_of_a_server_has_the_same_limits(server: Running) -> None
     remote = RemoteOrchestrator(server.url)
     await remote.connect()
     try:
-        limits = remote.here.limits
+        limits = remote.services.limits
         await limits.set("tenant:*", LimitSpec(max=2))
-        job_id = await remote.here.jobs.submit(JobSpec(task="call", limits=("tenant:a",), weight=2))
+        job_id = await remote.services.jobs.submit(JobSpec(task="call", limits=("tenant:a",), weight=2))
         await settled(server)
         (key,) = (await limits.get("tenant:*")).keys
         assert (key.key, key.used, [holder.job_id for holder in key.holders]) == ("tenant:a", 2, [job_id])
         assert [view.name for view in await limits.list()] == ["tenant:*"]
         with pytest.raises(UnknownLimit):
-            await remote.here.jobs.submit(JobSpec(task="call", limits=("vendor-x",)))
+            await remote.services.jobs.submit(JobSpec(task="call", limits=("vendor-x",)))
         with pytest.raises(InvalidLimit):
             await limits.set("vendor-x", LimitSpec(max=0))
         assert (await limits.delete("tenant:*")).name == "tenant:*"

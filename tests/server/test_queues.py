@@ -169,10 +169,10 @@ async def test_a_program_lists_pauses_and_resumes_queues_through_the_server(serv
     remote = RemoteOrchestrator(server.url)
     await remote.connect()
     try:
-        assert (await remote.here.queues.pause("mail", reason="away")).state == "paused"
-        (mail,) = await remote.here.queues.list()
+        assert (await remote.services.queues.pause("mail", reason="away")).state == "paused"
+        (mail,) = await remote.services.queues.list()
         assert (mail.name, mail.state, mail.pending, mail.reason) == ("mail", "paused", 1, "away")
-        assert (await remote.here.queues.resume("mail")).state == "open"
+        assert (await remote.services.queues.resume("mail")).state == "open"
     finally:
         await remote.disconnect()
 

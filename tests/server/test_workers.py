@@ -207,7 +207,7 @@ async def test_people_hold_workers_through_a_server_as_through_a_store(server: R
     port = RemoteOrchestrator(server.url)
     await port.connect()
     try:
-        workers = port.here.workers
+        workers = port.services.workers
         (found,), _ = await workers.find(Query(kind="worker", parent="anna", states=("RUNNING",)))
         assert found.id == made["id"]
         assert (await workers.pause(found.id, reason="look", give_back=True)).give_back

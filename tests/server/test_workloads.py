@@ -80,10 +80,10 @@ async def test_a_worker_and_a_program_find_the_same_over_http(
     reach = RemoteOrchestrator(server.url)
     await reach.connect()
     try:
-        (found,), _ = await reach.here.workloads.find(Query(kind="workload", parent=grant["job_id"]))
-        assert found == await reach.here.workloads.get(name)
+        (found,), _ = await reach.services.workloads.find(Query(kind="workload", parent=grant["job_id"]))
+        assert found == await reach.services.workloads.get(name)
         assert (found.state, found.agent) == ("RUNNING", "a:1")
-        assert len(await reach.here.workloads.history(name)) == 1
+        assert len(await reach.services.workloads.history(name)) == 1
     finally:
         await reach.disconnect()
 

@@ -39,7 +39,7 @@ async def opened(url: str) -> AsyncIterator[EmbeddedOrchestrator]:
 
 async def submitted(url: str) -> None:
     async with opened(url) as port:
-        await port.here.jobs.submit(JobSpec(task="shop.greet"))
+        await port.services.jobs.submit(JobSpec(task="shop.greet"))
 
 
 async def fence(url: str) -> int:
@@ -166,8 +166,8 @@ async def test_a_redis_server_that_starts_with_an_older_snapshot_gives_out_large
 async def test_a_store_that_went_back_under_a_running_program_is_noticed_by_it(tmp_path: Path) -> None:
     """What a client has seen is compared with what the store says."""
     async with opened(f"sqlite:///{tmp_path / 'a.db'}") as port:
-        await port.here.jobs.submit_many([JobSpec(task="shop.greet")] * 2)
-        await port.here.store.raise_epoch(await port.here.store.epoch() + 10)
+        await port.services.jobs.submit_many([JobSpec(task="shop.greet")] * 2)
+        await port.services.store.raise_epoch(await port.services.store.epoch() + 10)
         first = await taken(port)
         with closing(sqlite3.connect(tmp_path / "a.db")) as shell:
             epoch = first >> 32

@@ -57,21 +57,21 @@ async def nothing(_: House) -> str:
 
 
 async def worker(house: House) -> str:
-    here = house.port.here.workers
+    here = house.port.services.workers
     made = await here.register(ANNA)
     return (await here.start(made.id)).id
 
 
 async def idle_worker(house: House) -> str:
-    return (await house.port.here.workers.register(ANNA)).id
+    return (await house.port.services.workers.register(ANNA)).id
 
 
 async def paused_worker(house: House) -> str:
-    return (await house.port.here.workers.pause(await worker(house))).id
+    return (await house.port.services.workers.pause(await worker(house))).id
 
 
 async def terminate(house: House, subject: str, answer: Any) -> None:
-    await house.port.here.workers.terminate(subject or answer.id)
+    await house.port.services.workers.terminate(subject or answer.id)
 
 
 async def nobody_changes_it(_: House, __: str, ___: Any) -> None:
@@ -100,7 +100,7 @@ async def work_on(house: House, _: Any, __: Any) -> None:
 
 
 async def simulation(house: House) -> str:
-    return (await house.port.here.simulations.create_run(SPEC)).run_id
+    return (await house.port.services.simulations.create_run(SPEC)).run_id
 
 
 async def stepping(house: House) -> str:
@@ -111,12 +111,12 @@ async def stepping(house: House) -> str:
 
 async def standing(house: House) -> str:
     run_id = await stepping(house)
-    await house.port.here.simulations.transition(run_id, "interrupted")
+    await house.port.services.simulations.transition(run_id, "interrupted")
     return run_id
 
 
 async def move(house: House, subject: str, answer: Any) -> None:
-    here, run_id = house.port.here.simulations, subject or answer.run_id
+    here, run_id = house.port.services.simulations, subject or answer.run_id
     with suppress(TransitionRefused):
         await here.transition(run_id, "interrupted")
     with suppress(TransitionRefused):
@@ -135,20 +135,20 @@ async def fork(house: House) -> str:
 
 async def ended_run(house: House) -> str:
     run_id = await run(house)
-    await house.port.here.runs.cancel(run_id)
-    await house.port.here.runs.keep()
+    await house.port.services.runs.cancel(run_id)
+    await house.port.services.runs.keep()
     return run_id
 
 
 async def _kept(house: House, spec: RunSpec) -> str:
-    runs = house.port.here.runs
+    runs = house.port.services.runs
     run_id = (await runs.submit(spec)).id
     await runs.keep()
     return run_id
 
 
 async def go_on(house: House, _: Any, answer: Any) -> None:
-    runs = house.port.here.runs
+    runs = house.port.services.runs
     await runs.keep()
     with suppress(InterlockError):
         await runs.cancel(answer.id)
@@ -156,13 +156,13 @@ async def go_on(house: House, _: Any, answer: Any) -> None:
 
 
 async def token(house: House) -> str:
-    return (await house.port.here.tokens.create("ci", Role.VIEWER)).view.id
+    return (await house.port.services.tokens.create("ci", Role.VIEWER)).view.id
 
 
 async def used(house: House, _: Any, __: Any) -> None:
     use = Use(await house.store.now(), "127.0.0.1")
-    (view,) = await house.port.here.tokens.list(ended=True)
-    await house.port.here.tokens.note_uses({view.id: use})
+    (view,) = await house.port.services.tokens.list(ended=True)
+    await house.port.services.tokens.note_uses({view.id: use})
 
 
 async def waiting(house: House) -> str:
@@ -234,7 +234,7 @@ EVERYWHERE = [
 @pytest.mark.parametrize(("open_house", "operation"), EVERYWHERE, indirect=["open_house"])
 async def test_a_repeat_gets_the_first_answer_whole(open_house: OpenHouse, operation: Operation) -> None:
     house = await open_house(DEFAULT_SETTINGS)
-    here = house.port.here
+    here = house.port.services
     subject = await operation.prepare(house)
     first = await operation.do(here, subject)
     encoded = msgspec.json.encode(first)
@@ -250,7 +250,7 @@ async def test_an_answer_that_was_lost_before_it_was_stored_is_given_once(
     open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house = await open_house(DEFAULT_SETTINGS)
-    workers, worker_id = house.port.here.workers, await worker(house)
+    workers, worker_id = house.port.services.workers, await worker(house)
     engine = workers.engine
     monkeypatch.setattr(engine, "answer_once", _crashing)
     with pytest.raises(ConnectionResetError):
@@ -274,11 +274,11 @@ async def test_the_answer_of_a_large_run_is_kept_small(open_house: OpenHouse) ->
     house = await open_house(DEFAULT_SETTINGS)
     jobs = tuple(PlannedJob(name=f"job-{number}", task="t") for number in range(200))
     spec = msgspec.structs.replace(RUN, plan=Plan(jobs=jobs))
-    first = await house.port.here.runs.submit(spec, request_id="r1")
-    await house.port.here.runs.cancel(first.id)
-    again = await house.port.here.runs.submit(spec, request_id="r1")
+    first = await house.port.services.runs.submit(spec, request_id="r1")
+    await house.port.services.runs.cancel(first.id)
+    again = await house.port.services.runs.submit(spec, request_id="r1")
     assert msgspec.json.encode(again) == msgspec.json.encode(first)
-    key = house.port.here.engine.key_for("r1", "submit run", spec)
+    key = house.port.services.engine.key_for("r1", "submit run", spec)
     assert key is not None
     recorded = await house.store.recall(key.answer.id)
     assert recorded is not None
@@ -288,14 +288,14 @@ async def test_the_answer_of_a_large_run_is_kept_small(open_house: OpenHouse) ->
 async def test_how_long_a_request_id_is_remembered_is_a_setting(open_house: OpenHouse) -> None:
     settings = Settings(durations=Durations(request_ttl_s=86_400.0))
     house = await open_house(settings)
-    await house.port.here.jobs.submit(JobSpec(task="t"), request_id="r1")
+    await house.port.services.jobs.submit(JobSpec(task="t"), request_id="r1")
     recorded = await house.store.recall("r1")
     assert recorded is not None
     assert (recorded.expires_at - recorded.created_at).total_seconds() == 86_400
 
 
 async def test_a_secret_is_still_shown_once(open_house: OpenHouse) -> None:
-    tokens = (await open_house(DEFAULT_SETTINGS)).port.here.tokens
+    tokens = (await open_house(DEFAULT_SETTINGS)).port.services.tokens
     await tokens.create("ci", Role.VIEWER, request_id="r1")
     with pytest.raises(SecretShownOnce):
         await tokens.create("ci", Role.VIEWER, request_id="r1")

@@ -131,10 +131,10 @@ async def _is_listed(orders: RecordsClient[Any]) -> None:
 
 async def _is_enforced(il: Interlock) -> None:
     """The store itself refuses a step that the table does not have."""
-    (found,) = await il.here.store.load([Key("order", "late")])
+    (found,) = await il.services.store.load([Key("order", "late")])
     assert found is not None
     change = Change(kind="order", id=found.id, expected=found.version, state="paid", body=found.body)
-    assert isinstance((await il.here.store.commit([Commit(changes=(change,))]))[0], Illegal)
+    assert isinstance((await il.services.store.commit([Commit(changes=(change,))]))[0], Illegal)
 
 
 async def test_an_order_walks_through_its_table_in_memory() -> None:
@@ -150,7 +150,7 @@ async def test_an_order_walks_through_its_table_on_sqlite(tmp_path: Path) -> Non
     async with Interlock(f"sqlite:///{tmp_path}/shop.db") as il:
 
         async def later(seconds: float) -> None:
-            move_sqlite(il.here.store, seconds)
+            move_sqlite(il.services.store, seconds)
 
         await walk(il, later)
 
@@ -175,10 +175,12 @@ async def test_an_order_walks_through_its_table_on_redis(redis: RedisServer) -> 
 
 async def test_a_deadline_holds_although_no_sweep_has_run(tmp_path: Path) -> None:
     async with Interlock(f"sqlite:///{tmp_path}/shop.db") as il:
-        il.here.engine.clock = StoreClock(il.here.store, resync_s=-1.0)  # it notices that the clock was set
+        il.services.engine.clock = StoreClock(
+            il.services.store, resync_s=-1.0
+        )  # it notices that the clock was set
         orders = il.records(ORDERS)
         late = await orders.create(Order(customer="ada", amount=40))
-        move_sqlite(il.here.store, FAR_S)
+        move_sqlite(il.services.store, FAR_S)
         with pytest.raises(TerminalState, match="expired"):
             await orders.send(late.id, "pay", amount=40)
         assert (await orders.get(late.id)).state == "placed"
@@ -207,7 +209,7 @@ async def test_watch_yields_every_state_of_a_record_until_its_final_state(tmp_pa
                 if order.state == "placed":
                     await orders.send(placed.id, "pay", amount=40)
                 elif order.state == "paid":
-                    move_sqlite(il.here.store, 1_000 * FAR_S)  # the watcher finds that it was not shipped
+                    move_sqlite(il.services.store, 1_000 * FAR_S)  # the watcher finds that it was not shipped
                 elif order.state == "refunding":
                     await orders.send(placed.id, "refund")
         assert seen == ["placed", "paid", "refunding", "refunded"]
@@ -261,7 +263,7 @@ async def test_ended_records_of_a_users_kind_are_pruned() -> None:
         await orders.send("closed", "close")
         await orders.send("open", "pay", amount=40)
         await il.clock.jump("1h")
-        await il.here.retain(Retention(default=timedelta(minutes=30)))
+        await il.services.retain(Retention(default=timedelta(minutes=30)))
         assert [one.id for one in (await orders.list())[0]] == ["open"]
 
 

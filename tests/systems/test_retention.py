@@ -33,7 +33,7 @@ async def ended(il: InMemory, *, fail: bool = False, queue: str = "default") -> 
 
 
 async def kept(il: InMemory, *job_ids: str) -> list[bool]:
-    return [view is not None for view in await il.here.jobs.get_many(job_ids)]
+    return [view is not None for view in await il.services.jobs.get_many(job_ids)]
 
 
 async def test_each_outcome_is_kept_for_its_own_time() -> None:
@@ -45,10 +45,10 @@ async def test_each_outcome_is_kept_for_its_own_time() -> None:
         jobs = (done, failed, stopped.id)
         for days, there in ((0, [True] * 3), (1, [False, True, True]), (6, [False, True, False])):
             await il.clock.jump(timedelta(days=days))
-            await il.here.retain(retention)
+            await il.services.retain(retention)
             assert await kept(il, *jobs) == there, days
         await il.clock.jump(timedelta(days=23))
-        await il.here.retain(retention)
+        await il.services.retain(retention)
         assert await kept(il, *jobs) == [False] * 3
 
 
@@ -67,7 +67,7 @@ async def test_each_queue_keeps_each_outcome_for_its_own_time() -> None:
             (30, [False] * 3, [False] * 3),
         ):
             await il.clock.jump(timedelta(days=days))
-            await il.here.retain(retention)
+            await il.services.retain(retention)
             assert (await kept(il, *done), await kept(il, *failed)) == (of_done, of_failed), days
 
 
@@ -78,13 +78,13 @@ async def test_a_walk_by_queue_rests_before_the_next_one() -> None:
         await il.clock.jump(timedelta(seconds=1))
         late = await ended(il, queue="mail")
         await il.clock.jump(DAY - timedelta(seconds=1))
-        await il.here.retain(retention)
+        await il.services.retain(retention)
         assert await kept(il, early, late) == [False, True]
         await il.clock.jump(timedelta(seconds=1))
-        await il.here.retain(retention)
+        await il.services.retain(retention)
         assert await kept(il, late) == [True], "the records of a state are not looked at all the time"
         await il.clock.jump(timedelta(seconds=WALK_EVERY_S))
-        await il.here.retain(retention)
+        await il.services.retain(retention)
         assert await kept(il, late) == [False]
 
 
@@ -96,9 +96,9 @@ async def test_a_retention_sweep_by_queue_continues_where_the_previous_sweep_sto
         for job in jobs:
             await il.wait(job.id, timeout_s=600)
         await il.clock.jump(DAY)
-        assert await il.here.retain(retention) >= 500, "there is more"
+        assert await il.services.retain(retention) >= 500, "there is more"
         assert sum(await kept(il, *(job.id for job in jobs))) == 200
-        assert await il.here.retain(retention) < 500
+        assert await il.services.retain(retention) < 500
         assert sum(await kept(il, *(job.id for job in jobs))) == 0
 
 
@@ -119,10 +119,10 @@ async def test_a_discarded_dead_letter_stays_discarded_for_as_long_as_its_job_is
         job = await ended(il, fail=True)
         await il.dead_letters.discard(job)
         await il.clock.jump(timedelta(days=80))
-        await il.here.retain(retention)
+        await il.services.retain(retention)
         assert await il.dead_letters.list() == ([], "")
         await il.clock.jump(timedelta(days=11))
-        await il.here.retain(retention)
+        await il.services.retain(retention)
         with pytest.raises(UnknownJob):
             await il.dead_letters.get(job)
 
@@ -135,7 +135,7 @@ async def test_a_retention_sweep_removes_a_bounded_batch_and_reports_that_more_r
             await il.wait(job.id, timeout_s=600)
         await il.clock.jump(DAY)
         left = []
-        while await il.here.retain(retention) >= 500:
+        while await il.services.retain(retention) >= 500:
             left.append(sum(await kept(il, *(job.id for job in jobs))))
         assert left == [200]
         assert sum(await kept(il, *(job.id for job in jobs))) == 0

@@ -118,7 +118,7 @@ async def test_drain_runs_due_jobs_and_their_children_and_leaves_delayed_and_wai
         asking = await il.submit(waits)
         await il.drain()
         assert (await top.view()).state == "COMPLETED"
-        assert [node.state for node in (await il.here.jobs.tree(top.id)).nodes] == ["COMPLETED"] * 2
+        assert [node.state for node in (await il.services.jobs.tree(top.id)).nodes] == ["COMPLETED"] * 2
         assert [(await each.view()).state for each in (later, elsewhere)] == ["PENDING", "PENDING"]
         assert (await asking.view()).state not in ("COMPLETED", "FAILED")
         assert (il.clock.now - began).total_seconds() < 2 * 3_600

@@ -39,7 +39,7 @@ class Place:
         self._way = way
 
     @property
-    def here(self) -> Runtime:
+    def services(self) -> Runtime:
         return self._server.parts.runtime
 
     def connect(self) -> OrchestratorPort:
@@ -50,21 +50,21 @@ class Place:
     async def done(self, task: str, **given: Any) -> JobView:
         """The job when it has ended."""
         spec = JobSpec(task=task, input=msgspec.Raw(msgspec.json.encode(given)))
-        job_id = await self.here.jobs.submit(spec, actor="test")
+        job_id = await self.services.jobs.submit(spec, actor="test")
         async with asyncio.timeout(PATIENCE_S):
-            await self.here.waiting.ended(job_id)
-        return await self.here.jobs.get(job_id)
+            await self.services.waiting.ended(job_id)
+        return await self.services.jobs.get(job_id)
 
     async def left(self, job_id: str) -> dict[str, bytes]:
         """Everything that it has left behind."""
         found = {}
-        for view in await self.here.artifacts.list(job_id):
-            async with self.here.artifacts.opened(job_id, view.name) as (_, pieces):
+        for view in await self.services.artifacts.list(job_id):
+            async with self.services.artifacts.opened(job_id, view.name) as (_, pieces):
                 found[view.name] = b"".join([piece async for piece in pieces])
         return found
 
     async def lines(self, job_id: str) -> list[str]:
-        return [line.text async for chunk in self.here.jobs.logs(job_id) for line in chunk.lines]
+        return [line.text async for chunk in self.services.jobs.logs(job_id) for line in chunk.lines]
 
 
 @pytest.fixture(params=["store", "server"])

@@ -48,7 +48,7 @@ async def lines(place: Place, which: str, source: Source) -> list[str]:
         "workspace": True,
     }
     job = PlannedJob(name="a", task=SHELL, input=msgspec.Raw(msgspec.json.encode(given)))
-    runs = place.here.runs
+    runs = place.services.runs
     run = await runs.submit(RunSpec(plan=Plan(jobs=(job,)), source=source, concurrency_group=""))
     async with asyncio.timeout(PATIENCE_S):
         while (view := await runs.view(run.id)).outcome is None:

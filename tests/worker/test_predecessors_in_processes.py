@@ -44,12 +44,12 @@ async def test_a_handler_in_a_process_reads_the_results_of_its_predecessors_in_t
     place: Place, start: Start, task: str
 ) -> None:
     start(connect=place.connect, supervised=False)
-    jobs = place.here.jobs
+    jobs = place.services.jobs
     specs = [JobSpec(task="double", input=msgspec.Raw(b'{"number":%d}' % n)) for n in (3, 1, 2)]
     before = [await jobs.submit(spec, actor="test") for spec in specs]
     after = await jobs.submit(JobSpec(task=task, after=After(jobs=tuple(before))), actor="test")
     async with asyncio.timeout(PATIENCE_S):
-        await place.here.waiting.ended(after)
+        await place.services.waiting.ended(after)
     view = await jobs.get(after)
     assert view.state == "COMPLETED", view.attempts[-1].failure
     assert view.result == msgspec.Raw(b"[6,2,4]")

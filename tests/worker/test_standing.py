@@ -62,7 +62,7 @@ class Place:
 
     async def until(self, holds: Callable[[WorkerView], bool]) -> WorkerView:
         """The newest life in the books, once something is true of it."""
-        here, news = self.looking.here, asyncio.Event()
+        here, news = self.looking.services, asyncio.Event()
         stop = here.store.subscribe(waker(news))
         seen: list[WorkerView] = []
         try:
@@ -81,7 +81,7 @@ class Place:
     async def ails_with(self, error: Exception, holds: Callable[[WorkerView], bool]) -> WorkerView:
         """Let the next claim fail; what the books say of it."""
         self.ails.append(error)
-        await self.looking.here.jobs.submit(JobSpec(task="echo", input=ONE), actor="t")
+        await self.looking.services.jobs.submit(JobSpec(task="echo", input=ONE), actor="t")
         return await self.until(holds)
 
 
@@ -94,7 +94,7 @@ async def place(tmp_path: Path, start: Start, echo: str) -> AsyncIterator[Place]
     await looking.connect()
     place = Place(url, looking, [])
     place.worker = start(connect=place.connect, durations=durations, stop_grace_s=0.2)
-    await looking.here.jobs.submit(JobSpec(task=echo, input=ONE), actor="t")
+    await looking.services.jobs.submit(JobSpec(task=echo, input=ONE), actor="t")
     await place.until(lambda view: view.state == "RUNNING")
     yield place
     await place.worker.stop()
@@ -109,10 +109,10 @@ async def test_a_worker_that_has_exhausted_a_resource_is_paused_until_an_operato
     assert "there is no more" in held.reason
     assert held.give_back
     await place.until(lambda view: view.heeded)
-    jobs = place.looking.here.jobs
+    jobs = place.looking.services.jobs
     job_id = await jobs.submit(JobSpec(task="echo", input=ONE), actor="t")
     assert (await jobs.get(job_id)).state == "PENDING", "it takes nothing"
-    await place.looking.here.workers.resume(held.id, reason="there is room again")
+    await place.looking.services.workers.resume(held.id, reason="there is room again")
     await place.until(lambda view: view.processed == 3)
     assert (await jobs.get(job_id)).state == "COMPLETED"
 
@@ -128,7 +128,7 @@ async def test_pausing_a_worker_with_give_back_stops_a_handler_that_ignores_the_
         began.set()
         await asyncio.Event().wait()
 
-    here = place.looking.here
+    here = place.looking.services
     job_id = await here.jobs.submit(JobSpec(task="deaf"), actor="t")
     async with asyncio.timeout(PATIENCE_S):
         await began.wait()
@@ -153,7 +153,7 @@ async def test_a_transient_error_is_tried_again_three_times_and_the_fourth_ends_
     assert place.worker is not None
     async with asyncio.timeout(PATIENCE_S):
         await place.worker.running
-    history = await place.looking.here.workers.history(ended.id)
+    history = await place.looking.services.workers.history(ended.id)
     events = [step.event for entry in history for step in entry.note.steps]
     assert [event for event in events if event != "heartbeat"] == ["start_task", *["error_transient"] * 4]
 
@@ -165,6 +165,6 @@ async def test_a_worker_registers_with_its_tasks_where_they_are_understood(
     place.knows_tasks = knows_tasks
     worker = start(connect=place.connect, name="other")
     found = await place.until(lambda view: view.name == "other")
-    view = await place.looking.here.workers.get(found.id)
+    view = await place.looking.services.workers.get(found.id)
     assert view.tasks == (("echo", "interlock.shell") if knows_tasks else None)
     assert await worker.stop() == 0

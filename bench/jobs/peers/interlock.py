@@ -70,7 +70,7 @@ class Contender(Adapter):
 
     async def _count(self, *states: str) -> int:
         query = Query(kind=job.JOB.name, states=states)
-        return (await self._interlock.here.store.count(query, cap=_EVERYTHING)).number
+        return (await self._interlock.services.store.count(query, cap=_EVERYTHING)).number
 
     def worker(self, name: str) -> list[str]:
         """See `Adapter`."""

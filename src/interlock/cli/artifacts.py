@@ -16,7 +16,7 @@ from interlock.cli.nouns.job_views import whole_id
 from interlock.cli.nouns.run_views import whole_run_id
 from interlock.cli.output import Sheet, print_struct, shown
 from interlock.remote.downloads import saved
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.wire.artifacts import ArtifactList, ArtifactView
 
 _COLUMNS = ("name", "attempt", "bytes", "when")
@@ -32,8 +32,10 @@ class ListedArtifact(msgspec.Struct, frozen=True, kw_only=True):
 def list_job_artifacts(store: str | None, text: str, *, as_json: bool) -> None:
     """Print the artifacts of a job."""
 
-    async def work(reach: Reach) -> tuple[ArtifactList, datetime]:
-        return ArtifactList(await reach.here.artifacts.list(await _job(reach, text))), await reach.now()
+    async def work(connection: ServiceConnection) -> tuple[ArtifactList, datetime]:
+        return ArtifactList(
+            await connection.services.artifacts.list(await _job(connection, text))
+        ), await connection.now()
 
     found, now = run_connected(store, work)
     if as_json:
@@ -48,14 +50,14 @@ def list_job_artifacts(store: str | None, text: str, *, as_json: bool) -> None:
 def list_run_artifacts(store: str | None, text: str, job: str | None, *, as_json: bool) -> None:
     """Print the artifacts of all jobs of a run, or of one."""
 
-    async def work(reach: Reach) -> tuple[list[ListedArtifact], datetime]:
-        jobs = await jobs_of_run(reach, await whole_run_id(reach, text), job)
+    async def work(connection: ServiceConnection) -> tuple[list[ListedArtifact], datetime]:
+        jobs = await jobs_of_run(connection, await whole_run_id(connection, text), job)
         found = [
             ListedArtifact(job=one.name, artifact=view)
             for one in jobs
-            for view in await reach.here.artifacts.list(one.job_id)
+            for view in await connection.services.artifacts.list(one.job_id)
         ]
-        return found, await reach.now()
+        return found, await connection.now()
 
     found, now = run_connected(store, work)
     if as_json:
@@ -71,7 +73,7 @@ def fetch_job_artifact(
     store: str | None, text: str, name: str, to: str, attempt: str, *, as_json: bool
 ) -> None:
     """Write an artifact of a job into a folder, and print its path."""
-    _fetch(store, lambda reach: _job(reach, text), name, to, attempt, as_json=as_json)
+    _fetch(store, lambda connection: _job(connection, text), name, to, attempt, as_json=as_json)
 
 
 def fetch_run_artifact(
@@ -81,8 +83,8 @@ def fetch_run_artifact(
     if job is None:
         raise typer.BadParameter("name the job: run artifacts RUN JOB --get NAME", param_hint="--get")
 
-    async def find(reach: Reach) -> str:
-        (one,) = await jobs_of_run(reach, await whole_run_id(reach, text), job)
+    async def find(connection: ServiceConnection) -> str:
+        (one,) = await jobs_of_run(connection, await whole_run_id(connection, text), job)
         return one.job_id
 
     _fetch(store, find, name, to, "", as_json=as_json)
@@ -90,7 +92,7 @@ def fetch_run_artifact(
 
 def _fetch(
     store: str | None,
-    find: Callable[[Reach], Awaitable[str]],
+    find: Callable[[ServiceConnection], Awaitable[str]],
     name: str,
     to: str,
     attempt: str,
@@ -101,8 +103,11 @@ def _fetch(
     if not folder.is_dir():
         raise typer.BadParameter(f"there is no folder {to}", param_hint="--to")
 
-    async def work(reach: Reach) -> tuple[ArtifactView, Path]:
-        async with reach.here.artifacts.opened(await find(reach), name, attempt) as (view, pieces):
+    async def work(connection: ServiceConnection) -> tuple[ArtifactView, Path]:
+        async with connection.services.artifacts.opened(await find(connection), name, attempt) as (
+            view,
+            pieces,
+        ):
             return view, await saved(view, pieces, folder)
 
     view, path = run_connected(store, work)
@@ -112,9 +117,9 @@ def _fetch(
         print(path)
 
 
-async def _job(reach: Reach, text: str) -> str:
-    job_id = await whole_id(reach, text)
-    await reach.here.jobs.get(job_id)  # raises if there is no such job
+async def _job(connection: ServiceConnection, text: str) -> str:
+    job_id = await whole_id(connection, text)
+    await connection.services.jobs.get(job_id)  # raises if there is no such job
     return job_id
 
 

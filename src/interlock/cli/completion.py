@@ -19,7 +19,7 @@ import typer
 from interlock.cli.help_pages import COMPLETES
 
 if TYPE_CHECKING:
-    from interlock.remote.reach import Reach
+    from interlock.remote.service_connection import ServiceConnection
 
 PATIENCE_S = 2.0
 MOST = 50
@@ -27,7 +27,7 @@ RECENT_JOBS = 200
 """Jobs from which the names of tasks are taken: no index has them."""
 Candidate: TypeAlias = tuple[str, str]
 """A value, and a few words about it, which some shells show."""
-Lookup: TypeAlias = "Callable[[Reach], Awaitable[Iterable[Candidate]]]"
+Lookup: TypeAlias = "Callable[[ServiceConnection], Awaitable[Iterable[Candidate]]]"
 
 # Bash breaks words at colons, and a filter has some. So the line is split here, and of each offer only the
 # part after the last colon is handed to bash. A key or `template=` needs a value: no space follows.
@@ -305,8 +305,11 @@ def _offered(ctx: typer.Context, incomplete: str, look: Lookup | None) -> list[C
     from interlock.errors import InterlockError
 
     async def look_up() -> Iterable[Candidate]:
-        async with asyncio.timeout(PATIENCE_S), connected(project.load(ctx.params.get("store"))) as reach:
-            return await look(reach)
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            connected(project.load(ctx.params.get("store"))) as connection,
+        ):
+            return await look(connection)
 
     try:
         found = asyncio.run(look_up())
@@ -315,69 +318,69 @@ def _offered(ctx: typer.Context, incomplete: str, look: Lookup | None) -> list[C
     return [(value, about) for value, about in dict(found).items() if value.startswith(incomplete)][:MOST]
 
 
-async def _jobs(reach: Reach) -> Iterable[Candidate]:
+async def _jobs(connection: ServiceConnection) -> Iterable[Candidate]:
     from interlock.store.records import Query
 
-    found, _ = await reach.here.jobs.find(Query(kind="job", limit=MOST))
+    found, _ = await connection.services.jobs.find(Query(kind="job", limit=MOST))
     return [(each.id, f"{each.state} {each.task}") for each in found]
 
 
-async def _tasks(reach: Reach) -> Iterable[Candidate]:
+async def _tasks(connection: ServiceConnection) -> Iterable[Candidate]:
     from interlock.store.records import Query
 
-    found, _ = await reach.here.jobs.find(Query(kind="job", limit=RECENT_JOBS))
+    found, _ = await connection.services.jobs.find(Query(kind="job", limit=RECENT_JOBS))
     return [(each.task, "") for each in found]
 
 
-async def _queues(reach: Reach) -> Iterable[Candidate]:
-    return [(each.name, f"{each.pending} pending") for each in await reach.here.queues.list()]
+async def _queues(connection: ServiceConnection) -> Iterable[Candidate]:
+    return [(each.name, f"{each.pending} pending") for each in await connection.services.queues.list()]
 
 
-async def _workers(reach: Reach) -> Iterable[Candidate]:
+async def _workers(connection: ServiceConnection) -> Iterable[Candidate]:
     from interlock.store.records import Query
     from interlock.systems.supervisor.workers import LIVING
 
-    found, _ = await reach.here.workers.find(Query(kind="worker", states=LIVING, limit=MOST))
+    found, _ = await connection.services.workers.find(Query(kind="worker", states=LIVING, limit=MOST))
     return [*((each.name, each.state) for each in found), *((each.id, each.name) for each in found)]
 
 
-async def _runs(reach: Reach) -> Iterable[Candidate]:
-    found, _ = await reach.here.runs.find(limit=MOST)
+async def _runs(connection: ServiceConnection) -> Iterable[Candidate]:
+    found, _ = await connection.services.runs.find(limit=MOST)
     return [(each.id, f"{each.state} {each.workflow}") for each in found]
 
 
-async def _simulations(reach: Reach) -> Iterable[Candidate]:
-    found, _ = await reach.here.simulations.list_runs(limit=MOST)
+async def _simulations(connection: ServiceConnection) -> Iterable[Candidate]:
+    found, _ = await connection.services.simulations.list_runs(limit=MOST)
     return [(each.run_id, each.status) for each in found]
 
 
-async def _batches(reach: Reach) -> Iterable[Candidate]:
-    return [(each.id, each.state) for each in (await reach.here.batches.page(limit=MOST)).batches]
+async def _batches(connection: ServiceConnection) -> Iterable[Candidate]:
+    return [(each.id, each.state) for each in (await connection.services.batches.page(limit=MOST)).batches]
 
 
-async def _schedules(reach: Reach) -> Iterable[Candidate]:
-    found, _ = await reach.here.schedules.find(limit=MOST)
+async def _schedules(connection: ServiceConnection) -> Iterable[Candidate]:
+    found, _ = await connection.services.schedules.find(limit=MOST)
     return [(each.name, each.state) for each in found]
 
 
-async def _limits(reach: Reach) -> Iterable[Candidate]:
-    return [(each.name, "") for each in await reach.here.limits.list()]
+async def _limits(connection: ServiceConnection) -> Iterable[Candidate]:
+    return [(each.name, "") for each in await connection.services.limits.list()]
 
 
-async def _approvals(reach: Reach) -> Iterable[Candidate]:
-    found, _ = await reach.here.waits.find(limit=MOST)
+async def _approvals(connection: ServiceConnection) -> Iterable[Candidate]:
+    found, _ = await connection.services.waits.find(limit=MOST)
     return [(each.id, each.question) for each in found]
 
 
-async def _dead_letters(reach: Reach) -> Iterable[Candidate]:
+async def _dead_letters(connection: ServiceConnection) -> Iterable[Candidate]:
     from interlock.wire.filters import Filter
 
-    found, _ = await reach.here.dead_letters.find(Filter(), limit=MOST)
+    found, _ = await connection.services.dead_letters.find(Filter(), limit=MOST)
     return [(each.id, each.job.task) for each in found]
 
 
-async def _tokens(reach: Reach) -> Iterable[Candidate]:
-    return [(each.name, each.role) for each in await reach.here.tokens.list()]
+async def _tokens(connection: ServiceConnection) -> Iterable[Candidate]:
+    return [(each.name, each.role) for each in await connection.services.tokens.list()]
 
 
 _LOOKS: Mapping[str, Lookup] = {

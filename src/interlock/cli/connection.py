@@ -19,7 +19,7 @@ from interlock.cli import hyperlinks, project
 from interlock.errors import BadStoreUrl, InvalidSettings
 from interlock.processes import credentials
 from interlock.remote import is_server
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.store.contract import Store
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
@@ -65,16 +65,16 @@ class Embedded(EmbeddedOrchestrator):
 
     def new_chunks(self, job_id: str) -> Callable[[], AsyncIterator[Chunk]]:
         """Return a function that yields the chunks since its last call."""
-        return StoredChunks(self.here.store, job_id)
+        return StoredChunks(self.services.store, job_id)
 
 
-def run_connected(url: str | None, work: Callable[[Reach], Awaitable[T]]) -> T:
+def run_connected(url: str | None, work: Callable[[ServiceConnection], Awaitable[T]]) -> T:
     """Connect to the store or the server of this project, do the work, and disconnect."""
     here = project.load(url)
 
     async def run() -> T:
-        async with connected(here) as reach:
-            return await work(reach)
+        async with connected(here) as connection:
+            return await work(connection)
 
     return asyncio.run(run())
 
@@ -96,7 +96,9 @@ def run_in_store(url: str | None, work: Callable[[EmbeddedOrchestrator], Awaitab
 
 
 @asynccontextmanager
-async def connected(here: project.Project, kinds: Sequence[DeclaredKind[Any]] = ()) -> AsyncIterator[Reach]:
+async def connected(
+    here: project.Project, kinds: Sequence[DeclaredKind[Any]] = ()
+) -> AsyncIterator[ServiceConnection]:
     """Connect to the store or the server of this project."""
     hyperlinks.begin(here.url if is_server(here.url) else "")
     if is_server(here.url):

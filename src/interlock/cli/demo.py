@@ -131,7 +131,7 @@ def _words(view: JobView, one: AttemptView) -> str:
 
 async def print_history(il: Interlock, job_id: str, console: Console) -> None:
     """Print all steps of one job from the journal."""
-    history = await il.here.jobs.history(job_id)
+    history = await il.services.jobs.history(job_id)
     console.print(f"[bold]The history of the film, {job_id}, from the journal:[/]")
     table = Table.grid(padding=(0, 2, 0, 0))
     for step in steps_in(history):
@@ -297,7 +297,7 @@ async def _watch(
         injector = FaultInjector(il, jobs, workers, screen)
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
-            views = [view for view in await il.here.jobs.get_many(injector.jobs.all) if view is not None]
+            views = [view for view in await il.services.jobs.get_many(injector.jobs.all) if view is not None]
             screen.show(views)
             await injector.inject({view.id: view for view in views})
             if injector.killed and all(view.state in job.ENDED for view in views):
@@ -338,7 +338,7 @@ async def _judge(il: Interlock, jobs: DemoJobs, views: Sequence[JobView], consol
     film = next(view for view in views if view.id == jobs.film)
     if len(film.attempts) < 2 or film.losses < 1:
         wrong.append(f"the film had {len(film.attempts)} attempts and {film.losses} losses, not 2 and 1")
-    found = await audit(il.here.store, JOURNALLED, ["job"])
+    found = await audit(il.services.store, JOURNALLED, ["job"])
     wrong += [fault.sentence for fault in found.faults]
     console.print(
         f"\n[bold]{len(views)}[/] jobs ended; [bold]{found.steps}[/] steps replayed from the journal, "
@@ -400,13 +400,13 @@ def run_ci(repository: Path) -> int:
 
 async def _evaluated(here: project.Project, spec: RunSpec) -> int:
     async with connected(here) as port:
-        run = await port.here.runs.submit(spec, actor=actor())
+        run = await port.services.runs.submit(spec, actor=actor())
         code = await run_watch.follow(port, run.id, RUN_PATIENCE_S, as_json=False)
-        view = await port.here.runs.view(run.id)
+        view = await port.services.runs.view(run.id)
         if not sys.stdout.isatty():
             for line in drawn(view, await port.now(), WIDTH):
                 typer.echo("".join(piece.text for piece in line))
-        tries = await _tries(port.here.jobs, {job.name: job.job_id for job in view.jobs})
+        tries = await _tries(port.services.jobs, {job.name: job.job_id for job in view.jobs})
     for name, number in tries.items():
         typer.echo(f"{name} was tried {number} times: it was retried automatically.")
     return code

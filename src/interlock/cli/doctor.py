@@ -28,7 +28,7 @@ from interlock.cli.sheets import COLOURS
 from interlock.errors import InterlockError, NotAllowed, StoreMisconfigured
 from interlock.lifecycles.worker import WORKER
 from interlock.remote import is_server
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.remote.services import RemoteOrchestrator
 from interlock.store.contract import StoreStatus
 from interlock.store.permissions import Severity
@@ -135,8 +135,8 @@ async def _all(here: project.Project) -> list[Diagnosis]:
     subject = "server" if is_server(here.url) else "store"
     found: list[Diagnosis] = []
     try:
-        async with connected(here) as reach:
-            for name, check in _checks(reach, here, subject):
+        async with connected(here) as connection:
+            for name, check in _checks(connection, here, subject):
                 found += await _guarded(name, check)
     except InterlockError as error:
         found.append(_failed(subject, error))
@@ -146,21 +146,21 @@ async def _all(here: project.Project) -> list[Diagnosis]:
 
 
 def _checks(
-    reach: Reach, here: project.Project, subject: str
+    connection: ServiceConnection, here: project.Project, subject: str
 ) -> Iterator[tuple[str, Callable[[], AsyncIterator[Diagnosis]]]]:
-    if isinstance(reach, RemoteOrchestrator):
-        server = reach.here.server
-        yield subject, lambda: _server(reach, here.url)
-        yield "permissions", lambda: _permissions(reach)
+    if isinstance(connection, RemoteOrchestrator):
+        server = connection.services.server
+        yield subject, lambda: _server(connection, here.url)
+        yield "permissions", lambda: _permissions(connection)
         yield "clock", lambda: _clock(server.now, subject)
-    elif isinstance(reach, Embedded):
-        store = reach.here.store
-        yield subject, lambda: _store(reach)
+    elif isinstance(connection, Embedded):
+        store = connection.services.store
+        yield subject, lambda: _store(connection)
         yield "permissions", lambda: _store_permissions(here)
         yield "disk", lambda: _disk(here.url)
         yield "clock", lambda: _clock(store.now, subject)
-    yield "workers", lambda: _workers(reach)
-    yield "work", lambda: _work(reach)
+    yield "workers", lambda: _workers(connection)
+    yield "work", lambda: _work(connection)
 
 
 async def _guarded(name: str, check: Callable[[], AsyncIterator[Diagnosis]]) -> list[Diagnosis]:
@@ -176,15 +176,15 @@ async def _guarded(name: str, check: Callable[[], AsyncIterator[Diagnosis]]) -> 
     return found
 
 
-async def _store(reach: Embedded) -> AsyncIterator[Diagnosis]:
-    status = await reach.here.store.status()
+async def _store(connection: Embedded) -> AsyncIterator[Diagnosis]:
+    status = await connection.services.store.status()
     size = "" if status.size_bytes is None else f", {status.size_bytes:,} bytes"
     yield Diagnosis(
         check="store",
         status=OK,
         sentence=f"{status.url}: {status.server}, schema version {status.schema_version}{size}.",
     )
-    able = reach.here.store.capabilities
+    able = connection.services.store.capabilities
     if not able.durable:
         yield Diagnosis(
             check="durability",
@@ -235,9 +235,9 @@ def _vacuum(status: StoreStatus) -> Iterator[Diagnosis]:
         )
 
 
-async def _server(reach: RemoteOrchestrator, url: str) -> AsyncIterator[Diagnosis]:
+async def _server(connection: RemoteOrchestrator, url: str) -> AsyncIterator[Diagnosis]:
     try:
-        theirs = (await reach.here.server.status()).version
+        theirs = (await connection.services.server.status()).version
     except NotAllowed:
         yield Diagnosis(check="server", status=OK, sentence=f"{url} is ready; only admins see its version.")
         return
@@ -253,8 +253,8 @@ async def _server(reach: RemoteOrchestrator, url: str) -> AsyncIterator[Diagnosi
     )
 
 
-async def _permissions(reach: RemoteOrchestrator) -> AsyncIterator[Diagnosis]:
-    who = await reach.here.server.principal()
+async def _permissions(connection: RemoteOrchestrator) -> AsyncIterator[Diagnosis]:
+    who = await connection.services.server.principal()
     roles = ", ".join(who.roles)
     queues = f" It sees only the queues {', '.join(who.queues)}." if who.queues else ""
     named = f"The token {who.name} has" if who.signed_in else "Without a token you have"
@@ -324,8 +324,8 @@ async def _disk(url: str) -> AsyncIterator[Diagnosis]:
     )
 
 
-async def _workers(reach: Reach) -> AsyncIterator[Diagnosis]:
-    live, more = await reach.here.workers.find(Query(kind=WORKER.name, states=LIVING, limit=WORKERS))
+async def _workers(connection: ServiceConnection) -> AsyncIterator[Diagnosis]:
+    live, more = await connection.services.workers.find(Query(kind=WORKER.name, states=LIVING, limit=WORKERS))
     if not live:
         yield Diagnosis(
             check="workers",
@@ -365,9 +365,9 @@ def _versions(workers: Sequence[WorkerView]) -> Iterator[Diagnosis]:
         )
 
 
-async def _work(reach: Reach) -> AsyncIterator[Diagnosis]:
+async def _work(connection: ServiceConnection) -> AsyncIterator[Diagnosis]:
     """Report the present problems of the overview."""
-    view = await reach.here.overview.take()
+    view = await connection.services.overview.take()
     for finding in view.findings:
         remedy = finding.remedy.command if finding.remedy else ""
         yield Diagnosis(check=finding.kind, status=finding.level, sentence=finding.sentence, todo=remedy)

@@ -18,7 +18,7 @@ from interlock.cli.nouns.run_views import whole_run_id
 from interlock.cli.output import iso, print_line
 from interlock.cli.watch import POLL_S, has_ended, wait_for_wakeup
 from interlock.errors import InvalidArguments, UnknownJob
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.systems.orchestrator.attachments import Chunk, PlacedLine, lines_of
 from interlock.systems.orchestrator.waiters import waker
 from interlock.text import harmless, nearest
@@ -57,10 +57,10 @@ def show_job_logs(
     shard, index = attempt_in(attempt)
     print_one = _printer(plain=plain, as_json=as_json)
 
-    async def work(reach: Reach) -> None:
-        job_id = await whole_id(reach, text)
-        await reach.here.jobs.get(job_id)  # raises if there is no such job
-        async with aclosing(chunks_of(reach, job_id, follow=follow)) as chunks:
+    async def work(connection: ServiceConnection) -> None:
+        job_id = await whole_id(connection, text)
+        await connection.services.jobs.get(job_id)  # raises if there is no such job
+        async with aclosing(chunks_of(connection, job_id, follow=follow)) as chunks:
             async for chunk in chunks:
                 if shard in (None, chunk.shard) and index in (None, chunk.attempt):
                     for placed in lines_of(chunk):
@@ -75,31 +75,35 @@ def show_run_logs(
     """Print the lines of a run, job by job in the order of the plan, or as they arrive."""
     print_one = _printer(plain=plain, as_json=as_json)
 
-    async def work(reach: Reach) -> None:
-        run_id = await whole_run_id(reach, text)
-        jobs = await jobs_of_run(reach, run_id, job)
+    async def work(connection: ServiceConnection) -> None:
+        run_id = await whole_run_id(connection, text)
+        jobs = await jobs_of_run(connection, run_id, job)
         if not follow:
             for one in jobs:
-                await _print_all(reach, one, print_one, follow=False)
+                await _print_all(connection, one, print_one, follow=False)
             return
         _check_number(jobs)
         async with asyncio.TaskGroup() as group:
             for one in jobs:
-                group.create_task(_print_all(reach, one, print_one, follow=True), name=f"log of {one.name}")
+                group.create_task(
+                    _print_all(connection, one, print_one, follow=True), name=f"log of {one.name}"
+                )
 
     run_connected(store, work)
 
 
-async def chunks_of(reach: Reach, job_id: str, *, follow: bool) -> AsyncGenerator[Chunk, None]:
+async def chunks_of(
+    connection: ServiceConnection, job_id: str, *, follow: bool
+) -> AsyncGenerator[Chunk, None]:
     """Yield the chunks in the order in which they arrived; with `follow` until the job has ended."""
     called = asyncio.Event()
-    stop = reach.here.store.subscribe(waker(called)) if follow else _nothing
-    new_chunks = reach.new_chunks(job_id)
+    stop = connection.services.store.subscribe(waker(called)) if follow else _nothing
+    new_chunks = connection.new_chunks(job_id)
     try:
         while True:
             called.clear()
             # The job is read before its lines, so that none of a job that has ended is missed.
-            over = not follow or has_ended(await reach.here.jobs.get(job_id))
+            over = not follow or has_ended(await connection.services.jobs.get(job_id))
             async for chunk in new_chunks():
                 yield chunk
             if over:
@@ -123,9 +127,9 @@ def attempt_in(text: str | None) -> tuple[int | None, int | None]:
     return int(shard) if dot else None, int(index)
 
 
-async def jobs_of_run(reach: Reach, run_id: str, name: str | None) -> Sequence[RunJobView]:
+async def jobs_of_run(connection: ServiceConnection, run_id: str, name: str | None) -> Sequence[RunJobView]:
     """Return the job of this name, or all jobs of the run; raise when there is no such job."""
-    jobs = (await reach.here.runs.view(run_id)).jobs
+    jobs = (await connection.services.runs.view(run_id)).jobs
     if name is None:
         return jobs
     found = [job for job in jobs if job.name == name]
@@ -141,9 +145,11 @@ async def jobs_of_run(reach: Reach, run_id: str, name: str | None) -> Sequence[R
     )
 
 
-async def _print_all(reach: Reach, job: RunJobView, print_one: PrintLine, *, follow: bool) -> None:
+async def _print_all(
+    connection: ServiceConnection, job: RunJobView, print_one: PrintLine, *, follow: bool
+) -> None:
     with suppress(UnknownJob):  # a job that is not created yet has written nothing
-        async with aclosing(chunks_of(reach, job.job_id, follow=follow)) as chunks:
+        async with aclosing(chunks_of(connection, job.job_id, follow=follow)) as chunks:
             async for chunk in chunks:
                 for placed in lines_of(chunk):
                     print_one(job, chunk, placed)

@@ -18,7 +18,7 @@ from interlock.errors import NotAllowed, StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.worker import WORKER
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.store.records import Query
 from interlock.systems.supervisor.workers import LIVING
 from interlock.text import harmless
@@ -50,16 +50,16 @@ class SystemSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Running jobs, the newest first."""
 
 
-async def look(reach: Reach) -> SystemSnapshot:
+async def look(connection: ServiceConnection) -> SystemSnapshot:
     """Read a snapshot."""
-    here = reach.here
+    here = connection.services
     overview = await here.overview.take()
     running, _ = await here.jobs.find(Query(kind=JOB.name, states=(job.RUNNING,), limit=JOBS))
     workers: Sequence[WorkerView] = ()
     with suppress(NotAllowed):
         workers, _ = await here.workers.find(Query(kind=WORKER.name, states=LIVING, limit=WORKERS))
     return SystemSnapshot(
-        at=await reach.now(),
+        at=await connection.now(),
         numbers=overview.numbers,
         findings=overview.findings,
         queues=tuple(await here.queues.list()),
@@ -110,13 +110,13 @@ def follow(store: str | None, every_s: float) -> None:
 
     console = console_here()
 
-    async def work(reach: Reach) -> None:
-        seen, trouble = await look(reach), ""
+    async def work(connection: ServiceConnection) -> None:
+        seen, trouble = await look(connection), ""
         with Live(_screen(seen, trouble, console), console=console, screen=True, auto_refresh=False) as live:
             while True:
                 await asyncio.sleep(every_s)
                 try:
-                    seen, trouble = await look(reach), ""
+                    seen, trouble = await look(connection), ""
                 except StoreUnavailable as error:  # it may come back
                     trouble = error.sentence
                 live.update(_screen(seen, trouble, console), refresh=True)

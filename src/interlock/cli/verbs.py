@@ -24,7 +24,7 @@ from interlock.cli.journal import JournalStep, history_sheet, steps_in
 from interlock.cli.output import Sheet, print_line, print_struct, shown
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.remote.interfaces import Services
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.store.records import Entry
 from interlock.systems.orchestrator.ids import drawn_at
 from interlock.text import counted, harmless, harmless_lines
@@ -36,7 +36,7 @@ from interlock.wire.runs import RunExplanation
 V = TypeVar("V")
 V_contra = TypeVar("V_contra", contravariant=True)
 Explained: TypeAlias = Explanation | RunExplanation
-Ids: TypeAlias = Callable[[Reach, datetime, datetime, str], Awaitable[tuple[list[str], str]]]
+Ids: TypeAlias = Callable[[ServiceConnection, datetime, datetime, str], Awaitable[tuple[list[str], str]]]
 """A page of ids of records that were created between two times, and the cursor of the next page."""
 
 CONCURRENT = 100
@@ -87,7 +87,7 @@ class Action(Generic[V]):
     concurrent: int = CONCURRENT
 
 
-async def _as_typed(_: Reach, text: str) -> str:
+async def _as_typed(_: ServiceConnection, text: str) -> str:
     return text
 
 
@@ -113,10 +113,10 @@ class Noun(Generic[V]):
 
     name: str
     id_of: Callable[[V], str] = _own_id
-    find: Callable[[Reach, str], Awaitable[str]] = _as_typed
+    find: Callable[[ServiceConnection, str], Awaitable[str]] = _as_typed
     """Return the id that the user means; raise when there is not exactly one."""
-    get: Callable[[Reach, str], Awaitable[V]] | None = None
-    chosen: Callable[[Reach, Sequence[str], Action[V]], Awaitable[Sequence[V]]] | None = None
+    get: Callable[[ServiceConnection, str], Awaitable[V]] | None = None
+    chosen: Callable[[ServiceConnection, Sequence[str], Action[V]], Awaitable[Sequence[V]]] | None = None
     """Return the records that ids or a filter name."""
     list_sheet: ListSheet[V]
     lines: Callable[[V, datetime], Iterable[str]] = _no_lines
@@ -124,8 +124,8 @@ class Noun(Generic[V]):
     sheets: RecordSheets[V] = _no_sheets
     details: Callable[[V], str] = _no_details
     """Text of several lines that a terminal shows below the tables."""
-    history: Callable[[Reach, str], Awaitable[Sequence[Entry]]] | None = None
-    explain: Callable[[Reach, str], Awaitable[Explained]] | None = None
+    history: Callable[[ServiceConnection, str], Awaitable[Sequence[Entry]]] | None = None
+    explain: Callable[[ServiceConnection, str], Awaitable[Explained]] | None = None
     actions: Mapping[str, Callable[..., Action[V]]] = field(default_factory=dict)
 
 
@@ -136,7 +136,7 @@ def _only_views(page: ListPage[V]) -> object:
 def list_records(
     noun: Noun[V],
     store: str | None,
-    search: Callable[[Reach], Awaitable[ListPage[V]]],
+    search: Callable[[ServiceConnection], Awaitable[ListPage[V]]],
     answer: Callable[[ListPage[V]], object] = _only_views,
     *,
     as_json: bool,
@@ -148,8 +148,8 @@ def list_records(
     `more` is another way to see the rest, `none` the text for an empty page.
     """
 
-    async def work(reach: Reach) -> tuple[ListPage[V], datetime]:
-        return await search(reach), await reach.now()
+    async def work(connection: ServiceConnection) -> tuple[ListPage[V], datetime]:
+        return await search(connection), await connection.now()
 
     page, now = run_connected(store, work)
     if as_json:
@@ -178,8 +178,8 @@ def show(noun: Noun[V], store: str | None, text: str, *, as_json: bool) -> None:
     assert noun.get is not None
     get = noun.get
 
-    async def work(reach: Reach) -> tuple[V, datetime]:
-        return await get(reach, await noun.find(reach, text)), await reach.now()
+    async def work(connection: ServiceConnection) -> tuple[V, datetime]:
+        return await get(connection, await noun.find(connection, text)), await connection.now()
 
     view, now = run_connected(store, work)
     if as_json:
@@ -196,8 +196,8 @@ def history(noun: Noun[V], store: str | None, text: str, *, as_json: bool) -> No
     assert noun.history is not None
     read = noun.history
 
-    async def work(reach: Reach) -> list[JournalStep]:
-        return list(steps_in(await read(reach, await noun.find(reach, text))))
+    async def work(connection: ServiceConnection) -> list[JournalStep]:
+        return list(steps_in(await read(connection, await noun.find(connection, text))))
 
     steps = run_connected(store, work)
     if as_json:
@@ -211,9 +211,9 @@ def explain(noun: Noun[V], store: str | None, text: str, *, as_json: bool) -> No
     assert noun.explain is not None
     explained = noun.explain
 
-    async def work(reach: Reach) -> tuple[str, Explained, datetime]:
-        record_id = await noun.find(reach, text)
-        return record_id, await explained(reach, record_id), await reach.now()
+    async def work(connection: ServiceConnection) -> tuple[str, Explained, datetime]:
+        record_id = await noun.find(connection, text)
+        return record_id, await explained(connection, record_id), await connection.now()
 
     record_id, found, now = run_connected(store, work)
     if as_json:
@@ -239,15 +239,15 @@ def _explanation_sheet(found: Explained, now: datetime, *, terminal: bool) -> Sh
 
 def act(
     store: str | None,
-    change: Callable[[Reach], Awaitable[V]],
+    change: Callable[[ServiceConnection], Awaitable[V]],
     lines: Callable[[V, datetime], Iterable[str]],
     *,
     as_json: bool,
 ) -> V:
     """Change one record, print it as it is then, and return it."""
 
-    async def work(reach: Reach) -> tuple[V, datetime]:
-        return await change(reach), await reach.now()
+    async def work(connection: ServiceConnection) -> tuple[V, datetime]:
+        return await change(connection), await connection.now()
 
     view, now = run_connected(store, work)
     if as_json:
@@ -286,8 +286,8 @@ async def _chosen(
     noun: Noun[V], action: Action[V], here: project.Project, words: Sequence[str]
 ) -> tuple[Sequence[V], datetime]:
     assert noun.chosen is not None
-    async with connected(here) as reach:
-        return await noun.chosen(reach, words, action), await reach.now()
+    async with connected(here) as connection:
+        return await noun.chosen(connection, words, action), await connection.now()
 
 
 async def _applied(
@@ -300,11 +300,11 @@ async def _applied(
             return record_id, error
 
     results: list[tuple[str, V | InterlockError]] = []
-    async with connected(here) as reach:
+    async with connected(here) as connection:
         for start in range(0, len(ids), action.concurrent):
             batch = ids[start : start + action.concurrent]
-            results += await asyncio.gather(*(one(reach.here, record_id) for record_id in batch))
-        await reach.recover()  # without a server, no other process may pass on the consequences
+            results += await asyncio.gather(*(one(connection.services, record_id) for record_id in batch))
+        await connection.recover()  # without a server, no other process may pass on the consequences
     return results
 
 
@@ -389,7 +389,7 @@ def too_many(noun: str, wanted: object, limit: int, *, keys: str) -> InvalidArgu
 
 
 async def whole_id(
-    reach: Reach, text: str, *, noun: str, prefix: str, error: type[InterlockError], ids: Ids
+    connection: ServiceConnection, text: str, *, noun: str, prefix: str, error: type[InterlockError], ids: Ids
 ) -> str:
     """Return the whole id from the text that was typed: a prefix is enough if it is unique."""
     found = id_of(text, prefix)
@@ -401,7 +401,7 @@ async def whole_id(
         )
     if len(found) == len(prefix) + 1 + ID_DIGITS:
         return found
-    candidates, more = await _candidates(reach, found, prefix, ids)
+    candidates, more = await _candidates(connection, found, prefix, ids)
     if len(candidates) == 1 and not more:
         return candidates[0]
     known = candidates[:MAX_CANDIDATES]
@@ -417,14 +417,16 @@ async def whole_id(
     raise error(f"{number} {noun}s match {found}.", allowed=known, todo="Give more of the id.", facts=facts)
 
 
-async def _candidates(reach: Reach, beginning: str, prefix: str, ids: Ids) -> tuple[list[str], bool]:
+async def _candidates(
+    connection: ServiceConnection, beginning: str, prefix: str, ids: Ids
+) -> tuple[list[str], bool]:
     """Return the ids that start like this, and whether there may be others."""
     digits = beginning.removeprefix(f"{prefix}_")
     first, last = (drawn_at(int(digits.ljust(ID_DIGITS, fill), 16)) for fill in "0f")
     candidates: list[str] = []
     cursor, searched = "", 0
     while True:
-        page, cursor = await ids(reach, first - _CLOCK_TOLERANCE, last + _CLOCK_TOLERANCE, cursor)
+        page, cursor = await ids(connection, first - _CLOCK_TOLERANCE, last + _CLOCK_TOLERANCE, cursor)
         candidates += [record_id for record_id in page if record_id.startswith(beginning)]
         searched += len(page)
         if not cursor or searched >= MAX_SCANNED or len(candidates) > MAX_CANDIDATES:

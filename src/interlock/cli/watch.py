@@ -20,7 +20,7 @@ from interlock.cli.journal import JournalStep, steps_in
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.store.records import Key
 from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.jobs import JobView
@@ -74,7 +74,9 @@ def screen(
     return live() if output.on_terminal() else nullcontext(NewsPrinter(rows, output.print_row))
 
 
-def until_interrupted(store: str | None, work: Callable[[Reach], Awaitable[int]], message: str) -> int:
+def until_interrupted(
+    store: str | None, work: Callable[[ServiceConnection], Awaitable[int]], message: str
+) -> int:
     """Connect and follow; on Ctrl-C print what continues. Return the exit code."""
     try:
         return run_connected(store, work)
@@ -96,7 +98,7 @@ class Outage:
 
 
 async def looks(
-    reach: Reach,
+    connection: ServiceConnection,
     look: Callable[[], Awaitable[V]],
     is_over: Callable[[V], bool],
     *,
@@ -104,7 +106,7 @@ async def looks(
 ) -> AsyncGenerator[V, None]:
     """Yield a record whenever it may have changed, until it is over; wait while the store is unavailable."""
     called, outage = asyncio.Event(), Outage()
-    stop = reach.here.store.subscribe(waker(called))
+    stop = connection.services.store.subscribe(waker(called))
     loop, swept_at = asyncio.get_running_loop(), float("-inf")
     try:
         while True:
@@ -115,7 +117,7 @@ async def looks(
                 if is_over(view):
                     return
                 if loop.time() - swept_at >= POLL_S:
-                    await reach.recover()
+                    await connection.recover()
                     swept_at = loop.time()
             except StoreUnavailable as error:
                 outage(error)  # it may come back; a timeout limits the wait
@@ -170,7 +172,7 @@ class JobFollower:
 
     def __init__(
         self,
-        port: Reach,
+        port: ServiceConnection,
         job_ids: Sequence[str],
         *,
         with_steps: bool = True,
@@ -191,7 +193,7 @@ class JobFollower:
     async def news(self) -> AsyncGenerator[News, None]:
         """Yield all news of the jobs, until the last one has ended."""
         called = asyncio.Event()
-        stop = self._port.here.store.subscribe(waker(called))
+        stop = self._port.services.store.subscribe(waker(called))
         try:
             while self._living:
                 called.clear()
@@ -208,7 +210,7 @@ class JobFollower:
 
     async def _find_fresh(self) -> None:
         """Mark the jobs that may have news: all of them if part of the feed was missed."""
-        store = self._port.here.store
+        store = self._port.services.store
         if not self._cursor:
             self._cursor = await store.latest()
             return
@@ -236,7 +238,7 @@ class JobFollower:
         return News(sorted(steps, key=lambda step: step.at), views)
 
     async def _read_steps(self, job_id: str) -> None:
-        store, key = self._port.here.store, Key(JOB.name, job_id)
+        store, key = self._port.services.store, Key(JOB.name, job_id)
         while True:
             entries = (await store.history(key, after_version=self._read.get(job_id, 0), limit=PAGE)).entries
             self._unshown += [step for step in steps_in(entries) if step.moves]
@@ -246,7 +248,7 @@ class JobFollower:
                 return
 
     async def _views(self, job_ids: Sequence[str]) -> list[JobView]:
-        jobs = self._port.here.jobs
+        jobs = self._port.services.jobs
         found: list[JobView | None] = []
         for start in range(0, len(job_ids), PAGE):
             found += await jobs.get_many(job_ids[start : start + PAGE])

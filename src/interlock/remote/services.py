@@ -127,7 +127,7 @@ class RemoteOrchestrator:
         self._services: HttpServices | None = None
 
     @property
-    def here(self) -> HttpServices:
+    def services(self) -> HttpServices:
         """The connected services."""
         if self._services is None:
             raise StoreUnavailable(f"Not connected to {self.url}.", todo="Connect first; nothing was done.")

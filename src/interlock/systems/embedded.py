@@ -50,7 +50,7 @@ class EmbeddedOrchestrator:
         self._runtime: Runtime | None = None
 
     @property
-    def here(self) -> Runtime:
+    def services(self) -> Runtime:
         """The connected runtime."""
         if self._runtime is None:
             raise StoreUnavailable(
@@ -79,7 +79,7 @@ class EmbeddedOrchestrator:
 
     async def learn(self, kind: DeclaredKind[Any]) -> None:
         """Add a kind after the store was opened."""
-        await self.here.records.learn(kind)
+        await self.services.records.learn(kind)
         self._kinds[kind.name] = kind
 
     async def disconnect(self) -> None:
@@ -90,106 +90,106 @@ class EmbeddedOrchestrator:
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Claim jobs for this runner, unless it is paused or quarantined."""
-        return await self.here.claim(request)
+        return await self.services.claim(request)
 
     async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Process messages."""
-        return await self.here.orchestrator.report(messages)
+        return await self.services.orchestrator.report(messages)
 
     async def keep_artifact(
         self, token: str, runner_id: str, name: str, pieces: AsyncIterable[bytes]
     ) -> ArtifactView:
         """Store an artifact."""
-        return await self.here.artifacts.keep(token, runner_id, name, pieces)
+        return await self.services.artifacts.keep(token, runner_id, name, pieces)
 
     async def simulate(self, token: str, runner_id: str, message: AnySimulationMessage) -> SimulationOrders:
         """Process a message about a simulation."""
-        return await self.here.simulations.receive(token, runner_id, message)
+        return await self.services.simulations.receive(token, runner_id, message)
 
     async def keep_cache(
         self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]
     ) -> CacheView:
         """Store a cache."""
-        return await self.here.caches.keep(token, runner_id, key, pieces)
+        return await self.services.caches.keep(token, runner_id, key, pieces)
 
     @asynccontextmanager
     async def open_cache(
         self, token: str, runner_id: str, key: str, prefixes: Sequence[str]
     ) -> AsyncIterator[tuple[CacheView, AsyncIterator[bytes]] | None]:
         """Yield a cache of an earlier job."""
-        yield await self.here.caches.open(token, runner_id, key, prefixes)
+        yield await self.services.caches.open(token, runner_id, key, prefixes)
 
     async def report_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Record events of agents."""
-        await self.here.workloads.apply_under(token, runner_id, facts)
+        await self.services.workloads.apply_under(token, runner_id, facts)
 
     async def submit_children(
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
     ) -> tuple[str, ...]:
         """Submit children of a handler's job."""
-        return await self.here.trees.submit(token, runner_id, name, specs)
+        return await self.services.trees.submit(token, runner_id, name, specs)
 
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
         """Return the children of a job."""
-        return await self.here.trees.children(token, runner_id, cursor)
+        return await self.services.trees.children(token, runner_id, cursor)
 
     async def predecessors(self, token: str, runner_id: str, cursor: str) -> PredecessorPage:
         """Return the jobs that a job comes after."""
-        return await self.here.followers.predecessors(token, runner_id, cursor)
+        return await self.services.followers.predecessors(token, runner_id, cursor)
 
     async def await_signal(self, request: WaitRequest) -> WaitAnswer:
         """Return the answer to a wait of a handler, or make its job wait."""
-        return await self.here.waits.wait(request)
+        return await self.services.waits.wait(request)
 
     async def recover(self) -> int:
         """Handle passed deadlines, and deliver pending messages between records."""
-        swept = await self.here.sweep()
+        swept = await self.services.sweep()
         for _ in range(MAX_DEPTH + 1):  # a message to children may cause messages to theirs
-            delivered = await self.here.deliver()
+            delivered = await self.services.deliver()
             swept += delivered
             if not delivered:
                 break
-        return swept + await self.here.runs.keep(wait_for_planners=False)
+        return swept + await self.services.runs.keep(wait_for_planners=False)
 
     async def declare_schedule(self, name: str, spec: ScheduleSpec, source: str) -> None:
         """Create or update a schedule."""
-        await self.here.schedules.put(name, spec, source=source, actor="worker")
+        await self.services.schedules.put(name, spec, source=source, actor="worker")
 
     async def declare_limit(self, name: str, spec: LimitSpec, source: str) -> None:
         """Declare a limit, unless it was set by hand."""
-        await self.here.limits.declare(name, spec, source=source, actor="worker")
+        await self.services.limits.declare(name, spec, source=source, actor="worker")
 
     async def register(self, spec: WorkerSpec) -> str:
         """Register a worker."""
-        return (await self.here.workers.register(spec)).id
+        return (await self.services.workers.register(spec)).id
 
     async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
         """Record a heartbeat; return the orders."""
-        return await self.here.workers.beat(worker_id, beat)
+        return await self.services.workers.beat(worker_id, beat)
 
     async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
         """Return the orders, as soon as there are newer ones."""
-        return await self.here.workers.orders(worker_id, after=after, wait_s=wait_s)
+        return await self.services.workers.orders(worker_id, after=after, wait_s=wait_s)
 
     async def leave(self, worker_id: str, reason: str) -> None:
         """Record that a worker leaves."""
-        await self.here.workers.leave(worker_id, reason=reason)
+        await self.services.workers.leave(worker_id, reason=reason)
 
     async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
         """Return the other live workers of its name."""
-        return tuple(await self.here.workers.namesakes(worker_id))
+        return tuple(await self.services.workers.namesakes(worker_id))
 
     async def died(self, name: str, incarnation: str, reason: str) -> None:
         """Record the death of a process."""
-        await self.here.workers.died(name, incarnation, reason=reason)
+        await self.services.workers.died(name, incarnation, reason=reason)
 
     async def now(self) -> datetime:
         """Return the store's time, approximately."""
-        return await self.here.engine.clock.now()
+        return await self.services.engine.clock.now()
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Subscribe to notifications of jobs."""
-        return self.here.store.subscribe(wake)
+        return self.services.store.subscribe(wake)
 
 
 def _without_password(url: str) -> str:

@@ -110,7 +110,7 @@ async def test_a_worker_at_rest_holds_two_or_three_connections(
     running = asyncio.create_task(worker.run())
     try:
         await until(lambda: worker.state in (RUNNING, BACKING_OFF), "it has begun")
-        async with load(ports[-1].here.store):
+        async with load(ports[-1].services.store):
             await until(lambda: held(server, url) > POOL, "it has as many as it may")
         await until(lambda: held(server, url) in (2, 3), "it rests")
     finally:

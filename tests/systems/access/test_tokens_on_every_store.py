@@ -29,7 +29,7 @@ async def lets_in(tokens: Tokens, issued: Issued) -> bool:
 
 async def test_a_token_lives_through_a_rotation_on_every_store(open_house: OpenHouse) -> None:
     one, other = [await open_house(DEFAULT_SETTINGS) for _ in range(2)]
-    tokens, elsewhere = one.port.here.tokens, other.port.here.tokens
+    tokens, elsewhere = one.port.services.tokens, other.port.services.tokens
     old = await tokens.create("ci", Role.VIEWER, queues=("mail",), request_id="make")
     new = await elsewhere.rotate("ci", overlap=timedelta(hours=1), request_id="turn")
     assert await lets_in(elsewhere, old)
@@ -40,7 +40,7 @@ async def test_a_token_lives_through_a_rotation_on_every_store(open_house: OpenH
     assert await tokens.cursor_key(view.id) == await elsewhere.cursor_key(view.id)
     open_house.move(3_601)
     await one.submit()  # whoever opens the store now finds that so much time has passed
-    later = (await open_house(DEFAULT_SETTINGS)).port.here.tokens
+    later = (await open_house(DEFAULT_SETTINGS)).port.services.tokens
     assert not await lets_in(later, old)
     assert await later.sweep() == 1
     assert (await later.get("ci")).state == "active"

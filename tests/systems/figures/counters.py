@@ -17,7 +17,7 @@ FLAKY = {"flaky": RetryRule(retries=2, first_pause_s=0.0, jitter=0.0)}
 
 def counter(house: House) -> Figures:
     """Return what one server counts with."""
-    return Figures(house.port.here.engine, spacing_s=AT_ONCE_S)
+    return Figures(house.port.services.engine, spacing_s=AT_ONCE_S)
 
 
 async def count(figures: Figures) -> None:

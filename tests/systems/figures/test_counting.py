@@ -296,7 +296,7 @@ async def test_counting_leaves_no_journal_that_would_have_to_be_counted(
 
 
 async def test_a_server_leaves_a_round_out_that_another_one_has_just_done(house: House) -> None:
-    one, other = (Figures(house.port.here.engine) for _ in range(2))
+    one, other = (Figures(house.port.services.engine) for _ in range(2))
     await one.round()
     house.clock.jump(5)
     await house.submit()
@@ -323,7 +323,7 @@ async def test_the_counted_backlog_of_every_queue_equals_its_pending_and_running
         elif number % 8:
             await house.jobs.cancel(job_id)
         await count(figures)
-        queues = {each.name: (each.pending, each.running) for each in await house.port.here.queues.list()}
+        queues = {each.name: (each.pending, each.running) for each in await house.port.services.queues.list()}
         assert await figures.backlog() == queues
 
 

@@ -49,7 +49,7 @@ async def il() -> AsyncIterator[Interlock]:
 
 
 async def workloads(il: Interlock) -> list[WorkloadView]:
-    views, _ = await il.here.workloads.find(Query(kind="workload"))
+    views, _ = await il.services.workloads.find(Query(kind="workload"))
     return views
 
 
@@ -66,7 +66,7 @@ async def test_a_workload_leaves_a_result_files_and_a_record_of_each_agent(
     job = await il.submit(drive_workload, asked(agents))
     result = await job.result(timeout_s=PATIENCE_S, as_type=WorkloadResult)
     assert (result.verdict, result.operations) == (Verdict.COMPLETE, 200)
-    names = [view.name for view in await il.here.artifacts.list(job.id)]
+    names = [view.name for view in await il.services.artifacts.list(job.id)]
     assert names == ["result.json", "seconds.csv", "latencies.hlog", "report.html"]
     found = {view.agent: (view.state, view.final, view.operations) for view in await workloads(il)}
     assert found == {agent.address: ("IDLE", "COMPLETED", 100) for agent in agents}
@@ -77,19 +77,19 @@ async def test_a_canceled_run_reaches_the_agents_of_its_workload(
 ) -> None:
     spec = msgspec.json.encode({"workload": gated(agents, tmp_path / "gate")})
     plan = Plan(jobs=(PlannedJob(name="load", task=TASK, queue=QUEUE, input=msgspec.Raw(spec)),))
-    run = await il.here.runs.submit(RunSpec(plan=plan))
+    run = await il.services.runs.submit(RunSpec(plan=plan))
     await all_running(il, 2)
-    await il.here.runs.cancel(run.id, reason="wrong target")
+    await il.services.runs.cancel(run.id, reason="wrong target")
 
     async def over() -> bool:
-        return (await il.here.runs.view(run.id)).outcome is not None
+        return (await il.services.runs.view(run.id)).outcome is not None
 
     await until(over, "the run is over")
     assert await states(agents) == ["IDLE", "IDLE"]
     assert {(view.state, view.final) for view in await workloads(il)} == {("IDLE", "ABORTED")}
     (job,) = (await il.jobs())[0]
     assert job.state == "CANCELED"
-    assert (await il.here.artifacts.find(job.id, "result.json")).size > 0
+    assert (await il.services.artifacts.find(job.id, "result.json")).size > 0
 
 
 async def test_a_run_that_fails_stops_the_agents_of_its_workload(
@@ -98,16 +98,18 @@ async def test_a_run_that_fails_stops_the_agents_of_its_workload(
     """The job that drives them is canceled with what is left of the run."""
     spec = msgspec.json.encode({"workload": gated(agents, tmp_path / "gate")})
     load = PlannedJob(name="load", task=TASK, queue=QUEUE, input=msgspec.Raw(spec))
-    run = await il.here.runs.submit(RunSpec(plan=Plan(jobs=(load, PlannedJob(name="tests", task="tests")))))
+    run = await il.services.runs.submit(
+        RunSpec(plan=Plan(jobs=(load, PlannedJob(name="tests", task="tests"))))
+    )
     await all_running(il, 2)
-    (tests,) = [job.job_id for job in (await il.here.runs.view(run.id)).jobs if job.name == "tests"]
-    await il.here.jobs.cancel(tests)
+    (tests,) = [job.job_id for job in (await il.services.runs.view(run.id)).jobs if job.name == "tests"]
+    await il.services.jobs.cancel(tests)
 
     async def stopped() -> bool:
         return {(view.state, view.final) for view in await workloads(il)} == {("IDLE", "ABORTED")}
 
     await until(stopped, "the workloads are stopped")
-    assert (await il.here.runs.view(run.id)).outcome == "FAILED"
+    assert (await il.services.runs.view(run.id)).outcome == "FAILED"
     assert await states(agents) == ["IDLE", "IDLE"]
 
 
@@ -116,9 +118,9 @@ async def test_a_workload_that_a_worker_gives_back_does_not_start_again_by_itsel
     url = f"sqlite:///{tmp_path}/interlock.db"
     async with Interlock(url) as il:
         job = await il.submit(drive_workload, WorkloadSpec(kind="sleep", agents=("127.0.0.1:1",)))
-        (grant,) = await il.here.claim(ClaimRequest(runner_id="first#1", queues=(QUEUE,)))
+        (grant,) = await il.services.claim(ClaimRequest(runner_id="first#1", queues=(QUEUE,)))
         lost = Release(token=grant.token, runner_id="first#1", sequence=1, reason="connection lost")
-        assert isinstance((await il.here.orchestrator.report([lost]))[0], Heard)
+        assert isinstance((await il.services.orchestrator.report([lost]))[0], Heard)
         registry = Registry()
         registry.add(drive_workload)
         second = WorkerProcess(

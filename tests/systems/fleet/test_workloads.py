@@ -27,7 +27,7 @@ DURATIONS = DEFAULT_SETTINGS.durations
 
 
 def workloads(house: House) -> Workloads:
-    return house.port.here.workloads
+    return house.port.services.workloads
 
 
 def fact(grant: Grant, happened: Happened, number: int = 0, **more: Any) -> WorkloadFact:

@@ -73,7 +73,7 @@ class Worker:
         for grant in grants:
             await self._end(grant)
         with suppress(Contended):  # others are at it
-            await self.house.port.here.limits.keep()
+            await self.house.port.services.limits.keep()
         return len(grants)
 
     async def _end(self, grant: Grant) -> None:
@@ -88,9 +88,9 @@ async def play(open_house: OpenHouse, houses: list[House]) -> Counter[str]:
     """Have workers do jobs under limits until all have ended; return the peaks of the keys."""
     first = houses[0]
     for name, most in (("vendor-x", 3), ("tenant:*", 2), ("queue:imports", 4)):
-        await first.port.here.limits.set(name, LimitSpec(max=most))
+        await first.port.services.limits.set(name, LimitSpec(max=most))
     for house in houses:
-        await house.port.here.limits.look()
+        await house.port.services.limits.look()
     ids = await first.jobs.submit_many(_specs(random.Random(7)))
     workers = [Worker(house, f"w{number}", random.Random(number)) for number, house in enumerate(houses)]
     left = set(ids)
@@ -129,7 +129,7 @@ async def test_limits_are_held_exactly_by_eight_workers_that_crash(open_house: O
     assert all(found[key] <= MOST[key] for key in MOST), found
     assert found["vendor-x"] == MOST["vendor-x"]  # and they are used
     for name in ("vendor-x", "tenant:*", "queue:imports"):
-        assert all(key.used == 0 for key in (await houses[0].port.here.limits.get(name)).keys)
+        assert all(key.used == 0 for key in (await houses[0].port.services.limits.get(name)).keys)
 
 
 @pytest.mark.parametrize("open_house", ["memory"], indirect=True)

@@ -143,7 +143,7 @@ def excess(times: list[datetime], limit: LimitSpec) -> float:
 
 async def play(open_house: OpenHouse, houses: list[House], limit: LimitSpec) -> list[datetime]:
     """Have workers do jobs under a rate until all have ended; return when attempts started."""
-    await houses[0].port.here.limits.set("vendor-x", limit)
+    await houses[0].port.services.limits.set("vendor-x", limit)
     rule = {"user": RetryRule(retries=3, first_pause_s=0.0, jitter=0.0)}
     spec = JobSpec(task="call", limits=("vendor-x",), losses=10, retry=rule)
     ids = await houses[0].jobs.submit_many([spec] * pick(12, 120))

@@ -20,7 +20,7 @@ TWO = LimitSpec(max=2)
 
 
 def limits(house: House) -> Limits:
-    return house.port.here.limits
+    return house.port.services.limits
 
 
 async def given(house: House, limit: int = 100, queues: Sequence[str] = ("default",)) -> list[Grant]:
@@ -62,7 +62,7 @@ async def test_no_more_jobs_of_a_key_are_given_out_than_it_has_slots(house: Hous
 async def test_a_job_alone_is_admitted_without_waiting_for_a_sweep(house: House) -> None:
     await limits(house).set("vendor-x", TWO)
     job_id = (await submit(house, 1, "vendor-x"))[0]
-    await house.port.here._limit_debouncer.idle()
+    await house.port.services._limit_debouncer.idle()
     assert [grant.job_id for grant in await house.claim()] == [job_id]
 
 
@@ -329,8 +329,8 @@ async def test_children_and_jobs_of_a_schedule_count_against_their_limits(house:
     child = JobSpec(task="call", limits=("vendor-x",))
     made = await house.port.submit_children(parent.token, RUNNER, "calls", [child])
     spec = ScheduleSpec(job=child, every="1h")
-    await house.port.here.schedules.create("hourly", spec)
-    run = await house.port.here.schedules.run("hourly")
+    await house.port.services.schedules.create("hourly", spec)
+    run = await house.port.services.schedules.run("hourly")
     (grant,) = await given(house)
     assert grant.job_id == made[0]
     await house.heard(done(grant))

@@ -65,7 +65,7 @@ class House:
     async def open(self, *, asking: bool = True) -> House:
         """Connect; where the clock jumps it is asked each time, elsewhere as in production."""
         await self.port.connect()
-        here = self.port.here
+        here = self.port.services
         if asking:
             here.engine.clock = AskingClock(here.store)
         return self
@@ -82,12 +82,12 @@ class House:
     @property
     def store(self) -> Store:
         """What it is on."""
-        return self.port.here.store
+        return self.port.services.store
 
     @property
     def jobs(self) -> Jobs:
         """What people do with jobs."""
-        return self.port.here.jobs
+        return self.port.services.jobs
 
     # What people and runners do
 

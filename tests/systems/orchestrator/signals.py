@@ -44,7 +44,7 @@ async def send(
 ) -> SignalView:
     """Send a signal."""
     raw = msgspec.Raw(msgspec.json.encode(data))
-    return await house.port.here.waits.signal(grant.job_id, name, raw, actor="anna", **more)
+    return await house.port.services.waits.signal(grant.job_id, name, raw, actor="anna", **more)
 
 
 def told(answer: WaitAnswer) -> object:

@@ -128,7 +128,7 @@ async def test_a_handler_in_a_thread_waits_as_well(il: InMemory) -> None:
         await il.clock.jump("1s")
     with pytest.raises(NotAllowed, match="test is not an approver of the approval"):
         await il.approvals.approve(waiting[0].id)
-    await il.here.waits.approve(waiting[0].id, actor="anna")
+    await il.services.waits.approve(waiting[0].id, actor="anna")
     assert await job.result(timeout_s=60) == [1, True]
 
 
@@ -164,7 +164,7 @@ async def test_one_of_several_concurrent_answers_wins_and_the_refusals_name_its_
 ) -> None:
     neighbour = await house.neighbour()
     approval_id = await asked(house)
-    services = [each.port.here.waits for each in (house, neighbour)]
+    services = [each.port.services.waits for each in (house, neighbour)]
     came = await asyncio.gather(
         *(service.approve(approval_id, actor="anna") for service in services for _ in range(3)),
         *(service.reject(approval_id, actor="bert") for service in services for _ in range(3)),
@@ -182,7 +182,7 @@ async def test_one_of_several_concurrent_answers_wins_and_the_refusals_name_its_
 
 async def test_the_journals_of_an_approval_and_its_job_record_the_actor_and_the_comment(house: House) -> None:
     approval_id = await asked(house)
-    view = await house.port.here.waits.reject(approval_id, actor="anna", comment="not on a Friday")
+    view = await house.port.services.waits.reject(approval_id, actor="anna", comment="not on a Friday")
     entries = [entry async for entry in every_entry(house.store, Key("job_wait", approval_id))]
     steps = [(step.event, step.target) for entry in entries for step in entry.note.steps]
     assert steps == [("ask", "WAITING"), ("reject", "REJECTED")]
@@ -192,7 +192,7 @@ async def test_the_journals_of_an_approval_and_its_job_record_the_actor_and_the_
 
 
 async def test_a_repeated_answer_is_the_first_one(house: House) -> None:
-    approval_id, waits = await asked(house), house.port.here.waits
+    approval_id, waits = await asked(house), house.port.services.waits
     first = await waits.approve(approval_id, actor="anna", request_id="r")
     assert await waits.approve(approval_id, actor="anna", request_id="r") == first
 
@@ -200,7 +200,7 @@ async def test_a_repeated_answer_is_the_first_one(house: House) -> None:
 async def test_an_approval_accepts_answers_only_from_named_approvers_or_the_required_role(
     house: House,
 ) -> None:
-    waits = house.port.here.waits
+    waits = house.port.services.waits
     named = await asked(house, approvers=("anna", "bert"))
     with pytest.raises(NotAllowed, match="carl is not an approver of the approval") as refused:
         await waits.approve(named, actor="carl")
@@ -220,11 +220,11 @@ async def test_a_signal_is_no_answer_and_an_approval_no_signal(house: House) -> 
     answer = await approval(house, grant)
     assert answer.state == "WAITING", "a signal of that name approves nothing"
     with pytest.raises(UnknownApproval):
-        await house.port.here.waits.approve(f"{grant.job_id}.signal.approval.1")
+        await house.port.services.waits.approve(f"{grant.job_id}.signal.approval.1")
     for wrong in ("j_000000000000", "j_000000000000.approval.1", "x"):
         with pytest.raises(UnknownApproval):
-            await house.port.here.waits.get(wrong)
-    assert (await house.port.here.waits.get(job_id)).id == approval_id
+            await house.port.services.waits.get(wrong)
+    assert (await house.port.services.waits.get(job_id)).id == approval_id
 
 
 async def test_an_invalid_approval_question_is_refused(house: House) -> None:

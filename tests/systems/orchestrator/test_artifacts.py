@@ -48,19 +48,19 @@ async def keep(
 
 
 async def content(house: House, job_id: str, name: str, attempt: str = "") -> bytes:
-    async with house.port.here.artifacts.opened(job_id, name, attempt) as (_, read):
+    async with house.port.services.artifacts.opened(job_id, name, attempt) as (_, read):
         return b"".join([piece async for piece in read])
 
 
 async def listed(house: House, job_id: str) -> list[str]:
-    return [view.name for view in await house.port.here.artifacts.list(job_id)]
+    return [view.name for view in await house.port.services.artifacts.list(job_id)]
 
 
 async def test_a_file_is_kept_with_its_attempt_and_read_again(house: House) -> None:
     grant = await house.started()
     view = await keep(house, grant)
     assert (view.job_id, view.shard, view.attempt, view.size) == (grant.job_id, 1, 1, 8)
-    assert await house.port.here.artifacts.list(grant.job_id) == (view,)
+    assert await house.port.services.artifacts.list(grant.job_id) == (view,)
     await house.heard(done(grant))
     assert await content(house, grant.job_id, "report") == b"all well"
     assert not await house.faults()
@@ -200,7 +200,7 @@ async def test_every_store_lists_the_artifacts_of_a_job_and_refuses_uploads_afte
         await house.heard(done(grant))
         with pytest.raises(UnknownLease):
             await keep(house, grant, "late")
-        assert await house.port.here.artifacts.list(grant.job_id) == (view,)
+        assert await house.port.services.artifacts.list(grant.job_id) == (view,)
         assert await content(house, grant.job_id, "report", "1.1") == b"all well"
     finally:
         await house.close()

@@ -25,7 +25,7 @@ TOLD = BatchSpec(callback=CALLBACK, into="batch")
 
 
 def batches(house: House) -> Batches:
-    return house.port.here.batches
+    return house.port.services.batches
 
 
 def jobs(number: int, **spec: object) -> list[JobSpec]:

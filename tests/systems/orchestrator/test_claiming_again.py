@@ -132,7 +132,7 @@ async def test_the_store_holds_neither_the_name_nor_a_secret_and_the_name_alone_
 async def test_an_undelivered_grant_is_requeued_without_counting_as_a_loss(house: House) -> None:
     job_id = await house.submit()
     grants = await house.claim(claim_id="c")
-    await house.port.here.orchestrator.take_back("runner#1", grants)
+    await house.port.services.orchestrator.take_back("runner#1", grants)
     view = await house.view(job_id)
     assert (view.losses, [attempt.state for attempt in view.attempts]) == (0, ["STALE", "QUEUED"])
 
@@ -145,7 +145,7 @@ async def test_a_server_does_not_take_back_a_grant_that_another_server_has_deliv
     grants = await house.claim(claim_id="c", acknowledge=acknowledge)
     house.clock.jump(1)
     await (await house.neighbour()).claim(claim_id="c", acknowledge=acknowledge)
-    await house.port.here.orchestrator.take_back("runner#1", grants)
+    await house.port.services.orchestrator.take_back("runner#1", grants)
     view = await house.view(job_id)
     assert view.attempts[0].lease is not None
     assert view.attempts[0].lease.state == ("ACTIVE" if acknowledge else "GRANTED")
@@ -156,5 +156,5 @@ async def test_a_grant_is_not_taken_back_after_its_runner_has_sent_a_heartbeat(h
     grants = await house.claim()
     house.clock.jump(1)
     await house.heard(beat(grants[0]))
-    await house.port.here.orchestrator.take_back("runner#1", grants)
+    await house.port.services.orchestrator.take_back("runner#1", grants)
     await house.heard(done(grants[0]))

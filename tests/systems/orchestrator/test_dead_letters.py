@@ -187,9 +187,9 @@ async def test_an_alert_task_runs_once_for_each_dead_letter_and_not_for_its_own_
     async with in_memory(REGISTRY, settings=settings) as il:
         (job,) = await failed(il, "nowhere", metadata={"tenant": "acme"})
         for _ in range(3):  # whoever delivers messages may do it again
-            await il.here.deliver()
+            await il.services.deliver()
         await il.clock.jump("1h")
-        await il.here.deliver()
+        await il.services.deliver()
         (letter,) = HEARD
         assert (letter.job_id, letter.task, letter.attempts) == (job, "send", 2)
         assert (letter.failure_class, letter.error) == ("user", "ValueError: nowhere is no address")
@@ -201,7 +201,7 @@ async def test_an_alert_task_runs_once_for_each_dead_letter_and_not_for_its_own_
 
 async def test_without_an_alert_task_a_failure_sends_nothing(il: InMemory) -> None:
     await failed(il, "nowhere")
-    assert await il.here.deliver() == 0
+    assert await il.services.deliver() == 0
 
 
 async def test_a_server_offers_the_same_as_a_store() -> None:

@@ -90,7 +90,7 @@ async def test_an_end_that_is_reported_twice_changes_nothing(house: House) -> No
     neighbour = await house.neighbour()
     await house.heard(done(one))
     before = (await house.record(last)).version
-    here, there = house.port.here.followers, neighbour.port.here.followers
+    here, there = house.port.services.followers, neighbour.port.services.followers
     assert await here.keep() == 1
     assert await there.keep() == 0
     assert (await house.record(last)).version == before + 1
@@ -104,12 +104,12 @@ async def test_a_message_that_a_dying_process_has_taken_is_delivered_by_another(
     async def dies(_: object) -> None:
         raise SystemExit
 
-    here = house.port.here.followers
+    here = house.port.services.followers
     here._move_followers = dies  # type: ignore[method-assign, assignment]
     with pytest.raises(SystemExit):
         await here.keep()
     neighbour = await house.neighbour()
-    assert await neighbour.port.here.followers.keep() == 0
+    assert await neighbour.port.services.followers.keep() == 0
     house.clock.jump(61)
     await neighbour.recover()
     assert await given(neighbour) == [last]
@@ -250,14 +250,14 @@ async def test_a_handler_reads_the_jobs_before_it_under_its_lease(house: House) 
     await house.heard(failed(other))
     await house.recover()
     grant = await house.grant(queues=("next",))
-    page = await house.port.here.followers.predecessors(grant.token, RUNNER)
+    page = await house.port.services.followers.predecessors(grant.token, RUNNER)
     assert [(view.id, view.state) for view in page.jobs] == [
         (one.job_id, "COMPLETED"),
         (other.job_id, "FAILED"),
     ]
     assert page.jobs[0].result == msgspec.Raw(b"1")
     with pytest.raises(InterlockError):
-        await house.port.here.followers.predecessors(grant.token, "another")
+        await house.port.services.followers.predecessors(grant.token, "another")
 
 
 # Submissions
@@ -328,7 +328,7 @@ async def test_a_job_found_by_its_unique_key_can_be_waited_for(house: House) -> 
 
 
 async def test_a_limited_job_lines_up_when_it_is_released(house: House) -> None:
-    await house.port.here.limits.declare("vendor", LimitSpec(max=1), source="test", actor="test")
+    await house.port.services.limits.declare("vendor", LimitSpec(max=1), source="test", actor="test")
     one = await house.started()
     lasts = [await after(house, one.job_id, spec={"limits": ("vendor",)}) for _ in range(2)]
     await house.recover()

@@ -14,7 +14,7 @@ WAITS = "It waits for a worker of the queue default"
 
 async def alive(house: House, name: str = "anna", **spec: Any) -> str:
     """Register a worker that has given a sign of life."""
-    workers = house.port.here.workers
+    workers = house.port.services.workers
     worker = await workers.register(WorkerSpec(name=name, incarnation="1", **spec))
     await workers.beat(worker.id, WorkerBeat(begun=True))
     return worker.id
@@ -85,16 +85,16 @@ async def test_explain_names_a_task_that_no_live_worker_has_and_suggests_a_simil
 async def test_a_paused_worker_is_named_with_how_to_resume_it(house: House) -> None:
     first = await alive(house, tasks=("shop.send",))
     await alive(house, "other", tasks=("shop.count",))
-    await house.port.here.workers.pause(first)
+    await house.port.services.workers.pause(first)
     blocked, todo = await told(house)
     assert blocked == "The only live worker that could take it, anna, is paused."
     assert todo == f"interlock worker resume {first}"
-    await house.port.here.workers.pause(await alive(house, "ben"))
+    await house.port.services.workers.pause(await alive(house, "ben"))
     assert (await told(house))[0] == "All 2 live workers that could take it are paused."
 
 
 async def test_explain_does_not_count_a_draining_worker_as_live(house: House) -> None:
-    await house.port.here.workers.drain(await alive(house))
+    await house.port.services.workers.drain(await alive(house))
     assert (await told(house))[0] == "No live worker takes the queue default."
 
 
@@ -119,7 +119,7 @@ async def test_explain_for_a_caller_confined_to_some_queues_names_no_workers_or_
         "No live worker has the task shop.send.",
         "No live worker takes the queue ci.",
     ]
-    await house.port.here.workers.pause(worker)
+    await house.port.services.workers.pause(worker)
     paused = await house.jobs.explain(await house.submit("shop.sent"), in_general=False)
     assert (paused.blocked, paused.todo) == ("The only live worker that could take it is paused.", "")
 
@@ -127,7 +127,7 @@ async def test_explain_for_a_caller_confined_to_some_queues_names_no_workers_or_
 async def test_five_hundred_tasks_fit_into_the_record_of_a_worker(house: House) -> None:
     names = tuple(f"shop.department{number:03}.send_a_letter" for number in range(500))
     worker = await alive(house, tasks=names)
-    workers = house.port.here.workers
+    workers = house.port.services.workers
     assert (await workers.get(worker)).tasks == names
     blocked, _ = await told(house, names[-1])
     assert blocked == ""

@@ -106,7 +106,7 @@ async def test_runners_whose_claims_are_answered_together_cannot_report_for_each
     house: House, claim_ids: Sequence[str]
 ) -> None:
     await asyncio.gather(*(house.submit() for _ in claim_ids))
-    given = await house.port.here.orchestrator.claim_all(
+    given = await house.port.services.orchestrator.claim_all(
         [
             ClaimRequest(runner_id=f"runner-{number}", limit=1, claim_id=claim_id)
             for number, claim_id in enumerate(claim_ids)
@@ -238,7 +238,7 @@ async def test_a_report_that_would_be_committed_after_its_lease_expires_is_refus
 
 async def test_a_machine_that_slept_is_informed_that_its_lease_has_expired(house: House) -> None:
     """While a machine sleeps its monotonic clock may stand still; the store has told us the time by then."""
-    house.port.here.engine.clock = StoreClock(house.store, monotonic=lambda: 100.0)
+    house.port.services.engine.clock = StoreClock(house.store, monotonic=lambda: 100.0)
     grant = await house.started()
     house.clock.jump(TTL_S)
     assert (await house.stale(done(grant))).code is StaleCode.LEASE_EXPIRED

@@ -356,13 +356,13 @@ async def test_log_lines_are_stored_in_the_order_in_which_they_were_reported(hou
 
 async def test_a_waiting_client_learns_of_the_end(house: House) -> None:
     grant = await house.started()
-    waiting = [asyncio.create_task(house.port.here.waiting.ended(grant.job_id)) for _ in range(3)]
+    waiting = [asyncio.create_task(house.port.services.waiting.ended(grant.job_id)) for _ in range(3)]
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
     await house.heard(done(grant))
     records = await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE_S)
     assert {record.state for record in records} == {"COMPLETED"}
-    assert (await house.port.here.waiting.ended(grant.job_id)).state == "COMPLETED"
+    assert (await house.port.services.waiting.ended(grant.job_id)).state == "COMPLETED"
 
 
 async def test_a_job_that_has_ended_is_done_again_as_a_new_one(house: House) -> None:
@@ -389,6 +389,6 @@ async def test_a_submitted_job_is_ready_at_once_even_if_reading_the_store_clock_
             return await super().now()
 
     slow: Any = SlowLine(house.store)
-    house.port.here.engine.clock = StoreClock(slow, monotonic=lambda: passed[0])
+    house.port.services.engine.clock = StoreClock(slow, monotonic=lambda: passed[0])
     job_id = await house.submit()
     assert [grant.job_id for grant in await house.claim()] == [job_id]

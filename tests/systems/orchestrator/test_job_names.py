@@ -24,7 +24,7 @@ def nothing_by_chance(_: int) -> int:
 
 def names_of(house: House, below: object = nothing_by_chance) -> Jobs:
     """The jobs of the same store, with names drawn by another process."""
-    return Jobs(house.port.here.engine, ids=JobIds(below))  # type: ignore[arg-type]
+    return Jobs(house.port.services.engine, ids=JobIds(below))  # type: ignore[arg-type]
 
 
 def test_a_name_is_j_and_twelve_hex_digits_up_to_the_end_of_the_century() -> None:

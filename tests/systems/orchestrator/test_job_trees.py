@@ -189,7 +189,7 @@ async def test_a_courier_that_dies_on_the_way_is_replaced(
     async def die(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(house.port.here.trees, "stop_children", die)
+    monkeypatch.setattr(house.port.services.trees, "stop_children", die)
     with pytest.raises(Killed):
         await house.recover()
     other = await house.neighbour()
@@ -211,7 +211,7 @@ async def test_cancelling_children_is_retried_after_the_store_was_unavailable(
         raise StoreUnavailable("It is away.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(house.port.here.trees, "stop_children", away)
+        patch.setattr(house.port.services.trees, "stop_children", away)
         await house.recover()
     assert (await house.view(child)).state == "PENDING"
     house.clock.jump(2)

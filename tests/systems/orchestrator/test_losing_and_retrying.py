@@ -407,9 +407,9 @@ async def test_after_a_long_sleep_of_the_sweep_the_job_times_out_and_is_not_requ
 async def test_a_sweep_that_is_run_twice_does_nothing_the_second_time(house: House) -> None:
     grants = [await house.started() for _ in range(5)]
     house.clock.jump(TTL_S)
-    assert await house.port.here.sweep() == 5
+    assert await house.port.services.sweep() == 5
     versions = [(await house.record(grant.job_id)).version for grant in grants]
-    assert await house.port.here.sweep() == 0
+    assert await house.port.services.sweep() == 0
     assert [(await house.record(grant.job_id)).version for grant in grants] == versions
 
 
@@ -417,7 +417,7 @@ async def test_two_that_sweep_at_once_lose_nothing_and_count_nothing_twice(house
     grants = [await house.started() for _ in range(5)]
     other = await house.neighbour()
     house.clock.jump(TTL_S)
-    assert await house.port.here.sweep() + await other.port.here.sweep() == 5
+    assert await house.port.services.sweep() + await other.port.services.sweep() == 5
     for grant in grants:
         assert await house.states(grant.job_id) == ("RUNNING", ["STALE", "QUEUED"])
 

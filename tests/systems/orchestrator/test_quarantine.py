@@ -20,7 +20,7 @@ WITHIN_S = DEFAULT_SETTINGS.quarantine.within_s
 
 
 def watching(house: House) -> Quarantine:
-    return house.port.here.quarantine
+    return house.port.services.quarantine
 
 
 async def standing(house: House, runner: str) -> StandingView | None:
@@ -94,8 +94,8 @@ async def test_concurrent_orchestrators_each_update_the_quarantine_record_at_mos
         await house.submit()
     assert len(await house.claim("bad#life", limit=40)) == 40
     house.clock.jump(TTL_S + 1)
-    await house.port.here.sweep()
-    counted = [asyncio.create_task(each.port.here.quarantine.keep(limit=10)) for each in neighbours]
+    await house.port.services.sweep()
+    counted = [asyncio.create_task(each.port.services.quarantine.keep(limit=10)) for each in neighbours]
     assert sum(await asyncio.gather(*counted)) == 40
     (record,) = (await house.store.find(Query(kind=STANDING.name))).records
     assert record.version <= len(neighbours)

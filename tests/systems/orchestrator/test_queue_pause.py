@@ -12,7 +12,7 @@ MAIL = ("mail", "default")
 
 
 def queues(house: House) -> Queues:
-    return house.port.here.queues
+    return house.port.services.queues
 
 
 async def test_no_job_of_a_paused_queue_is_given_out_until_it_is_resumed(house: House) -> None:

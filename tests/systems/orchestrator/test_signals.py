@@ -56,7 +56,9 @@ async def test_a_signal_wakes_a_job_that_waits_without_a_lease_on_every_store(op
     assert told(await ask(house, again, number=2)) == "second"
     await parked(house, again, await ask(house, again, number=3, timeout_s=60.0))
     open_house.move(61)
-    house.port.here.engine.clock = StoreClock(house.store, resync_s=-1.0)  # it notices that the clock was set
+    house.port.services.engine.clock = StoreClock(
+        house.store, resync_s=-1.0
+    )  # it notices that the clock was set
     await house.recover()
     third = await house.grant()
     assert (await ask(house, third, number=3)).state == "TIMED_OUT"
@@ -176,7 +178,7 @@ async def test_the_time_of_waiting_does_not_count_towards_the_timeout_of_the_job
 
 
 async def test_a_job_that_waits_gives_its_slot_of_a_limit_to_another(house: House) -> None:
-    await house.port.here.limits.set("vendor", LimitSpec(max=1))
+    await house.port.services.limits.set("vendor", LimitSpec(max=1))
     await house.submit(limits=("vendor",))
     await house.submit(limits=("vendor",))
     await house.recover(2)
@@ -258,9 +260,9 @@ async def test_an_invalid_signal_or_wait_is_refused_and_creates_no_wait(house: H
     with pytest.raises(InvalidSignal, match="at most"):
         await ask(house, grant, timeout_s=1e9)
     with pytest.raises(InvalidSignal, match="The data of the signal"):
-        await house.port.here.waits.signal(grant.job_id, "paid", msgspec.Raw(b"{"))
+        await house.port.services.waits.signal(grant.job_id, "paid", msgspec.Raw(b"{"))
     with pytest.raises(UnknownJob):
-        await house.port.here.waits.signal("j_000000000000", "paid")
+        await house.port.services.waits.signal("j_000000000000", "paid")
     with pytest.raises(UnknownLease):
         await house.port.await_signal(WaitRequest(token="no token", runner_id=RUNNER, name="paid"))
     assert await states(house, grant.job_id) == []

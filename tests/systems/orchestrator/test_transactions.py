@@ -111,7 +111,7 @@ async def test_a_job_is_there_when_the_transaction_is_committed_and_not_before(d
         assert [view.id for view in (await il.jobs("task:shop.send"))[0]] == [first]
         assert (await il.job(more[0])).queue == "q"
         assert msgspec.json.decode((await il.job(first)).input) == {"address": "a@b"}
-        (entry,) = await il.here.jobs.history(first)
+        (entry,) = await il.services.jobs.history(first)
         assert entry.note.actor == "client"
         with contextlib.suppress(RolledBack):
             async with begun(driver, url) as transaction:
@@ -130,13 +130,13 @@ async def il_woken(il: Interlock) -> str:
 async def test_a_worker_that_waits_for_work_is_woken_by_the_commit(url: str) -> None:
     async with Interlock(url) as il:
         called = asyncio.Event()
-        stop = il.here.store.subscribe(called.set)
+        stop = il.services.store.subscribe(called.set)
         async with begun("asyncpg", url) as transaction:
             await il.within(transaction).submit("t")
         async with asyncio.timeout(60):
             await called.wait()
         stop()
-        (grant,) = await il.here.orchestrator.claim(ClaimRequest(runner_id="r"))
+        (grant,) = await il.services.orchestrator.claim(ClaimRequest(runner_id="r"))
         assert grant.task == "t"
 
 
@@ -259,7 +259,7 @@ async def test_a_submission_to_an_sqlite_file_locked_by_another_transaction_rais
 
 async def claimed(il: Interlock, **spec: Any) -> tuple[Grant, Context]:
     await il.submit(JobSpec(task="t", **spec))
-    (grant,) = await il.here.orchestrator.claim(ClaimRequest(runner_id="r"))
+    (grant,) = await il.services.orchestrator.claim(ClaimRequest(runner_id="r"))
     return grant, Context(grant, now=lambda: grant.granted_at)
 
 
@@ -289,7 +289,7 @@ async def test_a_completion_is_true_together_with_the_writes_of_the_handler(
                 await il.within(transaction).complete(ctx, {"n": 1})
                 raise RolledBack
         assert (await il.job(grant.job_id)).state == "RUNNING"
-        hear = il.here.orchestrator.report
+        hear = il.services.orchestrator.report
         beat = Heartbeat(token=grant.token, runner_id="r", sequence=1)
         assert isinstance((await hear([beat]))[0], Heard), "the lease lives on"
         async with transaction_on(driver, place) as transaction:
@@ -311,7 +311,7 @@ async def test_a_stale_lease_makes_the_transaction_fail(driver: str, url: str, t
         grant, ctx = await claimed(il)
         await il.cancel(grant.job_id)
         released = Complete(token=grant.token, runner_id="r", outcome=Succeeded(msgspec.Raw(b"2")))
-        await il.here.orchestrator.report([released])
+        await il.services.orchestrator.report([released])
 
         async def effect() -> None:
             async with transaction_on(driver, place) as transaction:
@@ -331,7 +331,7 @@ async def test_an_expired_lease_makes_the_transaction_fail(tmp_path: Path) -> No
     place = f"sqlite:///{tmp_path}/jobs.db"
     async with Interlock(place) as il:
         grant, ctx = await claimed(il)
-        move_sqlite(il.here.store, grant.ttl_s + 1)
+        move_sqlite(il.services.store, grant.ttl_s + 1)
         async with transaction_on("sqlite3", place) as transaction:
             with pytest.raises(LeaseExpired):
                 await il.within(transaction).complete(ctx, 1)

@@ -197,7 +197,7 @@ async def test_another_process_admits_the_next_job_of_a_tree_after_a_crash(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(small.port.here.trees, "tend", die)
+        patch.setattr(small.port.services.trees, "tend", die)
         with pytest.raises(Killed):
             await small.recover()
     other = await small.neighbour()
@@ -239,7 +239,7 @@ async def test_explain_shows_that_a_job_waits_for_a_place_in_its_tree(small: Hou
 
 async def test_explain_shows_that_a_child_waits_to_be_stopped_with_its_parent(small: House) -> None:
     parent, children = await family(small, 3)
-    small.port.here.runs.prompt = False  # nobody sees to it at once
+    small.port.services.runs.prompt = False  # nobody sees to it at once
     await small.jobs.cancel(parent.job_id)
     explanation = await small.jobs.explain(children[2])
     assert explanation.sentence.startswith(f"It waits to be stopped with its parent {parent.job_id}")

@@ -300,7 +300,7 @@ async def test_a_retry_takes_the_key_again_and_is_refused_while_another_job_has_
 async def test_children_can_be_unique_and_a_parent_waits_for_its_own_only(house: House) -> None:
     elsewhere = await house.jobs.submit(mail())
     parent = await house.started(task="parent", queue="p")
-    trees = house.port.here.trees
+    trees = house.port.services.trees
     ids = await trees.submit(parent.token, "runner#1", "a", [mail("existing")])
     assert ids == (elsewhere,)
     assert (await house.view(parent.job_id)).children == 0
@@ -323,7 +323,7 @@ async def test_the_record_of_a_unique_key_is_removed_after_its_job_has_ended(hou
     await house.jobs.submit(mail(key="lives"))
     ended = await house.jobs.submit(mail(key="ends"))
     await house.jobs.cancel(ended)
-    unique_keys = house.port.here.unique_keys
+    unique_keys = house.port.services.unique_keys
     assert await unique_keys.free() == 0, "they are new"
     await house.later(FREED_AFTER.total_seconds() + 1)
     assert await unique_keys.free() == 1
@@ -337,7 +337,7 @@ async def test_the_record_of_a_unique_key_is_removed_after_its_job_has_ended(hou
 async def test_a_free_key_is_taken_again(house: House) -> None:
     await house.jobs.cancel(await house.jobs.submit(mail()))
     await house.later(FREED_AFTER.total_seconds() + 1)
-    await house.port.here.unique_keys.free()
+    await house.port.services.unique_keys.free()
     assert await keys(house) == {"free": 1}
     second = await house.jobs.submit(mail())
     assert (await refused(house, mail())).facts["job_id"] == second
@@ -348,7 +348,7 @@ async def test_a_unique_key_is_not_freed_before_its_window_is_over(house: House)
     first = await house.jobs.submit(mail(within="2d"))
     await house.heard(done(await claimed(house)))
     await house.later(86_400)
-    assert await house.port.here.unique_keys.free() == 0
+    assert await house.port.services.unique_keys.free() == 0
     assert (await refused(house, mail(within="2d"))).facts["job_id"] == first
 
 
@@ -358,7 +358,7 @@ async def test_freeing_continues_where_it_ended(house: House) -> None:
         await house.later(1)
     await house.jobs.cancel(await house.jobs.submit(mail(key="ends")))
     await house.later(FREED_AFTER.total_seconds() + 1)
-    unique_keys = house.port.here.unique_keys
+    unique_keys = house.port.services.unique_keys
     assert [await unique_keys.free(limit=2) for _ in range(2)] == [0, 1]
 
 

@@ -43,7 +43,7 @@ async def test_the_feed_reader_stops_when_no_client_waits_for_a_job() -> None:
     clock = JumpingClock()
     store = CountingStore(CATALOGUE, clock=clock)
     house = await House(store=lambda: store, clock=clock).open()
-    waiting = house.port.here.waiting
+    waiting = house.port.services.waiting
     for _ in range(2):  # and whoever waits after that is told as well
         grant = await house.started()
         ended = asyncio.create_task(waiting.ended(grant.job_id))
@@ -63,7 +63,7 @@ async def test_a_job_that_is_waited_for_is_loaded_again_only_when_it_has_ended()
     clock = JumpingClock()
     store = CountingStore(CATALOGUE, clock=clock)
     house = await House(store=lambda: store, clock=clock).open()
-    waiting = house.port.here.waiting
+    waiting = house.port.services.waiting
     job_id = await house.submit()
     ended = asyncio.create_task(waiting.ended(job_id))
     await until(lambda: store.loads == 1, "the reader has begun")
@@ -80,7 +80,7 @@ async def test_waiting_for_a_job_that_there_is_not_fails_at_once() -> None:
     clock = JumpingClock()
     store = CountingStore(CATALOGUE, clock=clock)
     house = await House(store=lambda: store, clock=clock).open()
-    waiting = house.port.here.waiting
+    waiting = house.port.services.waiting
     async with asyncio.timeout(60):
         with pytest.raises(UnknownJob):
             await waiting.ended("j_000000000000")

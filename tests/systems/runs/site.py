@@ -42,11 +42,11 @@ class Site(House):
     @property
     def runs(self) -> RunService:
         """What people do with runs."""
-        return self.port.here.runs
+        return self.port.services.runs
 
     def by_messages(self) -> None:
         """Let jobs notify their runs by messages only."""
-        self.port.here.orchestrator.joint_reports.progress = None
+        self.port.services.orchestrator.joint_reports.progress = None
 
     async def begin(
         self, *jobs: PlannedJob, fail_fast: bool = True, timeout_s: float | None = None, **spec: Any

@@ -59,7 +59,7 @@ def _is_first(request: Heard, receiver: Receiver) -> bool:
 
 def triggers(site: Site) -> Triggers:
     """Webhooks of this site."""
-    here = site.port.here
+    here = site.port.services
     here.runs.preparation.planners["workflow"] = WorkflowPlanner()
     settings = TriggerSettings(github_secrets=(SECRET,), rules=(RULE,))
     return Triggers(IdempotentSubmitter(here.runs), settings, StoreClock(here.store))

@@ -38,13 +38,13 @@ async def house() -> Any:
 
 async def keep(house: House) -> None:
     for _ in range(3):
-        await house.port.here.runs.keep()
+        await house.port.services.runs.keep()
         await house.recover()
 
 
 async def begun(house: House, spec: Plan) -> str:
     """A run whose build is done."""
-    run_id = (await house.port.here.runs.submit(RunSpec(plan=spec))).id
+    run_id = (await house.port.services.runs.submit(RunSpec(plan=spec))).id
     await keep(house)
     await house.heard(done(await house.grant()))
     await keep(house)
@@ -52,7 +52,7 @@ async def begun(house: House, spec: Plan) -> str:
 
 
 async def view(house: House, run_id: str) -> RunView:
-    return await house.port.here.runs.view(run_id)
+    return await house.port.services.runs.view(run_id)
 
 
 def states(shown: RunView) -> dict[str, str]:
@@ -68,15 +68,15 @@ async def test_a_job_waits_visibly_until_a_person_approves(house: House) -> None
     assert waiting is not None
     assert (waiting.question, waiting.id) == ("Deploy?", f"{shown.jobs[1].job_id}.gate.1")
     assert [node.awaits for node in run_graph(shown).nodes] == ["", "approval", ""]
-    explained = await house.port.here.runs.explain(run_id)
+    explained = await house.port.services.runs.explain(run_id)
     assert explained.todo == f"interlock approval approve {waiting.id}"
     assert "It waits for a person to approve or reject: 'Deploy?'." in [
         line.sentence.partition(" It holds")[0] for line in explained.lines
     ]
-    ((listed,), _) = await house.port.here.waits.find()
+    ((listed,), _) = await house.port.services.waits.find()
     assert (listed.id, listed.run_id, listed.question) == (waiting.id, run_id, "Deploy?")
     await keep(house)
-    await house.port.here.waits.approve(waiting.id, actor="anna", comment="go")
+    await house.port.services.waits.approve(waiting.id, actor="anna", comment="go")
     for _ in range(2):
         await house.heard(done(await house.grant()))
         await keep(house)
@@ -87,7 +87,7 @@ async def test_a_job_waits_visibly_until_a_person_approves(house: House) -> None
 async def test_a_rejection_cancels_the_job_and_the_jobs_that_need_it(house: House) -> None:
     run_id = await begun(house, plan())
     waiting = (await view(house, run_id)).jobs[1]
-    await house.port.here.waits.reject(waiting.job_id, actor="anna", comment="not on a Friday")
+    await house.port.services.waits.reject(waiting.job_id, actor="anna", comment="not on a Friday")
     await keep(house)
     shown = await view(house, run_id)
     assert states(shown) == {"build": "COMPLETED", "deploy": "CANCELED", "tell": "CANCELED"}
@@ -100,7 +100,7 @@ async def test_a_rejection_cancels_the_job_and_the_jobs_that_need_it(house: Hous
 async def test_a_rejected_optional_job_does_not_block_its_run(house: House) -> None:
     run_id = await begun(house, plan(required=False))
     waiting = (await view(house, run_id)).jobs[1]
-    await house.port.here.waits.reject(waiting.job_id, actor="anna")
+    await house.port.services.waits.reject(waiting.job_id, actor="anna")
     await keep(house)
     await house.heard(done(await house.grant()))
     await keep(house)
@@ -126,12 +126,12 @@ async def test_a_cancelled_run_refuses_approvals_and_leaves_none_open(house: Hou
     run_id = await begun(house, plan())
     waiting = (await view(house, run_id)).jobs[1]
     assert waiting.awaiting is not None
-    await house.port.here.runs.cancel(run_id)
+    await house.port.services.runs.cancel(run_id)
     with pytest.raises(TerminalState):
-        await house.port.here.waits.approve(waiting.awaiting.id, actor="anna")
+        await house.port.services.waits.approve(waiting.awaiting.id, actor="anna")
     await keep(house)
     assert (await view(house, run_id)).outcome == "CANCELED"
-    assert await house.port.here.waits.find() == ([], "")
+    assert await house.port.services.waits.find() == ([], "")
 
 
 async def test_a_root_job_waits_for_approval_by_a_listed_approver_with_the_required_role(
@@ -139,7 +139,7 @@ async def test_a_root_job_waits_for_approval_by_a_listed_approver_with_the_requi
 ) -> None:
     guarded = PlannedApproval(question="Begin?", approvers=("anna",), role=Role.ADMIN)
     run_id = (
-        await house.port.here.runs.submit(
+        await house.port.services.runs.submit(
             RunSpec(plan=Plan(jobs=(PlannedJob(name="a", task="t", approval=guarded),)))
         )
     ).id
@@ -147,10 +147,10 @@ async def test_a_root_job_waits_for_approval_by_a_listed_approver_with_the_requi
     assert await house.claim() == []
     waiting = (await view(house, run_id)).jobs[0]
     with pytest.raises(NotAllowed, match="needs admin"):
-        await house.port.here.waits.approve(waiting.job_id, actor="anna", roles=(Role.OPERATOR,))
+        await house.port.services.waits.approve(waiting.job_id, actor="anna", roles=(Role.OPERATOR,))
     with pytest.raises(NotAllowed, match="is not an approver"):
-        await house.port.here.waits.approve(waiting.job_id, actor="bert")
-    await house.port.here.waits.approve(waiting.job_id, actor="anna")
+        await house.port.services.waits.approve(waiting.job_id, actor="bert")
+    await house.port.services.waits.approve(waiting.job_id, actor="anna")
     await house.heard(done(await house.grant()))
     await keep(house)
     assert (await view(house, run_id)).outcome == "SUCCESS"
@@ -163,7 +163,7 @@ async def test_a_plan_with_an_invalid_approval_is_refused_with_the_name_of_the_j
         PlannedApproval(question="Go?", timeout_s=-1.0),
     ):
         with pytest.raises(PlanRefused, match="deploy: "):
-            await house.port.here.runs.submit(RunSpec(plan=plan(wrong)))
+            await house.port.services.runs.submit(RunSpec(plan=plan(wrong)))
 
 
 WORKFLOW = """

@@ -31,7 +31,7 @@ jobs:
 
 
 async def test_jobs_of_a_run_wait_for_a_slot_of_their_limit(site: Site) -> None:
-    await site.port.here.limits.set("cluster", LimitSpec(max=1))
+    await site.port.services.limits.set("cluster", LimitSpec(max=1))
     run_id = await site.begin(
         planned("build"), *(planned(name, "build", limits=("cluster",)) for name in ("a", "b"))
     )
@@ -45,7 +45,7 @@ async def test_jobs_of_a_run_wait_for_a_slot_of_their_limit(site: Site) -> None:
 
 
 async def test_explain_shows_that_a_job_of_a_run_waits_for_a_slot_of_its_limit(site: Site) -> None:
-    await site.port.here.limits.set("cluster", LimitSpec(max=1))
+    await site.port.services.limits.set("cluster", LimitSpec(max=1))
     run_id = await site.begin(*(planned(name, limits=("cluster",)) for name in ("a", "b")))
     await site.recover()
     assert len(await site.offered(run_id)) == 1
@@ -54,7 +54,7 @@ async def test_explain_shows_that_a_job_of_a_run_waits_for_a_slot_of_its_limit(s
 
 
 async def test_a_plan_with_a_limit_that_is_not_declared_is_refused(site: Site) -> None:
-    await site.port.here.limits.set("cluster", LimitSpec(max=1))
+    await site.port.services.limits.set("cluster", LimitSpec(max=1))
     made = plan(planned("a", limits=("clutser",), line=7), planned("b", limits=("cluster",), weight=2))
     with pytest.raises(PlanRefused) as refused:
         await site.runs.submit(RunSpec(plan=made))

@@ -382,7 +382,7 @@ async def test_changes_that_another_process_has_applied_meanwhile_are_not_applie
         asked.append(len(ordered))
         if len(asked) == 1:  # it is so slow that its time for the messages runs out
             site.clock.jump("1h")
-            await site.port.here.deliver()
+            await site.port.services.deliver()
             await site.runs.reconciler.apply_changes()
         return found
 
@@ -463,7 +463,7 @@ async def test_a_message_that_another_process_took_meanwhile_does_not_hold_its_r
             if topic in sent and len(one.changes) > 1 and not taken:
                 taken.append(sent[topic])
                 site.clock.jump("1h")
-                await site.port.here.deliver()
+                await site.port.services.deliver()
                 assert len(await site.claim_messages(topic)) == 1
         return await commit(work)
 

@@ -31,7 +31,7 @@ class Hub:
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        here = site.port.here
+        here = site.port.services
         here.runs.preparation.planners["workflow"] = WorkflowPlanner()
         settings = TriggerSettings(github_secrets=(SECRET,), rules=(RULE,))
         self._triggers = Triggers(IdempotentSubmitter(here.runs), settings, StoreClock(here.store))

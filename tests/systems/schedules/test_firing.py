@@ -30,7 +30,7 @@ async def house() -> AsyncIterator[House]:
 
 @pytest.fixture
 def schedules(house: House) -> ScheduleService:
-    return house.port.here.schedules
+    return house.port.services.schedules
 
 
 def hourly(**how: Any) -> ScheduleSpec:

@@ -54,7 +54,7 @@ async def is_exact(house: House, names: Sequence[str]) -> None:
     found = await fired(house)
     assert sorted(found) == sorted(names)
     for name, times in found.items():
-        view = await house.port.here.schedules.get(name)
+        view = await house.port.services.schedules.get(name)
         assert view.last_at is not None
         expected = Calendar(view.spec, name).between(view.created_at, view.last_at, 1_000)
         assert times == expected
@@ -65,41 +65,41 @@ async def test_eight_schedulers_fire_each_time_once(open_house: OpenHouse) -> No
     houses = [await open_house(DEFAULT_SETTINGS) for _ in range(SCHEDULERS)]
     names = [f"s{number}" for number in range(pick(3, 20))]
     for name in names:
-        await houses[0].port.here.schedules.create(name, ALL)
+        await houses[0].port.services.schedules.create(name, ALL)
     for _ in range(pick(3, 20)):
         open_house.move(HOUR)
-        await asyncio.gather(*(house.port.here.schedules.sweep() for house in houses))
+        await asyncio.gather(*(house.port.services.schedules.sweep() for house in houses))
     for house in houses:  # what was held by one that lost a race is free again
         open_house.move(60)
-        await house.port.here.schedules.sweep()
+        await house.port.services.schedules.sweep()
     await is_exact(houses[0], names)
 
 
 async def test_eight_schedulers_with_overlap_queue_keep_one_job_live(open_house: OpenHouse) -> None:
     houses = [await open_house(DEFAULT_SETTINGS) for _ in range(SCHEDULERS)]
     spec = ScheduleSpec(job=JobSpec(task="report"), every="1h", overlap="queue", catch_up="all")
-    await houses[0].port.here.schedules.create("queued", spec)
+    await houses[0].port.services.schedules.create("queued", spec)
     for _ in range(3):
         open_house.move(HOUR)
-        await asyncio.gather(*(house.port.here.schedules.sweep() for house in houses))
+        await asyncio.gather(*(house.port.services.schedules.sweep() for house in houses))
     assert len((await fired(houses[0]))["queued"]) == 1
 
 
 async def test_a_scheduler_that_dies_between_finding_and_firing_loses_nothing(open_house: OpenHouse) -> None:
     other, dying = await open_house(DEFAULT_SETTINGS), await open_house(DEFAULT_SETTINGS)
-    await dying.port.here.schedules.create("nightly", ALL)
+    await dying.port.services.schedules.create("nightly", ALL)
     open_house.move(HOUR)
-    await other.port.here.queues.pause("any")  # a commit, by which SQLite tells its time to all
+    await other.port.services.queues.pause("any")  # a commit, by which SQLite tells its time to all
 
     async def die(_: Any) -> Any:
         raise asyncio.CancelledError
 
-    dying.port.here.engine.committer = type("Killed", (), {"commit": staticmethod(die)})()
+    dying.port.services.engine.committer = type("Killed", (), {"commit": staticmethod(die)})()
     with pytest.raises(asyncio.CancelledError):
-        await dying.port.here.schedules.sweep()
+        await dying.port.services.schedules.sweep()
     assert await fired(other) == {}
     open_house.move(60)  # a store may keep what the dead one has found for a few seconds
-    await other.port.here.schedules.sweep()
+    await other.port.services.schedules.sweep()
     await is_exact(other, ["nightly"])
 
 
@@ -118,12 +118,14 @@ async def test_lost_requests_and_lost_answers_make_no_job_twice_and_lose_none(
     )
     faulty = [await House(store=lambda: FaultyStore(memory, plan), clock=clock).open() for _ in range(2)]
     sound = await House(store=lambda: memory, clock=clock).open()
-    await sound.port.here.schedules.create("nightly", ALL)
-    await sound.port.here.schedules.create("weekly", ALL)
+    await sound.port.services.schedules.create("nightly", ALL)
+    await sound.port.services.schedules.create("weekly", ALL)
     for _ in range(20):
         clock.jump(HOUR)
-        await asyncio.gather(*(house.port.here.schedules.sweep() for house in faulty), return_exceptions=True)
-    await sound.port.here.schedules.sweep()
+        await asyncio.gather(
+            *(house.port.services.schedules.sweep() for house in faulty), return_exceptions=True
+        )
+    await sound.port.services.schedules.sweep()
     await is_exact(sound, ["nightly", "weekly"])
 
 
@@ -148,13 +150,13 @@ async def test_a_fire_whose_commit_answer_was_lost_is_not_repeated_by_the_next_s
     clock = JumpingClock()
     memory = MemoryStore(CATALOGUE, clock=clock)
     sound = await House(store=lambda: memory, clock=clock).open()
-    await sound.port.here.schedules.create("nightly", ALL)
+    await sound.port.services.schedules.create("nightly", ALL)
     clock.jump(HOUR)
     deaf = await House(store=lambda: ForgetsToAnswer(memory), clock=clock).open()
     with pytest.raises(StoreUnavailable):
-        await deaf.port.here.schedules.sweep()
+        await deaf.port.services.schedules.sweep()
     assert Counter(map(len, (await fired(sound)).values())) == {1: 1}
-    await sound.port.here.schedules.sweep()
+    await sound.port.services.schedules.sweep()
     await is_exact(sound, ["nightly"])
 
 
@@ -166,7 +168,7 @@ async def test_the_clock_of_a_scheduler_does_not_matter(off_s: float) -> None:
     host = Host(wall=lambda: time.time() + ahead[0])
     port = EmbeddedOrchestrator("memory:", store=lambda: MemoryStore(CATALOGUE, clock=clock), host=host)
     await port.connect()
-    schedules = port.here.schedules
+    schedules = port.services.schedules
     made = await schedules.create("nightly", ALL)
     assert made.next_at == clock() + timedelta(hours=1)
     assert await schedules.sweep() == 0
@@ -175,6 +177,6 @@ async def test_the_clock_of_a_scheduler_does_not_matter(off_s: float) -> None:
     assert await schedules.sweep() == 0
     clock.jump(1)
     assert await schedules.sweep() == 1
-    (job,), _ = await port.here.jobs.find(Query(kind="job"))
+    (job,), _ = await port.services.jobs.find(Query(kind="job"))
     assert job.scheduled_for == clock()
     await port.disconnect()

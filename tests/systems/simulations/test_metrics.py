@@ -105,11 +105,11 @@ async def test_a_simulation_records_numeric_metrics_and_receives_an_error_for_ot
         assert (found.status, found.steps[-1]) == ("completed", 120)
         assert (found.series["size"][-1], found.series["half"][-1]) == (1_120.0, 60.0)
         assert len(found.steps) > 10
-        result = (await il.here.simulations.get(made.run_id)).result
+        result = (await il.services.simulations.get(made.run_id)).result
         assert isinstance(result, msgspec.Raw)
         assert "The metric word has to be a number" in bytes(result).decode()
 
 
 async def metrics_of(il: Interlock, run_id: str) -> SimulationMetrics:
-    found: SimulationMetrics = await il.here.simulations.metrics(run_id)
+    found: SimulationMetrics = await il.services.simulations.metrics(run_id)
     return found

@@ -27,7 +27,7 @@ RUNNER = "runner#1"
 
 def simulations(house: House) -> SimulationManager:
     """What people do with simulations."""
-    return house.port.here.simulations
+    return house.port.services.simulations
 
 
 class Player:

@@ -18,7 +18,7 @@ BEAT_S = DEFAULT_SETTINGS.durations.worker_beat_every_s
 
 
 def workers(house: House) -> Workers:
-    return house.port.here.workers
+    return house.port.services.workers
 
 
 async def registered(house: House, **spec: Any) -> WorkerView:

@@ -25,7 +25,7 @@ SPEC = WorkerSpec(name="runner", incarnation="1", capacity=4, labels=("gpu",), q
 
 
 def workers(house: House) -> Workers:
-    return house.port.here.workers
+    return house.port.services.workers
 
 
 async def running(house: House, **spec: Any) -> WorkerView:
@@ -178,14 +178,14 @@ async def test_a_worker_that_is_terminated_while_it_claims_is_given_nothing(
     """What it had is ready again at once, and its own last claim was the first to find it."""
     made = await running(house)
     grant = await house.started()
-    claim = house.port.here.orchestrator.claim
+    claim = house.port.services.orchestrator.claim
 
     async def late(request: ClaimRequest, **named: Any) -> list[Grant]:
         await workers(house).terminate(made.id, reason="on fire")
         await house.recover()
         return await claim(request, **named)
 
-    monkeypatch.setattr(house.port.here.orchestrator, "claim", late)
+    monkeypatch.setattr(house.port.services.orchestrator, "claim", late)
     claim_request = ClaimRequest(runner_id="anna#1", worker_id=made.id, limit=5)
     assert await house.port.claim(claim_request) == []
     job = await house.view(grant.job_id)

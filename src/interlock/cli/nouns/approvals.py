@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from interlock.cli.output import Sheet
     from interlock.cli.verbs import Noun
-    from interlock.remote.reach import Reach
+    from interlock.remote.service_connection import ServiceConnection
     from interlock.wire.waits import ApprovalView, SignalView
 
 ApprovalId = Annotated[
@@ -42,7 +42,7 @@ def _noun() -> Noun[ApprovalView]:
 
     return Noun(
         name="approval",
-        get=lambda reach, approval_id: reach.here.waits.get(approval_id),
+        get=lambda connection, approval_id: connection.services.waits.get(approval_id),
         list_sheet=list_sheet,
         sheets=_sheets,
     )
@@ -71,9 +71,9 @@ def list_approvals(
     """List approvals that jobs wait for, newest first."""
     from interlock.cli.verbs import ListPage, list_records
 
-    async def search(reach: Reach) -> ListPage[ApprovalView]:
+    async def search(connection: ServiceConnection) -> ListPage[ApprovalView]:
         return ListPage(
-            *await reach.here.waits.find(ended=everything, job_id=job, limit=limit, cursor=cursor)
+            *await connection.services.waits.find(ended=everything, job_id=job, limit=limit, cursor=cursor)
         )
 
     def answer(page: ListPage[ApprovalView]) -> object:
@@ -128,8 +128,8 @@ def _answer(
     from interlock.cli import verbs
     from interlock.cli.connection import actor
 
-    async def work(reach: Reach) -> ApprovalView:
-        waits = reach.here.waits
+    async def work(connection: ServiceConnection) -> ApprovalView:
+        waits = connection.services.waits
         reply = waits.approve if verb == "approve" else waits.reject
         return await reply(approval_id, comment=comment, actor=actor(), request_id=request_id)
 
@@ -150,10 +150,10 @@ def send_signal(
 
     text = sys.stdin.buffer.read() if data == "-" else (data or "null").encode(errors="surrogateescape")
 
-    async def work(reach: Reach) -> SignalView:
-        job_id = await whole_id(reach, job)
+    async def work(connection: ServiceConnection) -> SignalView:
+        job_id = await whole_id(connection, job)
         raw = msgspec.Raw(text)
-        return await reach.here.waits.signal(job_id, name, raw, actor=actor(), request_id=request_id)
+        return await connection.services.waits.signal(job_id, name, raw, actor=actor(), request_id=request_id)
 
     verbs.act(store, work, lambda view, _: [f"{view.job_id}\t{view.name}\t{view.state}"], as_json=as_json)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from interlock.cli.output import Sheet
-    from interlock.remote.reach import Reach
+    from interlock.remote.service_connection import ServiceConnection
     from interlock.wire.batches import BatchJob, BatchView
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Batch.", autocompletion=completion.ids)]
@@ -37,8 +37,8 @@ def list_batches(limit: Limit = 50, cursor: Cursor = "", store: Place = None, as
     """List batches with their progress, newest first."""
     from interlock.cli.verbs import ListPage, Noun, list_records
 
-    async def search(reach: Reach) -> ListPage[BatchView]:
-        page = await reach.here.batches.page(limit=limit, cursor=cursor)
+    async def search(connection: ServiceConnection) -> ListPage[BatchView]:
+        page = await connection.services.batches.page(limit=limit, cursor=cursor)
         return ListPage(page.batches, page.cursor)
 
     noun: Noun[BatchView] = Noun(name="batch", list_sheet=list_sheet)
@@ -64,15 +64,15 @@ def show(
     from interlock.cli import output
     from interlock.cli.connection import run_connected
 
-    async def work(reach: Reach) -> tuple[BatchView, list[BatchJob]]:
+    async def work(connection: ServiceConnection) -> tuple[BatchView, list[BatchJob]]:
         found: list[BatchJob] = []
         cursor = ""
         while jobs:
-            page = await reach.here.batches.jobs(batch_id, cursor=cursor)
+            page = await connection.services.batches.jobs(batch_id, cursor=cursor)
             found += page.jobs
             if not (cursor := page.cursor):
                 break
-        return await reach.here.batches.get(batch_id), found
+        return await connection.services.batches.get(batch_id), found
 
     view, found = run_connected(store, work)
     if as_json:
@@ -93,8 +93,8 @@ def cancel(batch_id: Id, reason: Reason = "", store: Place = None, as_json: Json
     from interlock.cli import verbs
     from interlock.cli.connection import actor
 
-    async def work(reach: Reach) -> BatchView:
-        return await reach.here.batches.cancel(batch_id, reason=reason, actor=actor())
+    async def work(connection: ServiceConnection) -> BatchView:
+        return await connection.services.batches.cancel(batch_id, reason=reason, actor=actor())
 
     verbs.act(store, work, _lines, as_json=as_json)
 
@@ -117,8 +117,8 @@ def wait(
 
     timeout_s = parse_seconds(timeout)
 
-    async def work(reach: Reach) -> BatchView:
-        client = BatchesClient(lambda: reach.here, reach.recover, actor(), no_middleware)
+    async def work(connection: ServiceConnection) -> BatchView:
+        client = BatchesClient(lambda: connection.services, connection.recover, actor(), no_middleware)
         return await client.wait(batch_id, timeout_s=timeout_s)
 
     view = verbs.act(store, work, _lines, as_json=as_json)

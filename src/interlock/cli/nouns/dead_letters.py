@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from interlock.cli.output import Sheet
     from interlock.cli.verbs import Action, ListPage, Noun
     from interlock.remote.interfaces import Services
-    from interlock.remote.reach import Reach
+    from interlock.remote.service_connection import ServiceConnection
     from interlock.wire import filters
     from interlock.wire.jobs import DeadLetterView
 
@@ -66,7 +66,7 @@ def _noun() -> Noun[DeadLetterView]:
     return Noun(
         name="dead letter",
         find=job_views.whole_id,
-        get=lambda reach, job_id: reach.here.dead_letters.get(job_id),
+        get=lambda connection, job_id: connection.services.dead_letters.get(job_id),
         chosen=chosen,
         list_sheet=list_sheet,
         sheets=sheets,
@@ -191,7 +191,7 @@ def read_input(text: str | None, words: Sequence[str]) -> msgspec.Raw | None:
 
 
 async def chosen(
-    reach: Reach, words: Sequence[str], _: Action[DeadLetterView] | None = None
+    connection: ServiceConnection, words: Sequence[str], _: Action[DeadLetterView] | None = None
 ) -> list[DeadLetterView]:
     """Return the dead letters that ids or a filter name."""
     from interlock.cli.nouns import job_views
@@ -200,22 +200,26 @@ async def chosen(
 
     wanted = filter_among(words, job_id_of, read_filter)
     if wanted is None:
-        ids = [await job_views.whole_id(reach, word) for word in words]
-        return [await reach.here.dead_letters.get(job_id) for job_id in dict.fromkeys(ids)]
-    page = await _search(reach, wanted, MAX_SCANNED, "")
+        ids = [await job_views.whole_id(connection, word) for word in words]
+        return [await connection.services.dead_letters.get(job_id) for job_id in dict.fromkeys(ids)]
+    page = await _search(connection, wanted, MAX_SCANNED, "")
     if page.cursor:
         raise too_many("dead letter", wanted, MAX_SCANNED, keys="since:, until:, queue: or task:")
     return list(page.views)
 
 
-async def _search(reach: Reach, wanted: filters.Filter, limit: int, cursor: str) -> ListPage[DeadLetterView]:
+async def _search(
+    connection: ServiceConnection, wanted: filters.Filter, limit: int, cursor: str
+) -> ListPage[DeadLetterView]:
     """Look through so many pages: those that were dealt with lie among the others."""
     from interlock.cli.verbs import ListPage
     from interlock.wire.filter_language import LOOKS
 
     found: list[DeadLetterView] = []
     for _ in range(LOOKS):
-        some, cursor = await reach.here.dead_letters.find(wanted, limit=limit - len(found), cursor=cursor)
+        some, cursor = await connection.services.dead_letters.find(
+            wanted, limit=limit - len(found), cursor=cursor
+        )
         found += some
         if not cursor or len(found) >= limit:
             break
@@ -229,8 +233,8 @@ def print_letters(store: str | None, words: Sequence[str], *, limit: int, cursor
 
     wanted = read_filter(" ".join(words))
 
-    async def search(reach: Reach) -> ListPage[DeadLetterView]:
-        return await _search(reach, wanted, limit, cursor)
+    async def search(connection: ServiceConnection) -> ListPage[DeadLetterView]:
+        return await _search(connection, wanted, limit, cursor)
 
     list_records(_noun(), store, search, _answer, as_json=as_json, none="There is no dead letter.")
 

@@ -27,7 +27,7 @@ from interlock.cli.output import print_line, print_struct
 from interlock.cli.project import Project
 from interlock.errors import CannotLoad, InterlockError, InvalidArguments, UnknownTask
 from interlock.remote.interfaces import JobsApi
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.systems.orchestrator.dependencies import named_in
 from interlock.systems.orchestrator.jobs import BULK
 from interlock.systems.orchestrator.submission import check_size, check_spec
@@ -423,7 +423,7 @@ def submit(
             if wait:
                 return await _waited(port, ids, patience_s, verbose=verbose, as_json=as_json)
             if as_json:
-                _print_views([view for view in await _views(port.here.jobs, ids) if view is not None])
+                _print_views([view for view in await _views(port.services.jobs, ids) if view is not None])
             return 0
 
     try:
@@ -434,9 +434,11 @@ def submit(
         raise
 
 
-async def _stored(reach: Reach, made: Sequence[JobSpec], request_id: str | None, *, quiet: bool) -> list[str]:
+async def _stored(
+    connection: ServiceConnection, made: Sequence[JobSpec], request_id: str | None, *, quiet: bool
+) -> list[str]:
     """Store the jobs, and print the ids of each batch as soon as it is stored."""
-    jobs, made = reach.here.jobs, await _with_whole_ids(reach, made)
+    jobs, made = connection.services.jobs, await _with_whole_ids(connection, made)
     ids: list[str] = []
     size = len(made) if request_id is not None else BULK
     for start in range(0, len(made), max(size, 1)):
@@ -458,12 +460,12 @@ _FOUND = {
 }
 
 
-async def _with_whole_ids(reach: Reach, made: Sequence[JobSpec]) -> Sequence[JobSpec]:
+async def _with_whole_ids(connection: ServiceConnection, made: Sequence[JobSpec]) -> Sequence[JobSpec]:
     """Return the jobs with the whole ids of their parents, and of the jobs that they come after."""
     named = {spec.parent_job_id for spec in made if spec.parent_job_id} | set(named_in(made))
     if not named:
         return made
-    whole = {text: await whole_id(reach, text) for text in named}
+    whole = {text: await whole_id(connection, text) for text in named}
 
     def with_ids(spec: JobSpec) -> JobSpec:
         after = spec.after
@@ -475,7 +477,7 @@ async def _with_whole_ids(reach: Reach, made: Sequence[JobSpec]) -> Sequence[Job
 
 
 async def _waited(
-    port: Reach, ids: Sequence[str], patience_s: float | None, *, verbose: bool, as_json: bool
+    port: ServiceConnection, ids: Sequence[str], patience_s: float | None, *, verbose: bool, as_json: bool
 ) -> int:
     if as_json:
         code, views = await job_watch.follow_quietly(port, ids, patience_s)

@@ -27,8 +27,8 @@ from interlock.errors import UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.remote.interfaces import JobsApi, Services
-from interlock.remote.reach import Reach
 from interlock.remote.search import find
+from interlock.remote.service_connection import ServiceConnection
 from interlock.store.records import Query
 from interlock.text import harmless
 from interlock.wire.filters import MAX_SCANNED, job_id_of, read_filter
@@ -42,12 +42,14 @@ MOST_BLOCKED = 5
 UNFINISHED = tuple(str(state) for state in job.JobState if state not in job.ENDED)
 
 
-async def chosen(reach: Reach, words: Sequence[str], action: Action[JobView] | None = None) -> list[JobView]:
+async def chosen(
+    connection: ServiceConnection, words: Sequence[str], action: Action[JobView] | None = None
+) -> list[JobView]:
     """Return the jobs that ids or a filter name; of a filter only those in a state of the action."""
-    jobs = reach.here.jobs
+    jobs = connection.services.jobs
     wanted = filter_among(words, job_id_of, read_filter)
     if wanted is None:
-        ids = [await whole_id(reach, word) for word in words]
+        ids = [await whole_id(connection, word) for word in words]
         return [await jobs.get(job_id) for job_id in dict.fromkeys(ids)]
     found = await find(jobs, wanted.among(action.states) if action else wanted, limit=MAX_SCANNED)
     if found.cursor:
@@ -55,14 +57,16 @@ async def chosen(reach: Reach, words: Sequence[str], action: Action[JobView] | N
     return found.views
 
 
-async def whole_id(reach: Reach, text: str) -> str:
+async def whole_id(connection: ServiceConnection, text: str) -> str:
     """Return the id of a job from the text that was typed."""
-    return await find_whole_id(reach, text, noun="job", prefix="j", error=UnknownJob, ids=_ids)
+    return await find_whole_id(connection, text, noun="job", prefix="j", error=UnknownJob, ids=_ids)
 
 
-async def _ids(reach: Reach, since: datetime, until: datetime, cursor: str) -> tuple[list[str], str]:
+async def _ids(
+    connection: ServiceConnection, since: datetime, until: datetime, cursor: str
+) -> tuple[list[str], str]:
     query = Query(kind=JOB.name, since=since, until=until, limit=PAGE, cursor=cursor)
-    views, following = await reach.here.jobs.find(query)
+    views, following = await connection.services.jobs.find(query)
     return [view.id for view in views], following
 
 
@@ -223,8 +227,8 @@ def list_jobs(
     wanted = read_filter(" ".join(words))
     stuck: list[Explanation] = []
 
-    async def search(reach: Reach) -> ListPage[JobView]:
-        jobs = reach.here.jobs
+    async def search(connection: ServiceConnection) -> ListPage[JobView]:
+        jobs = connection.services.jobs
         found = await find(jobs, wanted, limit=limit or LIST_PAGE, cursor=cursor)
         views = found.views
         while limit is None and found.cursor:
@@ -266,12 +270,12 @@ def retry(*, request_id: str | None = None) -> Action[JobView]:
 NOUN: Noun[JobView] = Noun(
     name="job",
     find=whole_id,
-    get=lambda reach, job_id: reach.here.jobs.get(job_id),
+    get=lambda connection, job_id: connection.services.jobs.get(job_id),
     chosen=chosen,
     list_sheet=list_sheet,
     sheets=job_sheets,
     details=lambda view: view.failure.details if view.failure is not None else "",
-    history=lambda reach, job_id: reach.here.jobs.history(job_id),
-    explain=lambda reach, job_id: reach.here.jobs.explain(job_id),
+    history=lambda connection, job_id: connection.services.jobs.history(job_id),
+    explain=lambda connection, job_id: connection.services.jobs.explain(job_id),
     actions={"cancel": cancel, "retry": retry},
 )

@@ -20,7 +20,7 @@ from interlock.cli.output import iso, print_line, print_struct, span
 from interlock.cli.watch import NOT_IN_TIME, JobFollower, News, Outage, Screen, exit_code, has_ended, looks
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles import job
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.text import counted, harmless
 from interlock.wire.jobs import JobView, TreeNode, TreeView
 
@@ -37,7 +37,7 @@ LAST_LOOK_S = 20.0
 def watch_jobs(store: str | None, words: Sequence[str], timeout_s: float | None, *, as_json: bool) -> int:
     """Follow jobs until they end and show their steps; return the exit code."""
 
-    async def work(port: Reach) -> int:
+    async def work(port: ServiceConnection) -> int:
         ids = await _chosen_ids(port, words)
         return await _followed(port, ids, _screen(port, as_json=as_json), timeout_s)
 
@@ -47,7 +47,7 @@ def watch_jobs(store: str | None, words: Sequence[str], timeout_s: float | None,
 def wait(store: str | None, words: Sequence[str], timeout_s: float | None, *, as_json: bool) -> int:
     """Wait for jobs to end and print the outcome of each; return the exit code."""
 
-    async def work(port: Reach) -> int:
+    async def work(port: ServiceConnection) -> int:
         ids = await _chosen_ids(port, words)
         return await _followed(port, ids, nullcontext(Outcomes(as_json=as_json)), timeout_s, steps=False)
 
@@ -55,7 +55,7 @@ def wait(store: str | None, words: Sequence[str], timeout_s: float | None, *, as
 
 
 async def follow(
-    port: Reach, ids: Sequence[str], timeout_s: float | None, *, verbose: bool
+    port: ServiceConnection, ids: Sequence[str], timeout_s: float | None, *, verbose: bool
 ) -> tuple[int, list[JobView]]:
     """Follow jobs that were just submitted; return the exit code and the jobs as they ended.
 
@@ -71,7 +71,7 @@ async def follow(
 
 
 async def follow_quietly(
-    port: Reach, ids: Sequence[str], timeout_s: float | None
+    port: ServiceConnection, ids: Sequence[str], timeout_s: float | None
 ) -> tuple[int, list[JobView]]:
     """Follow jobs without output; return the exit code and the jobs as they ended."""
     last = LastViews()
@@ -79,7 +79,7 @@ async def follow_quietly(
     return code, [last.views[job_id] for job_id in ids if job_id in last.views]
 
 
-async def _chosen_ids(port: Reach, words: Sequence[str]) -> list[str]:
+async def _chosen_ids(port: ServiceConnection, words: Sequence[str]) -> list[str]:
     views = await chosen(port, words)
     if not views:
         typer.echo("No job matches.", err=True)
@@ -87,7 +87,7 @@ async def _chosen_ids(port: Reach, words: Sequence[str]) -> list[str]:
 
 
 async def _followed(
-    port: Reach,
+    port: ServiceConnection,
     ids: Sequence[str],
     screen: AbstractContextManager[Screen[[News]]],
     timeout_s: float | None,
@@ -130,11 +130,11 @@ async def _last_look(following: JobFollower, shown: Screen[[News]]) -> dict[str,
     return {}
 
 
-def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[Screen[[News]]]:
+def _screen(port: ServiceConnection, *, as_json: bool) -> AbstractContextManager[Screen[[News]]]:
     return watch.screen(as_json=as_json, structs=_structs, rows=_rows, live=lambda: _live(port))
 
 
-def _live(port: Reach) -> AbstractContextManager[Screen[[News]]]:
+def _live(port: ServiceConnection) -> AbstractContextManager[Screen[[News]]]:
     from interlock.cli.live import LiveTable  # a pipe does not need rich, which is slow to import
 
     return LiveTable(port.now)
@@ -195,7 +195,7 @@ class LastViews:
 class NoWorker:
     """Reports why no live worker takes a job, once for each reason."""
 
-    def __init__(self, port: Reach) -> None:
+    def __init__(self, port: ServiceConnection) -> None:
         self._port = port
         self._shown: set[str] = set()
         self._next_look_at = float("-inf")
@@ -206,7 +206,7 @@ class NoWorker:
         if now < self._next_look_at:
             return
         with suppress(StoreUnavailable):
-            for explanation in await blocked(self._port.here.jobs, views):
+            for explanation in await blocked(self._port.services.jobs, views):
                 if explanation.blocked not in self._shown:
                     self._shown.add(explanation.blocked)
                     todo = f" → {explanation.todo}" if explanation.todo else ""
@@ -241,11 +241,11 @@ def show_tree(
     """Print the tree; on a terminal it stays up to date until all of it has ended."""
     live = output.on_terminal() and not once and not as_json
 
-    async def work(port: Reach) -> tuple[TreeView, datetime]:
+    async def work(port: ServiceConnection) -> tuple[TreeView, datetime]:
         job_id = await whole_id(port, text)
         if live:
             await _follow(port, job_id, most, None if everything else MOST_CHILDREN)
-        return await port.here.jobs.tree(job_id, most=most), await port.now()
+        return await port.services.jobs.tree(job_id, most=most), await port.now()
 
     view, now = run_connected(store, work)
     if as_json:
@@ -325,7 +325,7 @@ def node_status(node: TreeNode) -> str:
     return node.description
 
 
-async def _follow(port: Reach, job_id: str, most: int, children: int | None) -> None:
+async def _follow(port: ServiceConnection, job_id: str, most: int, children: int | None) -> None:
     from rich.live import Live
 
     from interlock.cli.tables import console_here
@@ -333,7 +333,7 @@ async def _follow(port: Reach, job_id: str, most: int, children: int | None) -> 
     def is_over(view: TreeView) -> bool:
         return all(state in job.ENDED for state in view.states)
 
-    trees = looks(port, lambda: port.here.jobs.tree(job_id, most=most), is_over)
+    trees = looks(port, lambda: port.services.jobs.tree(job_id, most=most), is_over)
     with Live(console=console_here(), auto_refresh=False, vertical_overflow="crop") as live:
         async with aclosing(trees):
             async for view in trees:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from interlock.cli.output import Sheet
     from interlock.cli.verbs import Noun
-    from interlock.remote.reach import Reach
+    from interlock.remote.service_connection import ServiceConnection
     from interlock.wire.limits import KeyView, LimitView
 
 Name = Annotated[
@@ -41,7 +41,7 @@ def _noun() -> Noun[LimitView]:
 
     return Noun(
         name="limit",
-        get=lambda reach, name: reach.here.limits.get(name),
+        get=lambda connection, name: connection.services.limits.get(name),
         list_sheet=list_sheet,
         lines=_lines,
         sheets=_sheets,
@@ -58,8 +58,8 @@ def list_limits(store: Place = None, as_json: Json = False) -> None:
     """List limits, with slots in use and jobs that wait."""
     from interlock.cli import verbs
 
-    async def search(reach: Reach) -> verbs.ListPage[LimitView]:
-        return verbs.ListPage(await reach.here.limits.list())
+    async def search(connection: ServiceConnection) -> verbs.ListPage[LimitView]:
+        return verbs.ListPage(await connection.services.limits.list())
 
     verbs.list_records(_noun(), store, search, as_json=as_json, none="No limit is declared.")
 
@@ -110,8 +110,8 @@ def set_limit(
     period_s = parse_seconds(per) or 1.0
     spec = LimitSpec(max=max_slots, rate=rate, period_s=period_s, burst=burst, description=description)
 
-    async def work(reach: Reach) -> LimitView:
-        return await reach.here.limits.set(name, spec, actor=actor())
+    async def work(connection: ServiceConnection) -> LimitView:
+        return await connection.services.limits.set(name, spec, actor=actor())
 
     verbs.act(store, work, _lines, as_json=as_json)
 
@@ -122,8 +122,8 @@ def delete(name: Name, reason: Reason = "", store: Place = None, as_json: Json =
     from interlock.cli import verbs
     from interlock.cli.connection import actor
 
-    async def work(reach: Reach) -> LimitView:
-        return await reach.here.limits.delete(name, reason=reason, actor=actor())
+    async def work(connection: ServiceConnection) -> LimitView:
+        return await connection.services.limits.delete(name, reason=reason, actor=actor())
 
     sentence = f"The limit {name} is deleted; jobs that waited for it are admitted."
     verbs.act(store, work, lambda *_: [sentence], as_json=as_json)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from interlock.cli.output import Sheet
-    from interlock.remote.reach import Reach
+    from interlock.remote.service_connection import ServiceConnection
     from interlock.wire.jobs import QueueHold, QueueView
 
 Name = Annotated[
@@ -42,8 +42,8 @@ def list_queues(store: Place = None, as_json: Json = False) -> None:
     """List queues that are paused or have unfinished jobs."""
     from interlock.cli.verbs import ListPage, Noun, list_records
 
-    async def search(reach: Reach) -> ListPage[QueueView]:
-        return ListPage(await reach.here.queues.list())
+    async def search(connection: ServiceConnection) -> ListPage[QueueView]:
+        return ListPage(await connection.services.queues.list())
 
     noun: Noun[QueueView] = Noun(name="queue", list_sheet=list_sheet)
     none = "No queue is paused or has unfinished jobs."
@@ -67,8 +67,8 @@ def _hold(verb: str, store: str | None, name: str, reason: str, *, as_json: bool
     from interlock.cli.connection import actor
     from interlock.systems.orchestrator.queues import QueueState
 
-    async def work(reach: Reach) -> QueueHold:
-        hold: QueueHold = await getattr(reach.here.queues, verb)(name, reason=reason, actor=actor())
+    async def work(connection: ServiceConnection) -> QueueHold:
+        hold: QueueHold = await getattr(connection.services.queues, verb)(name, reason=reason, actor=actor())
         return hold
 
     def lines(hold: QueueHold, _: datetime) -> tuple[str]:

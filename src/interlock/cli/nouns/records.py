@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from interlock.client_resources import RecordsClient
-    from interlock.remote.reach import Reach
+    from interlock.remote.service_connection import ServiceConnection
     from interlock.store.records import Entry
     from interlock.wire.records import RecordExplanation, StoredRecord
 
@@ -206,7 +206,7 @@ class RecordCommands:
         from interlock.cli import output
         from interlock.cli.output import Sheet, print_struct
 
-        found = self._connected(lambda port: port.here.records.kinds())
+        found = self._connected(lambda port: port.services.records.kinds())
         if self._as_json:
             print_struct(found)
             return
@@ -228,8 +228,8 @@ class RecordCommands:
 
         data = _data(words)
 
-        async def work(port: Reach) -> StoredRecord:
-            return await port.here.records.create(
+        async def work(port: ServiceConnection) -> StoredRecord:
+            return await port.services.records.create(
                 kind, data, record_id=record_id, actor=actor(), request_id=request_id
             )
 
@@ -255,8 +255,8 @@ class RecordCommands:
 
         data = _data(words)
 
-        async def work(port: Reach) -> StoredRecord:
-            return await port.here.records.send(
+        async def work(port: ServiceConnection) -> StoredRecord:
+            return await port.services.records.send(
                 kind,
                 record_id,
                 event,
@@ -278,8 +278,8 @@ class RecordCommands:
         from interlock.cli import output
         from interlock.cli.output import Sheet, print_struct, shown
 
-        async def work(port: Reach) -> tuple[StoredRecord, datetime]:
-            return await port.here.records.get(kind, record_id), await port.now()
+        async def work(port: ServiceConnection) -> tuple[StoredRecord, datetime]:
+            return await port.services.records.get(kind, record_id), await port.now()
 
         record, now = self._connected(work)
         if self._as_json:
@@ -314,8 +314,8 @@ class RecordCommands:
 
         where = _data(words)
 
-        async def work(port: Reach) -> tuple[tuple[list[StoredRecord], str], datetime]:
-            found = await port.here.records.find(
+        async def work(port: ServiceConnection) -> tuple[tuple[list[StoredRecord], str], datetime]:
+            found = await port.services.records.find(
                 kind,
                 states=_names(states),
                 where=where,
@@ -354,8 +354,8 @@ class RecordCommands:
         from interlock.cli.journal import entries_sheet
         from interlock.cli.output import print_struct
 
-        async def work(port: Reach) -> tuple[list[Entry], datetime]:
-            return await port.here.records.history(kind, record_id), await port.now()
+        async def work(port: ServiceConnection) -> tuple[list[Entry], datetime]:
+            return await port.services.records.history(kind, record_id), await port.now()
 
         entries, now = self._connected(work)
         if self._as_json:
@@ -369,8 +369,8 @@ class RecordCommands:
         """Print the reason a record waits."""
         from interlock.cli.output import print_struct, shown
 
-        async def work(port: Reach) -> tuple[RecordExplanation, datetime]:
-            return await port.here.records.explain(kind, record_id), await port.now()
+        async def work(port: ServiceConnection) -> tuple[RecordExplanation, datetime]:
+            return await port.services.records.explain(kind, record_id), await port.now()
 
         explanation, now = self._connected(work)
         if self._as_json:
@@ -396,9 +396,13 @@ class RecordCommands:
 
         states = _names(until)
 
-        async def work(port: Reach) -> int:
-            door: RecordsClient[Any] = RecordsClient(kind, lambda: port.here, _known, port.recover, actor())
-            known = next((each.states for each in await port.here.records.kinds() if each.name == kind), ())
+        async def work(port: ServiceConnection) -> int:
+            door: RecordsClient[Any] = RecordsClient(
+                kind, lambda: port.services, _known, port.recover, actor()
+            )
+            known = next(
+                (each.states for each in await port.services.records.kinds() if each.name == kind), ()
+            )
             if wrong := [name for name in states if known and name not in known]:
                 raise UnknownState(wrong[0], known, where=kind)
             try:
@@ -414,7 +418,7 @@ class RecordCommands:
 
         return self._connected(work)
 
-    def _connected(self, work: Callable[[Reach], Awaitable[T]]) -> T:
+    def _connected(self, work: Callable[[ServiceConnection], Awaitable[T]]) -> T:
         import asyncio
 
         from interlock.cli.connection import connected
@@ -424,8 +428,8 @@ class RecordCommands:
         declared = () if is_server(self._here.url) else load_kinds(self._here.kinds)
 
         async def run() -> T:
-            async with connected(self._here, declared) as reach:
-                return await work(reach)
+            async with connected(self._here, declared) as connection:
+                return await work(connection)
 
         return asyncio.run(run())
 

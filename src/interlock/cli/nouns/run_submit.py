@@ -222,7 +222,7 @@ def submit(
 
     async def work() -> int:
         async with connected(here) as port:
-            view: RunView = await port.here.runs.submit(spec, request_id=request_id, actor=actor())
+            view: RunView = await port.services.runs.submit(spec, request_id=request_id, actor=actor())
             if not as_json:
                 print(view.id, flush=True)
             if follow is not None:

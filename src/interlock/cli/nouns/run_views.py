@@ -35,7 +35,7 @@ from interlock.errors import UnknownRun
 from interlock.lifecycles import run
 from interlock.lifecycles.run import RunState
 from interlock.remote.interfaces import Services
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.systems.runs.graph import MARKS, TONES, Node, run_graph
 from interlock.systems.runs.graph_text import LineSegment, draw_text
 from interlock.systems.runs.search import found_runs
@@ -58,29 +58,33 @@ PAGE = 500
 MOST = 1_000
 
 
-async def whole_run_id(reach: Reach, text: str) -> str:
+async def whole_run_id(connection: ServiceConnection, text: str) -> str:
     """Return the id of a run from the text that was typed."""
-    return await whole_id(reach, text, noun="run", prefix="r", error=UnknownRun, ids=_ids)
+    return await whole_id(connection, text, noun="run", prefix="r", error=UnknownRun, ids=_ids)
 
 
-async def _ids(reach: Reach, since: datetime, until: datetime, cursor: str) -> tuple[list[str], str]:
-    views, following = await reach.here.runs.find(
+async def _ids(
+    connection: ServiceConnection, since: datetime, until: datetime, cursor: str
+) -> tuple[list[str], str]:
+    views, following = await connection.services.runs.find(
         RunFilter(since=since, until=until), cursor=cursor, limit=PAGE
     )
     return [view.id for view in views], following
 
 
-async def chosen_runs(reach: Reach, words: Sequence[str], action: Action[RunView]) -> list[RunView]:
+async def chosen_runs(
+    connection: ServiceConnection, words: Sequence[str], action: Action[RunView]
+) -> list[RunView]:
     """Return the runs that ids or a filter name; of a filter only those in a state of the action."""
-    runs = reach.here.runs
+    runs = connection.services.runs
     wanted = filter_among(words, run_id_of, read_run_filter)
     if wanted is None:
-        ids = [await whole_run_id(reach, word) for word in words]
+        ids = [await whole_run_id(connection, word) for word in words]
         return [await runs.outline(run_id) for run_id in dict.fromkeys(ids)]
     narrowed = wanted.among(action.states)
     if not narrowed.wanted_states:
         return []
-    found = await found_runs(runs, narrowed, await reach.now(), limit=MOST)
+    found = await found_runs(runs, narrowed, await connection.now(), limit=MOST)
     if found.cursor:
         raise too_many("run", wanted, MOST, keys="since:, until:, workflow: or outcome:")
     return found.views
@@ -238,8 +242,10 @@ def list_runs(store: str | None, words: Sequence[str], *, limit: int, cursor: st
     """Print the runs that match."""
     wanted = read_run_filter(" ".join(words))
 
-    async def search(reach: Reach) -> ListPage[RunView]:
-        found = await found_runs(reach.here.runs, wanted, await reach.now(), limit=limit, cursor=cursor)
+    async def search(connection: ServiceConnection) -> ListPage[RunView]:
+        found = await found_runs(
+            connection.services.runs, wanted, await connection.now(), limit=limit, cursor=cursor
+        )
         return ListPage(found.views, found.cursor, found.stopped_early)
 
     list_records(NOUN, store, search, partial(page_answer, "run"), as_json=as_json)
@@ -275,12 +281,12 @@ def rerun(*, which: Which = "all", job: str = "", request_id: str | None = None)
 NOUN: Noun[RunView] = Noun(
     name="run",
     find=whole_run_id,
-    get=lambda reach, run_id: reach.here.runs.view(run_id),
+    get=lambda connection, run_id: connection.services.runs.view(run_id),
     chosen=chosen_runs,
     list_sheet=list_sheet,
     sheets=run_sheets,
-    history=lambda reach, run_id: reach.here.runs.history(run_id),
-    explain=lambda reach, run_id: reach.here.runs.explain(run_id),
+    history=lambda connection, run_id: connection.services.runs.history(run_id),
+    explain=lambda connection, run_id: connection.services.runs.explain(run_id),
     actions={"cancel": cancel, "rerun": rerun},
 )
 
@@ -294,10 +300,10 @@ _REPORT = ("reporter", "state", "told", "tries", "next try", "error")
 def compare(store: str | None, text: str, other: str, *, as_json: bool) -> None:
     """Print how the jobs of a run differ from those of the last green run, or of another one."""
 
-    async def work(reach: Reach) -> RunComparison:
-        run_id = await whole_run_id(reach, text)
-        beside = await whole_run_id(reach, other) if other else ""
-        return await reach.here.runs.compare(run_id, other=beside)
+    async def work(connection: ServiceConnection) -> RunComparison:
+        run_id = await whole_run_id(connection, text)
+        beside = await whole_run_id(connection, other) if other else ""
+        return await connection.services.runs.compare(run_id, other=beside)
 
     found = run_connected(store, work)
     if as_json:
@@ -328,11 +334,11 @@ def _change_row(each: JobChange) -> tuple[str, ...]:
 def flaky(store: str | None, repository: str, workflow: str, *, as_json: bool) -> None:
     """Print every job that has passed and failed on one commit."""
 
-    async def work(reach: Reach) -> list[FlakyJob]:
+    async def work(connection: ServiceConnection) -> list[FlakyJob]:
         found: list[FlakyJob] = []
         cursor = ""
         while True:
-            page = await reach.here.runs.flaky(
+            page = await connection.services.runs.flaky(
                 repository=repository, workflow=workflow, cursor=cursor, limit=FLAKY_PAGE
             )
             found += page.jobs
@@ -351,9 +357,9 @@ def flaky(store: str | None, repository: str, workflow: str, *, as_json: bool) -
 def report(store: str | None, text: str, *, again: bool, as_json: bool) -> None:
     """Print the notifications about a run."""
 
-    async def work(reach: Reach) -> list[ReportView]:
-        runs = reach.here.runs
-        run_id = await whole_run_id(reach, text)
+    async def work(connection: ServiceConnection) -> list[ReportView]:
+        runs = connection.services.runs
+        run_id = await whole_run_id(connection, text)
         return await runs.report_again(run_id) if again else await runs.reports(run_id)
 
     found = run_connected(store, work)
@@ -382,8 +388,8 @@ WIDE = 10_000
 def show_graph(store: str | None, text: str, form: GraphFormat) -> None:
     """Print the graph of a run."""
 
-    async def work(port: Reach) -> tuple[RunView, datetime]:
-        return await port.here.runs.view(await whole_run_id(port, text)), await port.now()
+    async def work(port: ServiceConnection) -> tuple[RunView, datetime]:
+        return await port.services.runs.view(await whole_run_id(port, text)), await port.now()
 
     view, now = run_connected(store, work)
     match str(form):
@@ -441,8 +447,8 @@ def preview(store: str | None, which: Which, job: str, words: Sequence[str], *, 
     if has_filter(words) or len(words) != 1:
         raise typer.BadParameter("lists the jobs of one run: give its id", param_hint="--preview")
 
-    async def work(port: Reach) -> RerunPreview:
-        return await port.here.runs.preview(await whole_run_id(port, words[0]), which, job=job)
+    async def work(port: ServiceConnection) -> RerunPreview:
+        return await port.services.runs.preview(await whole_run_id(port, words[0]), which, job=job)
 
     found = run_connected(store, work)
     if as_json:
@@ -459,8 +465,8 @@ def decide(
 ) -> None:
     """Approve or decline a run, and print its state."""
 
-    async def work(port: Reach) -> RunView:
-        change: Callable[..., Awaitable[RunView]] = getattr(port.here.runs, verb)
+    async def work(port: ServiceConnection) -> RunView:
+        change: Callable[..., Awaitable[RunView]] = getattr(port.services.runs, verb)
         return await change(await whole_run_id(port, text), request_id=request_id, actor=actor(), **details)
 
     verbs.act(store, work, lambda view, _: [outcome_line(view)], as_json=as_json)

@@ -11,7 +11,7 @@ from interlock.cli.nouns.run_views import RunChange, whole_run_id
 from interlock.cli.output import iso
 from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
 from interlock.lifecycles.run import RunState
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.wire.runs import RunView
 
 _CODES = {
@@ -25,13 +25,13 @@ _CODES = {
 def watch_run(store: str | None, text: str, timeout_s: float | None, *, as_json: bool) -> int:
     """Follow a run to its outcome; return the exit code."""
 
-    async def work(port: Reach) -> int:
+    async def work(port: ServiceConnection) -> int:
         return await follow(port, await whole_run_id(port, text), timeout_s, as_json=as_json)
 
     return watch.until_interrupted(store, work, "Stopped watching; the run continues.")
 
 
-async def follow(port: Reach, run_id: str, timeout_s: float | None, *, as_json: bool) -> int:
+async def follow(port: ServiceConnection, run_id: str, timeout_s: float | None, *, as_json: bool) -> int:
     """Show the changes of a run until its outcome is decided; return the exit code."""
     last: RunView | None = None
     late = f"Not ended in time: {run_id}. See `interlock run explain {run_id}`."
@@ -42,7 +42,7 @@ async def follow(port: Reach, run_id: str, timeout_s: float | None, *, as_json: 
             await screen.show(view, list(changes_between(last, view)))
             last = view
 
-        views = watch.looks(port, lambda: port.here.runs.view(run_id), _is_over)
+        views = watch.looks(port, lambda: port.services.runs.view(run_id), _is_over)
         return await watch.follow_one(views, show, exit_code, timeout_s, late)
 
 
@@ -71,7 +71,7 @@ def changes_between(before: RunView | None, after: RunView) -> Iterator[RunChang
 
 
 def _screen(
-    port: Reach, *, as_json: bool
+    port: ServiceConnection, *, as_json: bool
 ) -> AbstractContextManager[watch.Screen[[RunView, list[RunChange]]]]:
     def live() -> AbstractContextManager[watch.Screen[[RunView, list[RunChange]]]]:
         from interlock.cli.live import LiveGraph  # a pipe needs no rich

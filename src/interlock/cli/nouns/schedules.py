@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from interlock.cli.output import Sheet
     from interlock.cli.verbs import ListPage, Noun
-    from interlock.remote.reach import Reach
+    from interlock.remote.service_connection import ServiceConnection
     from interlock.store.records import Entry
     from interlock.wire.schedules import Backfilled, FireView, ScheduleView
     from interlock.worker.schedules import DeclaredSchedule
@@ -52,7 +52,7 @@ def _noun() -> Noun[ScheduleView]:
 
     return Noun(
         name="schedule",
-        get=lambda reach, name: reach.here.schedules.get(name),
+        get=lambda connection, name: connection.services.schedules.get(name),
         list_sheet=list_sheet,
         lines=lines,
         sheets=sheets,
@@ -341,8 +341,8 @@ def put_schedule(
     (job,) = specs_for(chosen, here, ())
     spec = read_schedule({**when, "job": job})
 
-    async def work(port: Reach) -> ScheduleView:
-        act = port.here.schedules.put if update else port.here.schedules.create
+    async def work(port: ServiceConnection) -> ScheduleView:
+        act = port.services.schedules.put if update else port.services.schedules.create
         return await act(name, spec, actor=actor(), request_id=request_id)
 
     verbs.act(store, work, lines, as_json=as_json)
@@ -366,9 +366,9 @@ def put_declared(store: str | None, module: str | None, *, as_json: bool) -> Non
             todo=f"Declare one with @schedule, or as [schedules.NAME] in {project.FILE}.",
         )
 
-    async def work(port: Reach) -> list[ScheduleView]:
+    async def work(port: ServiceConnection) -> list[ScheduleView]:
         return [
-            await port.here.schedules.put(name, each.spec, source=each.source, actor=actor())
+            await port.services.schedules.put(name, each.spec, source=each.source, actor=actor())
             for name, each in declared.items()
         ]
 
@@ -388,11 +388,11 @@ def print_schedules(store: str | None, state: str, *, everything: bool, as_json:
         raise typer.BadParameter(f"{state!r} is none of {', '.join(known)}", param_hint="--state")
     states = (state,) if state else known if everything else known[:2]
 
-    async def search(reach: Reach) -> ListPage[ScheduleView]:
+    async def search(connection: ServiceConnection) -> ListPage[ScheduleView]:
         found: list[ScheduleView] = []
         cursor = ""
         while True:
-            page, cursor = await reach.here.schedules.find(states=states, limit=PAGE, cursor=cursor)
+            page, cursor = await connection.services.schedules.find(states=states, limit=PAGE, cursor=cursor)
             found += page
             if not cursor:
                 return ListPage(sorted(found, key=lambda view: view.name))
@@ -409,8 +409,8 @@ def print_history(store: str | None, name: str, *, as_json: bool) -> None:
     from interlock.cli.output import print_struct
     from interlock.lifecycles.schedule import ACTIVE
 
-    async def work(port: Reach) -> tuple[list[Entry], datetime]:
-        return await port.here.schedules.history(name), await port.now()
+    async def work(port: ServiceConnection) -> tuple[list[Entry], datetime]:
+        return await port.services.schedules.history(name), await port.now()
 
     entries, now = run_connected(store, work)
     if as_json:
@@ -428,8 +428,8 @@ def print_next(store: str | None, name: str, count: int, *, as_json: bool) -> No
     from interlock.cli.output import Sheet, ago, iso, print_struct
     from interlock.wire.calendar import zone_named
 
-    async def work(port: Reach) -> tuple[tuple[datetime, ...], ScheduleView, datetime]:
-        schedules = port.here.schedules
+    async def work(port: ServiceConnection) -> tuple[tuple[datetime, ...], ScheduleView, datetime]:
+        schedules = port.services.schedules
         return await schedules.next(name, count), await schedules.get(name), await port.now()
 
     times, view, now = run_connected(store, work)
@@ -451,8 +451,8 @@ def change_schedule(store: str | None, verb: str, name: str, reason: str, *, as_
     from interlock.cli import verbs
     from interlock.cli.connection import actor
 
-    async def work(port: Reach) -> ScheduleView:
-        view: ScheduleView = await getattr(port.here.schedules, verb)(name, reason=reason, actor=actor())
+    async def work(port: ServiceConnection) -> ScheduleView:
+        view: ScheduleView = await getattr(port.services.schedules, verb)(name, reason=reason, actor=actor())
         return view
 
     verbs.act(store, work, lines, as_json=as_json)
@@ -463,8 +463,8 @@ def submit_now(store: str | None, name: str, reason: str, request_id: str | None
     from interlock.cli.connection import actor, run_connected
     from interlock.cli.output import print_struct
 
-    async def work(port: Reach) -> FireView:
-        return await port.here.schedules.run(name, reason=reason, actor=actor(), request_id=request_id)
+    async def work(port: ServiceConnection) -> FireView:
+        return await port.services.schedules.run(name, reason=reason, actor=actor(), request_id=request_id)
 
     fire = run_connected(store, work)
     if as_json:
@@ -490,8 +490,8 @@ def submit_past(
     from interlock.cli.connection import actor, run_connected
     from interlock.cli.output import iso, print_struct
 
-    async def work(port: Reach) -> Backfilled:
-        return await port.here.schedules.backfill(
+    async def work(port: ServiceConnection) -> Backfilled:
+        return await port.services.schedules.backfill(
             name,
             since,
             until,

@@ -92,7 +92,7 @@ class LocalRun:
 
     async def begun(self, port: Embedded) -> SimulationView:
         """Create it, or resume it, for a worker of this queue."""
-        simulations = port.here.simulations
+        simulations = port.services.simulations
         if self._new is not None:
             return await simulations.create_run(self._new.spec, actor=actor(), queue=self.queue)
         self._check_nothing_else()
@@ -128,7 +128,7 @@ def _how_to_go_on(run_id: str, what: str) -> str:
 
 async def _left(port: Embedded, run_id: str) -> SimulationView:
     """Release the job of a simulation that has not ended: no other worker serves its queue."""
-    simulations = port.here.simulations
+    simulations = port.services.simulations
     view = await simulations.get(run_id)
     if view.resuming or view.status in (simulation.PENDING, simulation.RUNNING):
         with contextlib.suppress(InterlockError):  # then a resume moves it

@@ -15,7 +15,7 @@ from interlock.cli.connection import actor, run_connected
 from interlock.cli.nouns.job_submit import typed_arguments
 from interlock.cli.output import print_struct
 from interlock.errors import CannotLoad, InvalidArguments
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.wire.simulations import SimulationSpec
 from interlock.worker.codec import encode
 from interlock.worker.simulations import Simulation, simulation_named
@@ -149,8 +149,8 @@ def start(
     """Start a simulation, print its id, and follow it if told how; return the exit code."""
     spec = simulation_for(options).spec
 
-    async def work(port: Reach) -> int:
-        view = await port.here.simulations.create_run(spec, actor=actor(), request_id=request_id)
+    async def work(port: ServiceConnection) -> int:
+        view = await port.services.simulations.create_run(spec, actor=actor(), request_id=request_id)
         if not as_json:
             print(view.run_id, flush=True)
         if follow is not None:

@@ -17,7 +17,7 @@ from interlock.cli.output import Sheet, iso, lasting, print_struct, shown
 from interlock.cli.verbs import ListPage, Noun, list_records
 from interlock.errors import InvalidSimulation, UnknownSimulation
 from interlock.lifecycles.simulation import SimulationState
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.simulations.state_files import ImportResult
 from interlock.systems.simulations.views import news_of
@@ -41,8 +41,8 @@ def show_list(
     """Print a page of simulations."""
     wanted = SimulationFilter(statuses=statuses, priority=priority, text=text)
 
-    async def search(reach: Reach) -> ListPage[SimulationStory]:
-        views, following = await reach.here.simulations.list_runs(wanted, cursor=cursor, limit=limit)
+    async def search(connection: ServiceConnection) -> ListPage[SimulationStory]:
+        views, following = await connection.services.simulations.list_runs(wanted, cursor=cursor, limit=limit)
         return ListPage([SimulationStory(view) for view in views], following)
 
     def answer(page: ListPage[SimulationStory]) -> object:
@@ -54,8 +54,8 @@ def show_list(
 def metrics(store: str | None, text: str, names: tuple[str, ...], last: int | None, *, as_json: bool) -> None:
     """Print the metrics of a simulation: a line for each sample, a column for each metric."""
 
-    async def work(port: Reach) -> SimulationMetrics:
-        return await port.here.simulations.metrics(await whole_id(port, text))
+    async def work(port: ServiceConnection) -> SimulationMetrics:
+        return await port.services.simulations.metrics(await whole_id(port, text))
 
     found = run_connected(store, work)
     for name in names:
@@ -87,7 +87,7 @@ def import_runs(store: str | None, folder: Path, task: str, *, as_json: bool) ->
     """Import runs from state files; return 1 if any could not be read."""
 
     async def work(port: EmbeddedOrchestrator) -> ImportResult:
-        return await port.here.simulations.import_directory(folder, actor=actor(), task=task)
+        return await port.services.simulations.import_directory(folder, actor=actor(), task=task)
 
     imported = run_in_store(store, work)
     if as_json:
@@ -108,7 +108,7 @@ def prune(store: str | None, older_than: str, *, as_json: bool) -> None:
     async def work(port: EmbeddedOrchestrator) -> tuple[int, int]:
         removed, requests, more = 0, 0, True
         while more:
-            pruned = await port.here.simulations.prune(age)
+            pruned = await port.services.simulations.prune(age)
             removed, requests, more = removed + pruned.records, requests + pruned.requests, pruned.more
         return removed, requests
 
@@ -119,9 +119,9 @@ def prune(store: str | None, older_than: str, *, as_json: bool) -> None:
         print(f"Removed {counted(removed, 'simulation')} and {counted(requests, 'expired request id')}.")
 
 
-async def whole_id(reach: Reach, text: str) -> str:
+async def whole_id(connection: ServiceConnection, text: str) -> str:
     """Return the id of a simulation from the text that was typed: a prefix is enough if it is unique."""
-    simulations = reach.here.simulations
+    simulations = connection.services.simulations
     try:
         return (await simulations.get(text)).run_id
     except UnknownSimulation:
@@ -140,9 +140,9 @@ class SimulationStory(msgspec.Struct, frozen=True):
     history: tuple[SimulationNews, ...] = ()
 
 
-async def _story(reach: Reach, run_id: str) -> SimulationStory:
-    entries = await reach.here.simulations.history(run_id)
-    view = await reach.here.simulations.get(run_id)
+async def _story(connection: ServiceConnection, run_id: str) -> SimulationStory:
+    entries = await connection.services.simulations.history(run_id)
+    view = await connection.services.simulations.get(run_id)
     return SimulationStory(view, tuple(news for entry in entries for news in news_of(entry)))
 
 
@@ -188,10 +188,10 @@ def act(
 ) -> None:
     """Pause, resume or cancel a simulation, and print its status."""
 
-    async def work(reach: Reach) -> SimulationView:
-        run_id = await whole_id(reach, text)
-        await reach.recover()  # the death of its worker may not have been noticed yet
-        change: Callable[..., Awaitable[SimulationView]] = getattr(reach.here.simulations, verb)
+    async def work(connection: ServiceConnection) -> SimulationView:
+        run_id = await whole_id(connection, text)
+        await connection.recover()  # the death of its worker may not have been noticed yet
+        change: Callable[..., Awaitable[SimulationView]] = getattr(connection.services.simulations, verb)
         return await change(run_id, reason=reason, actor=actor(), request_id=request_id, **more)
 
     verbs.act(store, work, lambda view, _: [f"{view.run_id}\t{status_text(view)}"], as_json=as_json)

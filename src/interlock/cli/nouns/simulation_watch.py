@@ -13,7 +13,7 @@ from interlock.cli.nouns.simulation_views import StepRate, status_text, steps_of
 from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
 from interlock.client_resources import is_settled
 from interlock.lifecycles.simulation import SimulationState
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.wire.simulations import SimulationView
 
 T = TypeVar("T")
@@ -29,13 +29,13 @@ _CODES = {
 def watch_simulation(store: str | None, text: str, timeout_s: float | None, *, as_json: bool) -> int:
     """Follow a simulation; return the exit code."""
 
-    async def work(port: Reach) -> int:
+    async def work(port: ServiceConnection) -> int:
         return await follow(port, await whole_id(port, text), timeout_s, as_json=as_json)
 
     return watch.until_interrupted(store, work, CONTINUES)
 
 
-async def follow(port: Reach, run_id: str, timeout_s: float | None, *, as_json: bool) -> int:
+async def follow(port: ServiceConnection, run_id: str, timeout_s: float | None, *, as_json: bool) -> int:
     """Show the changes of a simulation until it stops; return the exit code."""
     pace, loop = StepRate(), asyncio.get_running_loop()
     with _screen(as_json=as_json) as screen:
@@ -48,9 +48,9 @@ async def follow(port: Reach, run_id: str, timeout_s: float | None, *, as_json: 
         return await watch.follow_one(looks_at(port, run_id), show, exit_code, timeout_s, late)
 
 
-def looks_at(port: Reach, run_id: str) -> AsyncGenerator[SimulationView, None]:
+def looks_at(port: ServiceConnection, run_id: str) -> AsyncGenerator[SimulationView, None]:
     """Yield the simulation whenever it may have changed, until it stops."""
-    return watch.looks(port, lambda: port.here.simulations.get(run_id), is_settled, every_s=LOOK_EVERY_S)
+    return watch.looks(port, lambda: port.services.simulations.get(run_id), is_settled, every_s=LOOK_EVERY_S)
 
 
 def exit_code(view: SimulationView) -> int:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from interlock.cli.output import Sheet
     from interlock.cli.verbs import Noun
     from interlock.remote.interfaces import TokensApi
-    from interlock.remote.reach import Reach
+    from interlock.remote.service_connection import ServiceConnection
     from interlock.wire.access import Issued, TokenView
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ def _noun() -> Noun[TokenView]:
 
     return Noun(
         name="token",
-        get=lambda reach, name: reach.here.tokens.get(name),
+        get=lambda connection, name: connection.services.tokens.get(name),
         list_sheet=list_sheet,
         sheets=_sheets,
     )
@@ -113,8 +113,8 @@ def list_tokens(
     """List tokens with their scope, expiry and last use."""
     from interlock.cli.verbs import ListPage, list_records
 
-    async def search(reach: Reach) -> ListPage[TokenView]:
-        return ListPage(await reach.here.tokens.list(ended=everything))
+    async def search(connection: ServiceConnection) -> ListPage[TokenView]:
+        return ListPage(await connection.services.tokens.list(ended=everything))
 
     none = "There is no token." if everything else "There is no active token; see --all."
     list_records(_noun(), store, search, as_json=as_json, none=none)
@@ -169,8 +169,8 @@ def revoke(
     from interlock.cli import verbs
     from interlock.cli.connection import actor
 
-    async def work(reach: Reach) -> TokenView:
-        return await reach.here.tokens.revoke(name, actor=actor(), reason=reason)
+    async def work(connection: ServiceConnection) -> TokenView:
+        return await connection.services.tokens.revoke(name, actor=actor(), reason=reason)
 
     verbs.act(store, work, lambda view, _: [f"{view.name} ({view.role}) is {view.state}."], as_json=as_json)
 
@@ -193,7 +193,7 @@ def _print_issued(issued: Issued, *, as_json: bool) -> None:
 def _with_tokens(store: str | None, work: Callable[[TokensApi], Awaitable[T]]) -> T:
     from interlock.cli.connection import run_connected
 
-    return run_connected(store, lambda reach: work(reach.here.tokens))
+    return run_connected(store, lambda connection: work(connection.services.tokens))
 
 
 def list_sheet(views: Sequence[TokenView], *_: object, **__: bool) -> Sheet:

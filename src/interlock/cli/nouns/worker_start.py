@@ -26,7 +26,7 @@ from interlock.processes import credentials
 from interlock.processes.credentials import hide_password, make_private
 from interlock.processes.sandbox import SandboxSettings
 from interlock.remote import is_server
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.vault import FILE as SECRETS_FILE
@@ -301,7 +301,7 @@ class Depth:
         self._queues = queues
         self._least, self._most = sizes
         self._connection = connected(here)
-        self._port: Reach | None = None
+        self._port: ServiceConnection | None = None
         self._shares: dict[str, tuple[float, float]] = {}
         """The share of waiting jobs that can start by queue, and until when it is believed."""
 
@@ -320,8 +320,8 @@ class Depth:
             self._connection = connected(self._here)
             return None
 
-    async def _count(self, port: Reach) -> int:
-        paused = {hold.name for hold in await port.here.queues.paused()}
+    async def _count(self, port: ServiceConnection) -> int:
+        paused = {hold.name for hold in await port.services.queues.paused()}
         running = [await self._number(port, queue, RUNNING) for queue in self._queues]
         waiting = {
             queue: await self._number(port, queue, WAITING) for queue in self._queues if queue not in paused
@@ -331,11 +331,11 @@ class Depth:
             return all_
         return sum(running) + sum([await self._startable(port, queue, waiting[queue]) for queue in waiting])
 
-    async def _number(self, port: Reach, queue: str, states: tuple[str, ...]) -> int:
+    async def _number(self, port: ServiceConnection, queue: str, states: tuple[str, ...]) -> int:
         query = Query(kind=JOB.name, queue=queue, states=states)
-        return (await port.here.jobs.count(query, cap=MAX_COUNT)).number
+        return (await port.services.jobs.count(query, cap=MAX_COUNT)).number
 
-    async def _startable(self, port: Reach, queue: str, waiting: int) -> int:
+    async def _startable(self, port: ServiceConnection, queue: str, waiting: int) -> int:
         """Return about how many of the waiting jobs of a queue can start, by the newest ones."""
         share, until = self._shares.get(queue, (1.0, 0.0))
         if not waiting or time.monotonic() < until:
@@ -344,7 +344,7 @@ class Depth:
         now = await port.now()
         query = Query(kind=JOB.name, queue=queue, states=WAITING, limit=PAGE, within=PAGES * PAGE)
         for _ in range(PAGES):
-            views, cursor = await port.here.jobs.find(query)
+            views, cursor = await port.services.jobs.find(query)
             looked_at += len(views)
             ready += sum(view.ready_at is not None and view.ready_at <= now for view in views)
             if not cursor:

@@ -28,7 +28,7 @@ class BurstOnStore(EmbeddedOrchestrator):
         """Return jobs for this runner, or stop it."""
 
         async def under_way() -> bool:
-            return await self.here.jobs.under_way(request.queues)
+            return await self.services.jobs.under_way(request.queues)
 
         return await _claimed(request, super().claim, under_way, self.recover, self.go)
 

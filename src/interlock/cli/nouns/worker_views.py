@@ -14,7 +14,7 @@ from interlock.cli.output import Sheet, full_time, iso, print_struct, shown
 from interlock.cli.verbs import Action, ListPage, Noun, has_filter, list_records, part_of, too_many
 from interlock.lifecycles.worker import WORKER
 from interlock.remote.interfaces import Services
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.store.records import Query
 from interlock.systems.supervisor.workers import (
     LIVING,
@@ -107,16 +107,16 @@ def list_workers(store: str | None, words: Sequence[str], *, everything: bool, a
     if not wanted.states and not wanted.ids and not everything:
         wanted = wanted.among(LIVING)
 
-    async def search(reach: Reach) -> ListPage[WorkerView]:
-        return ListPage(await _found(reach, wanted))
+    async def search(connection: ServiceConnection) -> ListPage[WorkerView]:
+        return ListPage(await _found(connection, wanted))
 
     none = "" if everything else "No live worker matches; see --all."
     list_records(NOUN, store, search, lambda page: page.views, as_json=as_json, none=none)
 
 
-async def find_worker(reach: Reach, text: str) -> WorkerView:
+async def find_worker(connection: ServiceConnection, text: str) -> WorkerView:
     """Return the worker with that id, or the newest with that name, a live one if there is one."""
-    workers = reach.here.workers
+    workers = connection.services.workers
     if text.startswith("w_"):
         return await workers.get(text)
     for states in (LIVING, ()):
@@ -126,22 +126,24 @@ async def find_worker(reach: Reach, text: str) -> WorkerView:
     raise unknown_worker(text)
 
 
-async def _found(port: Reach, wanted: WorkerFilter) -> list[WorkerView]:
-    found = await found_workers(port.here.workers, wanted, await port.now())
+async def _found(port: ServiceConnection, wanted: WorkerFilter) -> list[WorkerView]:
+    found = await found_workers(port.services.workers, wanted, await port.now())
     if found.more:
         raise too_many("worker", wanted, MAX_SCANNED, keys="since:, until:, name: or state:")
     return found.views
 
 
-async def _chosen(reach: Reach, words: Sequence[str], action: Action[WorkerView]) -> list[WorkerView]:
+async def _chosen(
+    connection: ServiceConnection, words: Sequence[str], action: Action[WorkerView]
+) -> list[WorkerView]:
     if has_filter(words):
-        return await _found(reach, matching_workers(read_worker_filter(" ".join(words)), action.verb))
-    named = [await find_worker(reach, word) for word in words]
+        return await _found(connection, matching_workers(read_worker_filter(" ".join(words)), action.verb))
+    named = [await find_worker(connection, word) for word in words]
     return list({view.id: view for view in named}.values())
 
 
-async def _id(reach: Reach, text: str) -> str:
-    return (await find_worker(reach, text)).id
+async def _id(connection: ServiceConnection, text: str) -> str:
+    return (await find_worker(connection, text)).id
 
 
 def _order(verb: str, *, reason: str = "", request_id: str | None = None, **more: bool) -> Action[WorkerView]:
@@ -156,11 +158,11 @@ def _order(verb: str, *, reason: str = "", request_id: str | None = None, **more
 NOUN: Noun[WorkerView] = Noun(
     name="worker",
     find=_id,
-    get=lambda reach, worker_id: reach.here.workers.get(worker_id),  # a list leaves tasks out
+    get=lambda connection, worker_id: connection.services.workers.get(worker_id),  # a list leaves tasks out
     chosen=_chosen,
     list_sheet=list_sheet,
     sheets=worker_sheets,
-    history=lambda reach, worker_id: reach.here.workers.history(worker_id),
+    history=lambda connection, worker_id: connection.services.workers.history(worker_id),
     actions={verb: partial(_order, verb) for verb in ("pause", "resume", "terminate", "drain")},
 )
 
@@ -172,8 +174,8 @@ SHOWN = 3
 def show_quarantined(store: str | None, *, as_json: bool) -> None:
     """Print the runners that have lost work lately."""
 
-    async def work(reach: Reach) -> list[StandingView]:
-        return await reach.here.quarantine.list()
+    async def work(connection: ServiceConnection) -> list[StandingView]:
+        return await connection.services.quarantine.list()
 
     found = run_connected(store, work)
     if as_json:
@@ -192,8 +194,8 @@ def show_quarantined(store: str | None, *, as_json: bool) -> None:
 def lift_quarantine(store: str | None, runner: str, reason: str, *, as_json: bool) -> None:
     """Lift the quarantine of a runner."""
 
-    async def work(reach: Reach) -> StandingView:
-        return await reach.here.quarantine.lift(runner, actor=actor(), reason=reason)
+    async def work(connection: ServiceConnection) -> StandingView:
+        return await connection.services.quarantine.lift(runner, actor=actor(), reason=reason)
 
     view = run_connected(store, work)
     if as_json:

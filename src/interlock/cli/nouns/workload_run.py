@@ -16,14 +16,15 @@ from pathlib import Path
 
 import msgspec
 
-from interlock.cli import connection, project
+from interlock.cli import project
+from interlock.cli.connection import actor, ca, connected, token
 from interlock.cli.nouns.workload_views import exit_code, result_sheets, write_files
 from interlock.cli.nouns.workload_watch import workload_screen
 from interlock.cli.output import print_sheets, print_struct
 from interlock.cli.watch import JobFollower
 from interlock.errors import CannotLoad, InterlockError, JobFailed
 from interlock.remote import is_server
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.fleet.agent_client import Access
 from interlock.systems.fleet.outcome import WorkloadProgress
@@ -110,15 +111,15 @@ class WorkloadDisplay(Watcher):
 
 async def _run(here: project.Project, spec: WorkloadSpec, display: WorkloadDisplay) -> int:
     queue = f"workload-{secrets.token_hex(6)}"
-    async with connection.connected(here) as reach:
+    async with connected(here) as connection:
         submitted = drive_workload.options(queue=queue, description=spec.name).spec(spec)
-        job_id = await reach.here.jobs.submit(submitted, actor=connection.actor())
+        job_id = await connection.services.jobs.submit(submitted, actor=actor())
         worker = _worker(here, queue, display)
         working = asyncio.create_task(worker.run(), name="driver")
         following = asyncio.create_task(display.follow(), name="display")
         try:
-            with _stopped_by_signals(lambda: _interrupt(reach, job_id, display, worker)):
-                view = await _ended(reach, job_id, working)
+            with _stopped_by_signals(lambda: _interrupt(connection, job_id, display, worker)):
+                view = await _ended(connection, job_id, working)
         finally:
             display.close()
             worker.shutdown.request()
@@ -127,9 +128,9 @@ async def _run(here: project.Project, spec: WorkloadSpec, display: WorkloadDispl
         return display.finish(view)
 
 
-async def _ended(reach: Reach, job_id: str, working: asyncio.Task[int]) -> JobView:
+async def _ended(connection: ServiceConnection, job_id: str, working: asyncio.Task[int]) -> JobView:
     """Return the job once it has ended, or as it is when its driver has ended."""
-    following = JobFollower(reach, [job_id], with_steps=False).news()
+    following = JobFollower(connection, [job_id], with_steps=False).news()
     try:
         while not working.done():
             news = await anext(following, None)
@@ -137,14 +138,16 @@ async def _ended(reach: Reach, job_id: str, working: asyncio.Task[int]) -> JobVi
                 break
     finally:
         await following.aclose()
-    return await reach.here.jobs.get(job_id)
+    return await connection.services.jobs.get(job_id)
 
 
-async def _interrupt(reach: Reach, job_id: str, display: WorkloadDisplay, worker: WorkerProcess) -> None:
+async def _interrupt(
+    connection: ServiceConnection, job_id: str, display: WorkloadDisplay, worker: WorkerProcess
+) -> None:
     """Cancel the job; if the store is unavailable, stop the driver, which stops its agents."""
     display.interrupted = True
     try:
-        await reach.here.jobs.cancel(job_id, reason="Ctrl-C", actor=connection.actor())
+        await connection.services.jobs.cancel(job_id, reason="Ctrl-C", actor=actor())
     except InterlockError:
         worker.shutdown.request()
 
@@ -182,9 +185,7 @@ def _port(here: project.Project) -> OrchestratorPort:
         return EmbeddedOrchestrator(here.url, settings=here.settings)
     from interlock.worker.http import HttpOrchestrator
 
-    return HttpOrchestrator(
-        here.url, names=lambda: secrets.token_hex(16), token=connection.token(), ca=connection.ca()
-    )
+    return HttpOrchestrator(here.url, names=lambda: secrets.token_hex(16), token=token(), ca=ca())
 
 
 @contextmanager

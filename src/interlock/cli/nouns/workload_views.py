@@ -17,8 +17,8 @@ from interlock.cli.watch import CANCELED, COMPLETED, FAILED, has_ended
 from interlock.errors import CannotWrite, InterlockError, UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.workload import WORKLOAD
-from interlock.remote.reach import Reach
 from interlock.remote.search import find
+from interlock.remote.service_connection import ServiceConnection
 from interlock.store.records import Query
 from interlock.systems.fleet.clocks import in_ms, took
 from interlock.systems.fleet.outcome import WorkloadProgress, progress_in
@@ -145,9 +145,9 @@ class WorkloadDetails(msgspec.Struct, frozen=True, kw_only=True):
 def show_list(store: str | None, limit: int, *, as_json: bool) -> None:
     """Print the newest workloads."""
 
-    async def work(reach: Reach) -> tuple[list[JobView], datetime]:
+    async def work(connection: ServiceConnection) -> tuple[list[JobView], datetime]:
         wanted = read_filter(f"task:{TASK}")
-        return (await find(reach.here.jobs, wanted, limit=limit)).views, await reach.now()
+        return (await find(connection.services.jobs, wanted, limit=limit)).views, await connection.now()
 
     views, now = run_connected(store, work)
     if as_json:
@@ -167,10 +167,10 @@ def show_list(store: str | None, limit: int, *, as_json: bool) -> None:
 def show(store: str | None, text: str, out: Path | None, *, as_json: bool) -> None:
     """Print the result of a workload, or its progress."""
 
-    async def work(reach: Reach) -> tuple[WorkloadDetails, dict[str, bytes], datetime]:
-        found = await find_workload(reach, text)
-        files = await _files(reach, found.job.id) if out is not None else {}
-        return found, files, await reach.now()
+    async def work(connection: ServiceConnection) -> tuple[WorkloadDetails, dict[str, bytes], datetime]:
+        found = await find_workload(connection, text)
+        files = await _files(connection, found.job.id) if out is not None else {}
+        return found, files, await connection.now()
 
     found, files, now = run_connected(store, work)
     if out is not None:
@@ -185,9 +185,9 @@ def show(store: str | None, text: str, out: Path | None, *, as_json: bool) -> No
 def abort(store: str | None, text: str, reason: str, *, as_json: bool) -> None:
     """Cancel the job that drives it."""
 
-    async def work(reach: Reach) -> JobView:
-        found = await find_driver(reach, text)
-        return await reach.here.jobs.cancel(found.id, reason=reason, actor=actor())
+    async def work(connection: ServiceConnection) -> JobView:
+        found = await find_driver(connection, text)
+        return await connection.services.jobs.cancel(found.id, reason=reason, actor=actor())
 
     view = run_connected(store, work)
     if as_json:
@@ -196,9 +196,9 @@ def abort(store: str | None, text: str, reason: str, *, as_json: bool) -> None:
         typer.echo(f"{view.id}\t{view.state}")
 
 
-async def find_driver(reach: Reach, text: str) -> JobView:
+async def find_driver(connection: ServiceConnection, text: str) -> JobView:
     """Return the job that drives a workload."""
-    view = await reach.here.jobs.get(await whole_id(reach, text))
+    view = await connection.services.jobs.get(await whole_id(connection, text))
     if view.task == TASK:
         return view
     raise UnknownJob(
@@ -208,39 +208,39 @@ async def find_driver(reach: Reach, text: str) -> JobView:
     )
 
 
-async def find_workload(reach: Reach, text: str) -> WorkloadDetails:
+async def find_workload(connection: ServiceConnection, text: str) -> WorkloadDetails:
     """Return a workload with its agents and its result."""
-    view = await find_driver(reach, text)
-    agents, result = await find_agents(reach, view.id), await _result(reach, view)
-    last_second = await _last_second(reach, view) if result is None else None
-    driven = _undriven_since(view, await reach.now()) is None
+    view = await find_driver(connection, text)
+    agents, result = await find_agents(connection, view.id), await _result(connection, view)
+    last_second = await _last_second(connection, view) if result is None else None
+    driven = _undriven_since(view, await connection.now()) is None
     return WorkloadDetails(job=view, agents=agents, result=result, driven=driven, heard=last_second)
 
 
-async def find_agents(reach: Reach, job_id: str) -> tuple[WorkloadView, ...]:
+async def find_agents(connection: ServiceConnection, job_id: str) -> tuple[WorkloadView, ...]:
     """Return the agents of a workload, by name."""
     query = Query(kind=WORKLOAD.name, parent=job_id, limit=1_000)
-    views, _ = await reach.here.workloads.find(query)
+    views, _ = await connection.services.workloads.find(query)
     return tuple(sorted(views, key=lambda each: each.agent))
 
 
-async def _result(reach: Reach, view: JobView) -> WorkloadResult | None:
+async def _result(connection: ServiceConnection, view: JobView) -> WorkloadResult | None:
     """Return the result from the files, which exist also after a failure; else from the job."""
     if not has_ended(view):
         return None
     with suppress(InterlockError):
-        return msgspec.json.decode(await _file(reach, view.id, "result.json"), type=WorkloadResult)
+        return msgspec.json.decode(await _file(connection, view.id, "result.json"), type=WorkloadResult)
     if isinstance(view.result, msgspec.Raw):
         return msgspec.json.decode(view.result, type=WorkloadResult)
     return None
 
 
-async def _last_second(reach: Reach, view: JobView) -> WorkloadProgress | None:
+async def _last_second(connection: ServiceConnection, view: JobView) -> WorkloadProgress | None:
     """Return the last second in the log of a workload whose controller was killed."""
     if not has_ended(view):
         return None
     last: WorkloadProgress | None = None
-    async for chunk in reach.new_chunks(view.id)():
+    async for chunk in connection.new_chunks(view.id)():
         last = next(reversed(list(progress_in(chunk))), last)
     return last
 
@@ -253,12 +253,12 @@ def sheets_of(found: WorkloadDetails, now: datetime) -> list[Sheet]:
     return [*last_second, _members(found.agents, now)]
 
 
-async def _files(reach: Reach, job_id: str) -> dict[str, bytes]:
-    return {name: await _file(reach, job_id, name) for name in FILES}
+async def _files(connection: ServiceConnection, job_id: str) -> dict[str, bytes]:
+    return {name: await _file(connection, job_id, name) for name in FILES}
 
 
-async def _file(reach: Reach, job_id: str, name: str) -> bytes:
-    async with reach.here.artifacts.opened(job_id, name) as (_, pieces):
+async def _file(connection: ServiceConnection, job_id: str, name: str) -> bytes:
+    async with connection.services.artifacts.opened(job_id, name) as (_, pieces):
         return b"".join([piece async for piece in pieces])
 
 

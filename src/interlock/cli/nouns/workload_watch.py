@@ -12,7 +12,7 @@ from interlock.cli.connection import run_connected
 from interlock.cli.nouns.workload_views import exit_code, find_agents, find_driver, find_workload, sheets_of
 from interlock.cli.output import print_sheets, print_struct
 from interlock.cli.watch import POLL_S, Screen, has_ended, screen
-from interlock.remote.reach import Reach
+from interlock.remote.service_connection import ServiceConnection
 from interlock.systems.fleet.outcome import AgentProgress, WorkloadProgress, progress_in
 from interlock.systems.fleet.spec import spec_of
 from interlock.text import counted
@@ -23,34 +23,34 @@ from interlock.wire.workloads import WorkloadView
 def watch(store: str | None, text: str, *, as_json: bool) -> int:
     """Follow a workload that another process drives; return the exit code."""
 
-    async def work(reach: Reach) -> int:
-        found = await find_driver(reach, text)
+    async def work(connection: ServiceConnection) -> int:
+        found = await find_driver(connection, text)
         title = f"{found.description or found.id} on {counted(len(spec_of(found).agents), 'agent')}"
         with workload_screen(title, as_json=as_json) as display:
-            async for progress in _lives(reach, found):
+            async for progress in _lives(connection, found):
                 await display.show(progress)
-        ended = await find_workload(reach, found.id)
+        ended = await find_workload(connection, found.id)
         if as_json:
             print_struct(ended)
         else:
-            print_sheets(sheets_of(ended, await reach.now()))
+            print_sheets(sheets_of(ended, await connection.now()))
         return exit_code(ended.job, ended.result)
 
     return run_connected(store, work)
 
 
-async def _lives(reach: Reach, found: JobView) -> AsyncIterator[WorkloadProgress]:
+async def _lives(connection: ServiceConnection, found: JobView) -> AsyncIterator[WorkloadProgress]:
     """Yield every second of the log with the agents, until the job has ended.
 
     Without a server, this process looks after the lease of the controller.
     """
-    chunks, loop, swept_at = reach.new_chunks(found.id), asyncio.get_running_loop(), float("-inf")
+    chunks, loop, swept_at = connection.new_chunks(found.id), asyncio.get_running_loop(), float("-inf")
     while True:
-        if loop.time() - swept_at >= reach.settings.durations.sweep_every_s:
+        if loop.time() - swept_at >= connection.settings.durations.sweep_every_s:
             swept_at = loop.time()
-            await reach.recover()
-        view = await reach.here.jobs.get(found.id)
-        members = await find_agents(reach, found.id)
+            await connection.recover()
+        view = await connection.services.jobs.get(found.id)
+        members = await find_agents(connection, found.id)
         async for chunk in chunks():
             for live in progress_in(chunk):
                 yield _with_members(live, members)

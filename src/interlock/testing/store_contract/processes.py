@@ -42,7 +42,7 @@ RemoteWork: TypeAlias = Callable[..., Awaitable[Any]]
 """Work for another process, on a store of its own; a function of an importable module."""
 
 _LIMIT_S = 2 * PATIENCE_S
-_AT_MEETING, _GO_ON = "at the meeting", "go on"
+_AT_MEETING, _CONTINUE = "at the meeting", "continue"
 
 
 async def ask(opener: StoreOpener, work: RemoteWork, *arguments: Any) -> Any:
@@ -66,7 +66,7 @@ async def ask_many(
             for process in processes:
                 assert await process.received() == _AT_MEETING
             for process in processes:
-                process.pipe.send(_GO_ON)
+                process.pipe.send(_CONTINUE)
         return [await process.received() for process in processes]
 
 
@@ -85,7 +85,7 @@ class _Process:
     pipe: Connection
 
     async def received(self) -> Any:
-        """Return what the process sends next."""
+        """Return the next thing that the process sends."""
         loop = asyncio.get_running_loop()
         readable = asyncio.Event()
         loop.add_reader(self.pipe.fileno(), readable.set)
@@ -170,7 +170,7 @@ def tell(progress: str) -> None:
 def meet() -> None:
     """Wait until all processes of `ask_many` have reached this point."""
     tell(_AT_MEETING)
-    assert _to_test.recv() == _GO_ON
+    assert _to_test.recv() == _CONTINUE
 
 
 # Work for the tests.

@@ -117,7 +117,7 @@ async def test_a_job_with_withheld_secrets_can_restore_a_cache_but_not_save_one(
         used_at=withheld.granted_at,
     )
     forced = CacheHeartbeat(token=withheld.token, runner_id=RUNNER, kept=new_cache(body, "1.1", 60.0))
-    (answer,) = await site.port.here.orchestrator.report([forced])  # the commit itself refuses it as well
+    (answer,) = await site.port.services.orchestrator.report([forced])  # the commit itself refuses it as well
     assert isinstance(answer, NotHeard)
     assert answer.code == "cache_refused"
 
@@ -184,7 +184,7 @@ async def test_an_unused_cache_expires_and_its_key_can_be_saved_again(site: Site
     site.clock.jump(7 * 86_400 + 1)
     again = await job_of(site)
     assert await fetch(site, again, "k") is None, "expired is expired, swept or not"
-    assert await site.port.here.caches.tidy() == 1
+    assert await site.port.services.caches.tidy() == 1
     assert files(folder) == []
     await save(site, again, "k", b"new")
     assert await fetch(site, again, "k") == ("k", b"new")

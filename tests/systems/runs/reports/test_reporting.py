@@ -145,7 +145,7 @@ async def test_two_reports_that_end_at_the_same_instant_leave_a_reported_run(
     await site.heard(done((await site.offered(run_id))["test"]))
     await site.runs.reconciler.apply_changes()
     await site.runs.sweeper.report()
-    engine = site.port.here.engine
+    engine = site.port.services.engine
     together = engine.committer = Together(engine.committer)
     await asyncio.gather(*[lane.round() for lane in site.runs.reporting.lanes])
     assert together.met == 2

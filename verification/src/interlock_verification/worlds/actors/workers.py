@@ -211,13 +211,13 @@ class EmbeddedPort(EmbeddedOrchestrator):
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Claim jobs for this runner."""
-        return await ObservedOrchestrator(self.here, self._judge).claim(request)
+        return await ObservedOrchestrator(self.services, self._judge).claim(request)
 
     async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Process messages."""
         for message in messages:
             self._judge.message_sent(message)
-        return await ObservedOrchestrator(self.here, self._judge).report(placeless(messages))
+        return await ObservedOrchestrator(self.services, self._judge).report(placeless(messages))
 
     async def simulate(self, token: str, runner_id: str, message: AnySimulationMessage) -> SimulationOrders:
         """Process a message about a simulation."""

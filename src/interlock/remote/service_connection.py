@@ -11,7 +11,7 @@ from interlock.systems.orchestrator.attachments import Chunk
 from interlock.systems.settings import Settings
 
 
-class Reach(Protocol):
+class ServiceConnection(Protocol):
     """A connection to a store or a server."""
 
     @property
@@ -20,7 +20,7 @@ class Reach(Protocol):
         ...
 
     @property
-    def here(self) -> Services:
+    def services(self) -> Services:
         """The connected services."""
         ...
 
