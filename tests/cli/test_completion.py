@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.cli.shop import TASKS, RunCli, Shop
+from tests.effort import further
 from tests.tidy.test_nouns_of_the_command_line import commands_by_noun
 from tests.waiting import PROGRAM_S
 
@@ -225,16 +226,18 @@ printf '%s\\n' "${COMPREPLY[@]}"
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("interlock job li", ["list"]),
         ("interlock job list state:failed,comp", ["failed,completed"]),
-        ("interlock job list -state:comp", ["completed"]),
-        ("interlock submit shop_tasks:a", ["add"]),
         ("interlock submit shop", ["shop_tasks:add", "shop_tasks:send", "shop_tasks:fail"]),
         ("interlock schedule create nightly shop_tasks:s", ["send"]),
-        ("interlock job list -o ya", ["yaml"]),
-        ("interlock job list --columns id,qu", ["id,queue"]),
-        ("interlock job list --sort -subm", ["-submitted"]),
         ("interlock queue list --columns name,old", ["name,oldest\\", "pending"]),
+        *further(
+            ("interlock job li", ["list"]),
+            ("interlock job list -state:comp", ["completed"]),
+            ("interlock submit shop_tasks:a", ["add"]),
+            ("interlock job list -o ya", ["yaml"]),
+            ("interlock job list --columns id,qu", ["id,queue"]),
+            ("interlock job list --sort -subm", ["-submitted"]),
+        ),
     ],
 )
 def test_bash_completes_command_names_tasks_and_filter_values_after_a_colon(

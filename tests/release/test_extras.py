@@ -93,7 +93,7 @@ def test_the_contract_of_a_store_without_its_libraries_names_the_command(
     assert "pip install 'interlock[testing]'" in done.stdout
 
 
-@pytest.mark.parametrize("missing", [("opentelemetry",), ("opentelemetry.sdk",)])
+@pytest.mark.parametrize("missing", [("opentelemetry.sdk",), *further((("opentelemetry",),))])
 def test_a_worker_that_cannot_send_its_spans_logs_the_command_that_installs_the_libraries(
     missing: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

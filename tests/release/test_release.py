@@ -116,6 +116,7 @@ def followed(step: str, folder: Path, index: str) -> None:
         run("make", *there, *dry, target, cwd=folder, **settings)
 
 
+@pytest.mark.long
 def test_the_steps_of_a_release_lead_to_four_uploaded_packages_and_a_pushed_tag(
     checkout: Path, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from tests.clocks import move_sqlite
+from tests.effort import further
 
 from interlock import Interlock, JobSpec, sync
 from interlock.errors import (
@@ -380,7 +381,7 @@ with Interlock(url) as il:
 """
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "sqlite3"])
+@pytest.mark.parametrize("kind", ["postgresql", *further("sqlite3")])
 def test_a_job_is_submitted_within_atomic_of_django(
     kind: str, postgres: PostgresServer, tmp_path: Path
 ) -> None:
