@@ -31,7 +31,7 @@ from interlock.server.settings import ServerSettings
 from interlock.store.postgres import target as postgres
 from interlock.store.redis import connections as redis
 from interlock.systems.blobs import BlobSettings
-from interlock.systems.orchestrator.failures import DEFAULT_RETRIES
+from interlock.systems.orchestrator.failures import DEFAULT_RETRIES, FailureRule
 from interlock.systems.orchestrator.settings import DeadLetterSettings
 from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine import QuarantineSettings
@@ -173,7 +173,7 @@ def sections() -> dict[str, type[msgspec.Struct]]:
         "[worker]": project.WorkerSection,
         "[durations]": durations.Durations,
         "[retries.CLASS]": project.RetrySection,
-        "[[failures]]": project.FailureSection,
+        "[[failures]]": FailureRule,
         "[limits]": project.LimitsSection,
         "[limits.NAME]": LimitSpec,
         "[blobs]": BlobSettings,

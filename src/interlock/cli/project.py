@@ -132,15 +132,6 @@ class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
     mounts: tuple[str, ...] = ()
 
 
-class FailureSection(msgspec.Struct, frozen=True, kw_only=True, rename={"failure_class": "class"}):
-    """A rule that assigns a failure class; rules of the project precede the built-in ones."""
-
-    failure_class: FailureClass
-    exceptions: tuple[str, ...] = ()
-    exit_codes: tuple[int, ...] = ()
-    patterns: tuple[str, ...] = ()
-
-
 class RetrySection(msgspec.Struct, frozen=True, kw_only=True):
     """Retry rule of one failure class; omitted fields keep their defaults."""
 
@@ -179,7 +170,7 @@ class ProjectFile(EdgeSections, frozen=True, kw_only=True):
     worker: WorkerSection = WorkerSection()
     durations: Durations = Durations()
     retries: dict[FailureClass, RetrySection] = msgspec.field(default_factory=dict)
-    failures: tuple[FailureSection, ...] = ()
+    failures: tuple[FailureRule, ...] = ()
     limits: LimitsSection = LimitsSection()
     job_limits: dict[str, LimitSpec] = msgspec.field(name=JOB_LIMITS, default_factory=dict)
     """The tables below `[limits]`, such as `[limits.vendor-x]`."""
@@ -202,7 +193,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "github": GithubSection,
 }
 _LISTS: dict[str, type[msgspec.Struct]] = {
-    "failures": FailureSection,
+    "failures": FailureRule,
     "triggers": TriggerSection,
     "hooks": HookSection,
     "reporters": ReporterSection,
@@ -300,11 +291,10 @@ def _with_job_limits(tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(project: ProjectFile, file: Path | None) -> Settings:
-    own = tuple(FailureRule(**msgspec.structs.asdict(rule)) for rule in project.failures)
     retries = {name: rule.merged_into(DEFAULT_RETRIES[name]) for name, rule in project.retries.items()}
     return Settings(
         durations=project.durations,
-        failure_rules=(*own, *DEFAULT_RULES),
+        failure_rules=(*project.failures, *DEFAULT_RULES),
         retries={**DEFAULT_RETRIES, **retries},
         losses=project.losses,
         tree_quotas=project.tree_quotas,

@@ -93,24 +93,7 @@ class GithubSection(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int = MAX_BODY_BYTES
 
 
-class _Evaluated(msgspec.Struct, frozen=True, kw_only=True):
-    """The run that follows."""
-
-    workflow: str = ""
-    planner: str = "workflow"
-    definition: str = ""
-    inputs: dict[str, str] = {}
-    concurrency_group: str | None = None
-    labels: tuple[str, ...] = ()
-    priority: int = 0
-
-    @property
-    def run(self) -> Evaluation:
-        """Return the evaluation that the rules describe."""
-        return Evaluation(**{name: getattr(self, name) for name in Evaluation.__struct_fields__})
-
-
-class TriggerSection(_Evaluated, frozen=True, kw_only=True):
+class TriggerSection(Evaluation, frozen=True, kw_only=True):
     """A rule that selects the changes to evaluate, and how."""
 
     repository: str = "*"
@@ -122,14 +105,14 @@ class TriggerSection(_Evaluated, frozen=True, kw_only=True):
     fork_labels: tuple[str, ...] = ()
 
 
-class HookSection(_Evaluated, frozen=True, kw_only=True):
+class HookSection(Evaluation, frozen=True, kw_only=True):
     """A webhook of another system."""
 
     name: str
     secret_env: str = ""
     secret_file: str = ""
     takes: Literal["event", "run"] = "event"
-    fields: dict[str, str] = {}
+    fields: dict[str, str] = msgspec.field(default_factory=dict)
     tolerance_s: float = 300.0
 
 
@@ -271,12 +254,17 @@ class _Secrets:
         return found
 
 
+def _evaluation(section: Evaluation) -> Evaluation:
+    """Return the evaluation without what else the section says."""
+    return Evaluation(**{name: getattr(section, name) for name in Evaluation.__struct_fields__})
+
+
 def _rule(section: TriggerSection) -> Rule:
     forks = section.forks
     if isinstance(forks, bool):
         forks = "approve" if forks else "never"
     return Rule(
-        run=section.run,
+        run=_evaluation(section),
         repository=section.repository,
         events=section.events,
         refs=section.refs,
@@ -292,7 +280,7 @@ def _hook(section: HookSection, secrets: _Secrets) -> Hook:
         name=section.name,
         keys=secrets.keys(f"the hook {section.name}", section.secret_env, section.secret_file, "is refused"),
         takes=section.takes,
-        run=section.run,
+        run=_evaluation(section),
         fields=section.fields,
         tolerance_s=section.tolerance_s,
     )

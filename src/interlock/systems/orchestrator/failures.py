@@ -58,8 +58,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.retry_after_s is not None or self.retry_at is not None
 
 
-class FailureRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that assigns a class to matching failures."""
+class FailureRule(msgspec.Struct, frozen=True, kw_only=True, rename={"failure_class": "class"}):
+    """A rule that assigns a class to matching failures; rules of the project precede the built-in ones."""
 
     failure_class: FailureClass
     exceptions: tuple[str, ...] = ()
