@@ -259,7 +259,7 @@ class Subscribers:
     def __init__(self) -> None:
         self.wakes: dict[object, Wake] = {}
         self.told_us: int = 0
-        """The time of the last transaction of this store, of which its writer notifies them."""
+        """The time of the latest transaction of which the writer of this store notifies them."""
 
     def add(self, wake: Wake) -> Callable[[], None]:
         """Add a subscriber; return a function that removes it."""
@@ -414,11 +414,13 @@ class Writer(DatabaseThread):
     def _transact(self, jobs: list[ThreadCall]) -> bool:
         """Run calls in the open transaction; return False if each needs its own."""
         live = [job for job in jobs if job.begin()]
-        outcome = NOTHING
+        outcome, told_us = NOTHING, self._subscribers.told_us
         try:
             ledger = Transaction(self._connection, self._moves, self._clock, self._memory)
             _judge(live, ledger)
             outcome = UNKNOWN
+            # The reader may see the commit before this thread returns from it.
+            self._subscribers.told_us = max(told_us, ledger.flushed_us)
             self._connection.execute("COMMIT")
         except (*BAD_DATA, _BrokenError) as error:
             self._undo()
@@ -431,9 +433,11 @@ class Writer(DatabaseThread):
         except sqlite3.Error as error:
             self._undo()
             _fail(live, store_error(error, self._path, outcome))
+            self._subscribers.told_us = told_us
+            if outcome is UNKNOWN:  # it may be committed, and the reader may have left it to this thread
+                self._subscribers.wake()
         else:
             self.transactions += ledger.wrote
-            self._subscribers.told_us = max(self._subscribers.told_us, ledger.flushed_us)
             for job in live:
                 if isinstance(job.error, sqlite3.Error):
                     job.error = store_error(job.error, self._path)
