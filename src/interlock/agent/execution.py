@@ -108,7 +108,7 @@ class ProcessFamily:
             self._over = True
             return f"The workload process cannot be started: {error}."
         left = {pid: _birth(pid) for pid in end.left}
-        while not end.confirmed_dead and self._still(left):
+        while not end.confirmed_dead and self._kill_remaining(left):
             await asyncio.sleep(LOOK_AGAIN_S)
         self._over = True
         return self._judge(end)
@@ -196,7 +196,7 @@ class ProcessFamily:
         self._last.append(line)
         self._line(line, stream)
 
-    def _still(self, left: dict[int, str]) -> bool:
+    def _kill_remaining(self, left: dict[int, str]) -> bool:
         """Kill the remaining processes again; return whether there are any."""
         assert self._group is not None
         hunted = hunt(self._group.mark)
@@ -257,13 +257,13 @@ class WorkloadExecution:
         """Kill its processes; a little later, report the number of survivors."""
         self._killed = True
         self._family.kill()
-        self._in(KILLED_S, self._count)
+        self._call_later(KILLED_S, self._count)
 
     def is_over_time(self) -> None:
         """Terminate a workload that has exceeded its time, which is a failure."""
         self._overrun = True
         self._family.terminate()
-        self._in(self._durations.abort_kill_s - self._durations.abort_warning_s, self._family.kill)
+        self._call_later(self._durations.abort_kill_s - self._durations.abort_warning_s, self._family.kill)
 
     async def abandon(self) -> None:
         """Stop waiting: its warden loses the agent, and ends everything."""
@@ -290,7 +290,7 @@ class WorkloadExecution:
         last = Timeout15s if self._killed else TaskCancelled
         self._send(last(workload_id=self._workload_id))
 
-    def _in(self, seconds: float, act: Callable[[], None]) -> None:
+    def _call_later(self, seconds: float, act: Callable[[], None]) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(seconds, act)

@@ -478,7 +478,7 @@ def _refusing(handler: Any) -> Any:
             "This agent requires a token: send 'authorization: Bearer …' with one of its tokens.",
         )
 
-    return None if handler is None else _like(handler, refused)
+    return None if handler is None else _method_like(handler, refused)
 
 
 def _checked(handler: Any, check: Callable[[aio.ServicerContext[Any, Any]], Awaitable[None]]) -> Any:
@@ -498,10 +498,10 @@ def _checked(handler: Any, check: Callable[[aio.ServicerContext[Any, Any]], Awai
         async for message in method(request, context):
             yield message
 
-    return _like(handler, streamed if handler.response_streaming else answered)
+    return _method_like(handler, streamed if handler.response_streaming else answered)
 
 
-def _like(handler: Any, behaviour: Any) -> Any:
+def _method_like(handler: Any, behaviour: Any) -> Any:
     make = {
         (False, False): grpc.unary_unary_rpc_method_handler,
         (False, True): grpc.unary_stream_rpc_method_handler,

@@ -321,9 +321,9 @@ class AgentState:
         prepare_s = present.checked.prepare_s if present.checked is not None else 0.0
         self._disarm(present)
         if prepare_s > 0 and ahead_ns > 0:
-            self._in(present, max(0.0, ahead_ns / 1e9 - prepare_s), self._begin, present)
+            self._call_later(present, max(0.0, ahead_ns / 1e9 - prepare_s), self._begin, present)
         reached = StartTimeReached(workload_id=present.workload_id)
-        self._in(present, max(0.0, ahead_ns / 1e9), self._apply, reached)
+        self._call_later(present, max(0.0, ahead_ns / 1e9), self._apply, reached)
         return max(0, -ahead_ns)
 
     # During preparation it is READY: the table knows its process only from the start on
@@ -456,13 +456,13 @@ class AgentState:
         match deadline.setting:
             case "start_wait_s":
                 nobody = StartTimeReached(workload_id=workload_id, told=False)
-                self._in(present, seconds, self._apply, nobody)
+                self._call_later(present, seconds, self._apply, nobody)
             case "workload_duration_s":
-                self._in(present, self._longest_s(present), self._is_over_time, present)
+                self._call_later(present, self._longest_s(present), self._is_over_time, present)
             case "abort_warning_s":
-                self._in(present, seconds, self._apply, Timeout5s(workload_id=workload_id))
+                self._call_later(present, seconds, self._apply, Timeout5s(workload_id=workload_id))
             case _:
-                self._in(present, seconds, self._kill, present)
+                self._call_later(present, seconds, self._kill, present)
 
     def _longest_s(self, present: CurrentWorkload) -> float:
         """Return the time until it must have ended; normally its process ends long before."""
@@ -482,7 +482,7 @@ class AgentState:
             self._log.warning("workload_is_killed", workload_id=present.workload_id)
             present.execution.kill()
 
-    def _in(
+    def _call_later(
         self,
         present: CurrentWorkload,
         seconds: float,

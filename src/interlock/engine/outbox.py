@@ -284,10 +284,10 @@ async def take_groups(store: Store, groups: Sequence[TopicGroup], *, limit: int 
 async def recover(store: Store, *, limit: int = 500) -> int:
     """Return messages of lost couriers to the queue."""
 
-    def back(records: Sequence[Record], now: datetime) -> list[Commit]:
+    def requeued(records: Sequence[Record], now: datetime) -> list[Commit]:
         return [Commit(changes=(_moved(record, courier_lost, now, ready_at=now),)) for record in records]
 
-    outcomes = await store.due([MESSAGE.name], limit, back)
+    outcomes = await store.due([MESSAGE.name], limit, requeued)
     return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
 

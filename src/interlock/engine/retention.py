@@ -87,10 +87,10 @@ async def sweep_ended(
     for name, kind in catalogue.items():
         for age, states in longest.ages(name, kind.ended).items():
             gone = await store.prune(kind=name, states=states, older_than=age, limit=limit)
-            pruned[name] = _together(pruned[name], gone) if name in pruned else gone
+            pruned[name] = _sum_of(pruned[name], gone) if name in pruned else gone
     if walks is not None:
         for name, gone in (await walks.sweep(store, catalogue, retention, limit=limit)).items():
-            pruned[name] = _together(pruned[name], gone)
+            pruned[name] = _sum_of(pruned[name], gone)
     return pruned
 
 
@@ -108,7 +108,7 @@ class _Walk(msgspec.Struct):
         for _ in range(_BATCHES):
             batch = await prune(cursor=self.cursor)
             self.cursor = batch.cursor
-            removed = _together(removed, msgspec.structs.replace(batch, more=False))
+            removed = _sum_of(removed, msgspec.structs.replace(batch, more=False))
             if not batch.cursor:
                 return removed
         return msgspec.structs.replace(removed, more=True)
@@ -151,7 +151,7 @@ class QueueWalks:
                 limit=limit,
             )
             gone = await walk.go_on(prune)
-            pruned[kind] = _together(pruned.get(kind, Pruned()), gone)
+            pruned[kind] = _sum_of(pruned.get(kind, Pruned()), gone)
             walk.rest(began, self._monotonic())
         return pruned
 
@@ -163,7 +163,7 @@ def _walked(catalogue: Catalogue, retention: Retention) -> Iterator[tuple[str, s
                 yield kind, state, queues
 
 
-def _together(one: Pruned, other: Pruned) -> Pruned:
+def _sum_of(one: Pruned, other: Pruned) -> Pruned:
     return Pruned(
         one.records + other.records,
         one.entries + other.entries,

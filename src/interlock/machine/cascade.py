@@ -490,7 +490,7 @@ class Cascade(ABC):
 
     def follow_step(self, machine: AnyMachine, step: Step[Any], owner: Owner) -> None:
         """Follow the consequences of a step of a machine elsewhere."""
-        self._follow(self.wiring.effects_of(machine, _alone(step)), owner)
+        self._follow(self.wiring.effects_of(machine, _as_steps(step)), owner)
         self.settle()
 
     def arm(self, machine: AnyMachine, part: Any) -> None:
@@ -553,5 +553,5 @@ class Cascade(ABC):
 
 
 @lru_cache(maxsize=_MOST)
-def _alone(step: Step[Any]) -> StepsTaken:
+def _as_steps(step: Step[Any]) -> StepsTaken:
     return (step,)

@@ -138,22 +138,22 @@ class Group:
         """Terminate it, and kill it after the grace."""
         if not self._timers and not self._output.exited.is_set():
             self._order(b"T")
-            self._in(grace_s, self.kill)
+            self._call_later(grace_s, self.kill)
 
     def kill(self) -> None:
         """Kill it now, with all its child processes."""
         if not self._output.exited.is_set():
             self._order(b"K")
-            self._in(CLEAR_UP_S, self._give_up)
+            self._call_later(CLEAR_UP_S, self._give_up)
 
     def _give_up(self) -> None:
         """Kill a warden that does not respond."""
         if not self._output.exited.is_set():
             self._transport.kill()
 
-    def _in(self, seconds: float, act: Callable[[], None], turns: int = TURNS) -> None:
+    def _call_later(self, seconds: float, act: Callable[[], None], turns: int = TURNS) -> None:
         """Act after a delay, waited for in turns: a stall of the host uses up only one of them."""
-        then = act if turns == 1 else functools.partial(self._in, seconds, act, turns - 1)
+        then = act if turns == 1 else functools.partial(self._call_later, seconds, act, turns - 1)
         self._timers.append(asyncio.get_running_loop().call_later(seconds / TURNS, then))
 
     def _order(self, order: bytes) -> None:

@@ -252,7 +252,7 @@ class Broadcast:
         """The place of the oldest kept entry."""
         return self._next - len(self._kept)
 
-    def _at(self, place: int) -> Entry:
+    def _entry_at(self, place: int) -> Entry:
         return self._kept[place - self._first]
 
     def since(self, place: int, wanted: EntryFilter) -> tuple[bytes, int, str]:
@@ -260,13 +260,13 @@ class Broadcast:
         end = min(place + PIECE, self._next)
         if place >= end:
             return b"", place, ""
-        return self._block(place, end, wanted), end, self._at(end - 1).cursor
+        return self._block(place, end, wanted), end, self._entry_at(end - 1).cursor
 
     def _block(self, place: int, end: int, wanted: EntryFilter) -> bytes:
         """Return an encoded piece, cached for all readers at the same place with the same filter."""
         found = self._blocks.get((place, end, wanted))
         if found is None:
-            places = (each for each in range(place, end) if wanted.has(self._at(each)))
+            places = (each for each in range(place, end) if wanted.has(self._entry_at(each)))
             found = self._blocks[place, end, wanted] = b"".join(map(self._encoded, places))
             if len(self._blocks) > BLOCKS:
                 del self._blocks[next(iter(self._blocks))]
@@ -285,7 +285,7 @@ class Broadcast:
     def _encoded(self, place: int) -> bytes:
         found = self._sent_as.get(place)
         if found is None:
-            found = self._sent_as[place] = event_of(self._at(place))
+            found = self._sent_as[place] = event_of(self._entry_at(place))
         return found
 
     def _more(self, entries: Sequence[Entry], gap: bool) -> None:

@@ -51,20 +51,20 @@ def _rate(metric: Metric, *, only: str = "", part: str = "") -> str:
     return f"rate({metric.name}{part}{'{' + only + '}' if only else ''}[$__rate_interval])"
 
 
-def _by(labels: Sequence[str], expression: str, *, take: str = "sum") -> str:
+def _grouped_by(labels: Sequence[str], expression: str, *, take: str = "sum") -> str:
     return f"{take} by ({', '.join(labels)}) ({expression})"
 
 
 def _maximum_of_servers(metric: Metric, labels: Sequence[str], only: str = "") -> str:
     """Return the query of a metric that every server counts: the maximum over all servers."""
     rate = _rate(metric, only=only)
-    one = rate if set(labels) == set(metric.labels) else _by(("instance", *labels), rate)
-    return _by(labels, one, take="max")
+    one = rate if set(labels) == set(metric.labels) else _grouped_by(("instance", *labels), rate)
+    return _grouped_by(labels, one, take="max")
 
 
 def _slowest(metric: Metric, labels: Sequence[str], only: str = "", *, take: str = "sum") -> str:
     """Return the query of the 95th percentile."""
-    buckets = _by(("le", *labels), _rate(metric, only=only, part="_bucket"), take=take)
+    buckets = _grouped_by(("le", *labels), _rate(metric, only=only, part="_bucket"), take=take)
     return f"histogram_quantile(0.95, {buckets})"
 
 
@@ -73,7 +73,9 @@ def _one_of(label: str, values: Sequence[object]) -> str:
 
 
 def _now(machine: str) -> PromQuery:
-    return PromQuery(_by(("state",), f'{table.RECORDS.name}{{machine="{machine}"}}', take="max"), "{{state}}")
+    return PromQuery(
+        _grouped_by(("state",), f'{table.RECORDS.name}{{machine="{machine}"}}', take="max"), "{{state}}"
+    )
 
 
 _REPEATED = 'outcome="repeated"'
@@ -133,7 +135,7 @@ ROWS = (
             Panel(
                 "Oldest ready job",
                 "Age of the oldest job that could be started. Scale workers by it.",
-                (PromQuery(_by(("queue",), table.QUEUE_OLDEST.name, take="max"), "{{queue}}"),),
+                (PromQuery(_grouped_by(("queue",), table.QUEUE_OLDEST.name, take="max"), "{{queue}}"),),
                 "s",
             ),
             Panel(
@@ -141,7 +143,7 @@ ROWS = (
                 "Jobs that have not ended; an empty name stands for all further queues.",
                 (
                     PromQuery(
-                        _by(table.QUEUE_JOBS.labels, table.QUEUE_JOBS.name, take="max"),
+                        _grouped_by(table.QUEUE_JOBS.labels, table.QUEUE_JOBS.name, take="max"),
                         "{{queue}} {{state}}",
                     ),
                 ),
@@ -151,10 +153,10 @@ ROWS = (
                 "Time until the first start in the last hour, and slots of the workers of a queue.",
                 (
                     PromQuery(
-                        _by(table.QUEUE_WAIT.labels, table.QUEUE_WAIT.name, take="max"),
+                        _grouped_by(table.QUEUE_WAIT.labels, table.QUEUE_WAIT.name, take="max"),
                         "{{queue}} p{{quantile}} in s",
                     ),
-                    PromQuery(_by(("queue",), table.QUEUE_SLOTS.name, take="max"), "{{queue}} slots"),
+                    PromQuery(_grouped_by(("queue",), table.QUEUE_SLOTS.name, take="max"), "{{queue}} slots"),
                 ),
             ),
         ),
@@ -189,7 +191,7 @@ ROWS = (
                 "Refused requests, and late messages of runners.",
                 (
                     PromQuery(
-                        _by(table.REFUSED.labels, _rate(table.REFUSED, only=_MACHINES)),
+                        _grouped_by(table.REFUSED.labels, _rate(table.REFUSED, only=_MACHINES)),
                         "{{machine}} {{state}}: {{code}}",
                     ),
                     PromQuery(
@@ -207,7 +209,7 @@ ROWS = (
             Panel(
                 "Requests",
                 "By response status.",
-                (PromQuery(_by(("status",), _rate(table.HTTP_REQUESTS)), "{{status}}"),),
+                (PromQuery(_grouped_by(("status",), _rate(table.HTTP_REQUESTS)), "{{status}}"),),
                 "reqps",
             ),
             Panel(
@@ -220,14 +222,18 @@ ROWS = (
                 "Loops that fail",
                 "Consecutive failures; zero for a healthy loop. Rounds per second show that it is alive.",
                 (
-                    PromQuery(_by(("loop",), table.LOOP_FAILURES.name, take="max"), "{{loop}} failures"),
-                    PromQuery(_by(("loop",), f"deriv({table.LOOP_ROUNDS.name}[5m])"), "{{loop}} rounds/s"),
+                    PromQuery(
+                        _grouped_by(("loop",), table.LOOP_FAILURES.name, take="max"), "{{loop}} failures"
+                    ),
+                    PromQuery(
+                        _grouped_by(("loop",), f"deriv({table.LOOP_ROUNDS.name}[5m])"), "{{loop}} rounds/s"
+                    ),
                 ),
             ),
             Panel(
                 "Removed",
                 "Expired records, journal entries and request ids.",
-                (PromQuery(_by(table.PRUNED.labels, _rate(table.PRUNED)), "{{what}}"),),
+                (PromQuery(_grouped_by(table.PRUNED.labels, _rate(table.PRUNED)), "{{what}}"),),
                 "ops",
             ),
             Panel(
@@ -243,14 +249,14 @@ ROWS = (
             Panel(
                 "Processes",
                 "By the state that they are in.",
-                (PromQuery(_by(("state",), table.WORKER_STATE.name), "{{state}}"),),
+                (PromQuery(_grouped_by(("state",), table.WORKER_STATE.name), "{{state}}"),),
             ),
             Panel(
                 "Transitions of processes",
                 "A healthy process polls in rounds; one that keeps reconnecting is broken.",
                 (
                     PromQuery(
-                        _by(("from_state", "to_state"), _rate(table.WORKER_TRANSITIONS)),
+                        _grouped_by(("from_state", "to_state"), _rate(table.WORKER_TRANSITIONS)),
                         "{{from_state}} → {{to_state}}",
                     ),
                 ),
@@ -267,7 +273,7 @@ ROWS = (
                 "By how they end.",
                 (
                     PromQuery(
-                        _by(
+                        _grouped_by(
                             ("task_type", "to_state"),
                             _rate(table.TASK_TRANSITIONS, only=_one_of("to_state", task.ENDED)),
                         ),
@@ -292,10 +298,10 @@ ROWS = (
                 "Refused events, silent loops, handlers that could not be stopped, forced shutdowns.",
                 (
                     PromQuery(
-                        _by(table.WORKER_REFUSED.labels, _rate(table.WORKER_REFUSED)),
+                        _grouped_by(table.WORKER_REFUSED.labels, _rate(table.WORKER_REFUSED)),
                         "{{machine}}: {{event}}",
                     ),
-                    PromQuery(_by(("loop",), table.WORKER_LOOP_STALLED.name), "{{loop}} is silent"),
+                    PromQuery(_grouped_by(("loop",), table.WORKER_LOOP_STALLED.name), "{{loop}} is silent"),
                     PromQuery(f"sum({table.WORKER_LEFT_BEHIND.name})", "handlers left behind"),
                     PromQuery(f"sum({table.WORKER_FORCED.name})", "ends forced"),
                 ),

@@ -64,14 +64,14 @@ def title_of(kind: type[InterlockError]) -> str:
 
 def every_error() -> list[type[InterlockError]]:
     """Return every error class, sorted by code."""
-    return sorted(_below(InterlockError), key=lambda kind: kind.code)
+    return sorted(_kinds_below(InterlockError), key=lambda kind: kind.code)
 
 
-def _below(kind: type[InterlockError]) -> Iterable[type[InterlockError]]:
+def _kinds_below(kind: type[InterlockError]) -> Iterable[type[InterlockError]]:
     yield kind
     for child in kind.__subclasses__():
         if child.__module__.startswith("interlock."):
-            yield from _below(child)
+            yield from _kinds_below(child)
 
 
 def _headers(error: InterlockError) -> Iterable[tuple[str, str]]:

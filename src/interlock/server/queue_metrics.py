@@ -82,7 +82,7 @@ def numbers_of(found: KnownQueues, most: int = QUEUES) -> dict[str, QueueNumbers
     ranked = sorted(found.queues, key=lambda each: (-each.pending - each.running, each.name))
     numbers = {each.name: _numbers(each, found.now, known=found.all) for each in ranked[:most]}
     if rest := ranked[most:]:
-        numbers[OTHERS] = _together([_numbers(each, found.now, known=found.all) for each in rest])
+        numbers[OTHERS] = _sum_of([_numbers(each, found.now, known=found.all) for each in rest])
     return numbers
 
 
@@ -102,7 +102,7 @@ def _waits(queue: QueueView) -> Iterator[tuple[str, float]]:
                 yield quantile, seconds
 
 
-def _together(many: Sequence[QueueNumbers]) -> QueueNumbers:
+def _sum_of(many: Sequence[QueueNumbers]) -> QueueNumbers:
     """Return the numbers of several queues: sums, and the oldest job of all.
 
     Quantiles cannot be added up.

@@ -212,7 +212,7 @@ class DirectoryBlobs:
         blob = Blob(incoming.digest.hexdigest(), incoming.size)
         place = self._place(blob.sha256)
         place.parent.mkdir(PRIVATE, exist_ok=True)
-        with self._alone():
+        with self._locked():
             self._check_room(0 if place.exists() else blob.size)
             os.utime(incoming.path, (self._clock(),) * 2)
             incoming.path.replace(place)
@@ -222,7 +222,7 @@ class DirectoryBlobs:
 
     def _remove(self, place: Path) -> None:
         if place.exists():
-            with self._alone():
+            with self._locked():
                 place.unlink(missing_ok=True)
             self._counted = None
 
@@ -230,7 +230,7 @@ class DirectoryBlobs:
         if not self.folder.is_dir():
             return 0
         now, removed = self._clock(), 0
-        with self._alone():  # so that a blob that was just put again is not removed
+        with self._locked():  # so that a blob that was just put again is not removed
             for path, found in self._files():
                 age_s = LEFT_AFTER_S if path.parent.name == INCOMING else older_than_s
                 if found.st_mtime < now - age_s:
@@ -271,7 +271,7 @@ class DirectoryBlobs:
         return self.folder / sha256[:2] / sha256
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """Lock out other processes that put or remove blobs."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(self.folder / ".lock", flags, 0o600), "wb") as lock:

@@ -67,7 +67,7 @@ def in_place(mutant: Mutant) -> Iterator[None]:
     before = {machine.name: dict(vars(machine)) for machine in touched}
     couplings = COUPLINGS.all
     changed: Couplings[Any] = Couplings(mutant.couplings or couplings)
-    tables = {machine.name: _anew(machine, mutant) for machine in touched}
+    tables = {machine.name: _rebuilt(machine, mutant) for machine in touched}
     try:
         for machine in touched:
             vars(machine).update(vars(tables[machine.name]))
@@ -87,7 +87,7 @@ def without(coupling: Coupling[Any]) -> Iterator[None]:
         yield
 
 
-def _anew(machine: AnyMachine, mutant: Mutant) -> AnyMachine:
+def _rebuilt(machine: AnyMachine, mutant: Mutant) -> AnyMachine:
     """Return the rebuilt machine, with new steps, since consequences of a step are cached."""
     table = machine.table
     return Machine(
@@ -118,7 +118,7 @@ def _of_machine(machine: AnyMachine) -> Iterator[Mutant]:
         for guard in row.when:
             for answer in (True, False):
                 changed = replace(row, when=tuple(_fixed(g, answer) if g is guard else g for g in row.when))
-                rows = _with(machine, place, changed)
+                rows = _rows_with(machine, place, changed)
                 yield _mutant(machine, f"{title} / {name_of(guard)} is {str(answer).lower()}", rows)
 
 
@@ -126,7 +126,7 @@ def _dropped(machine: AnyMachine, place: int, source: Any) -> tuple[AnyRow, ...]
     """Return the rows without this one in a state; if it was the only one, the event is ignored."""
     row = machine.table.rows[place]
     left = tuple(name for name in row.sources if name != source)
-    rows = _with(machine, place, replace(row, sources=left) if left else None)
+    rows = _rows_with(machine, place, replace(row, sources=left) if left else None)
     alone = machine.table.rows_at(source, row.event) == (row,)
     return (*rows, ignore(row.event, source, why="it was dropped")) if alone else rows
 
@@ -146,7 +146,7 @@ def _retargeted(machine: AnyMachine, place: int, source: Any, title: str) -> Ite
     yield _mutant(machine, f"{title} / to {other}", tuple(rows))
 
 
-def _with(machine: AnyMachine, place: int, row: AnyRow | None) -> tuple[AnyRow, ...]:
+def _rows_with(machine: AnyMachine, place: int, row: AnyRow | None) -> tuple[AnyRow, ...]:
     rows = machine.table.rows
     return (*rows[:place], *(() if row is None else (row,)), *rows[place + 1 :])
 

@@ -361,7 +361,7 @@ def _goes_on(_: Any, event: Any) -> bool:
     return event.due_at is not None
 
 
-def _after(event: Any) -> schedule.ScheduleState:
+def _state_after(event: Any) -> schedule.ScheduleState:
     return _SCHEDULE.ACTIVE if _goes_on(None, event) else _SCHEDULE.ENDED
 
 
@@ -370,7 +370,7 @@ def _fires_in_time(before: Here, event: Any, after: Here | None) -> bool:
         return True
     if before.state is not _SCHEDULE.ACTIVE or event.at < before.data.due_at:
         return after is None
-    return after is not None and after.state is _after(event)
+    return after is not None and after.state is _state_after(event)
 
 
 SCHEDULE_ALONE = Lifecycle(
@@ -394,7 +394,7 @@ SCHEDULE_ALONE = Lifecycle(
             lambda before, event, after: (
                 not isinstance(event, _SCHEDULE.Resume)
                 or before.state is not _SCHEDULE.PAUSED
-                or (after is not None and after.state is _after(event))
+                or (after is not None and after.state is _state_after(event))
             ),
         ),
         Answer("it fires by its new times", must(_SCHEDULE.Edit, (_SCHEDULE.ACTIVE,), STAY, when=_goes_on)),

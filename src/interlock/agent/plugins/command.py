@@ -57,7 +57,7 @@ class CommandWorkload(Workload[CommandSpec]):
     async def run(self, load: Load) -> None:
         """Run the program once in each lane until the time ends, or repeatedly."""
         if self.spec.repeat:
-            await load.drive(self._once)
+            await load.drive(self._run_once)
         else:
             await asyncio.gather(*(self._whole(load) for _ in range(load.concurrency)))
 
@@ -78,7 +78,7 @@ class CommandWorkload(Workload[CommandSpec]):
         self._running.discard(process)
         load.record(time.monotonic_ns() - began_ns, error=trouble if ended_itself else None)
 
-    async def _once(self) -> None:
+    async def _run_once(self) -> None:
         process = await self._start()
         try:
             if trouble := await _ended(process):

@@ -175,7 +175,7 @@ def _events(blueprint: Blueprint) -> Lines:
 
 
 def _owners(blueprint: Blueprint) -> Lines:
-    def about(owner: str) -> tuple[str, ...]:
+    def row_of(owner: str) -> tuple[str, ...]:
         moves = dict.fromkeys(row.event for row in blueprint.transitions if row.owner == owner)
         keeps = dict.fromkeys(row.event for row in blueprint.kept if row.owner == owner)
         turns = [state.name for state in blueprint.states if state.turn == owner]
@@ -184,7 +184,7 @@ def _owners(blueprint: Blueprint) -> Lines:
     yield from _section(
         "Who owns what",
         ("owner", "moves it by", "may also", "must move it on from"),
-        (about(owner) for owner in blueprint.owners),
+        (row_of(owner) for owner in blueprint.owners),
     )
 
 

@@ -82,13 +82,13 @@ def path_of(points: Sequence[Point], *, short: float = 0.0, sharp: Sequence[Poin
 
     Corners are round, except the `sharp` ones, where another line continues.
     """
-    way = [f"M{_at(points[0])}"]
+    way = [f"M{_coordinates(points[0])}"]
     for before, corner, after in zip(points, points[1:], points[2:], strict=False):
         radius = min(_ROUND_PX, _length(before, corner) / 2, _length(corner, after) / 2)
         radius = 0.0 if corner in sharp else radius
-        way.append(f"L{_at(_towards(corner, before, radius))}")
-        way.append(f"Q{_at(corner)} {_at(_towards(corner, after, radius))}")
-    way.append(f"L{_at(_towards(points[-1], points[-2], short))}")
+        way.append(f"L{_coordinates(_point_towards(corner, before, radius))}")
+        way.append(f"Q{_coordinates(corner)} {_coordinates(_point_towards(corner, after, radius))}")
+    way.append(f"L{_coordinates(_point_towards(points[-1], points[-2], short))}")
     return " ".join(way)
 
 
@@ -96,12 +96,12 @@ def _length(one: Point, two: Point) -> float:
     return abs(one[0] - two[0]) + abs(one[1] - two[1])
 
 
-def _towards(start: Point, goal: Point, step_px: float) -> Point:
+def _point_towards(start: Point, goal: Point, step_px: float) -> Point:
     share = step_px / (_length(start, goal) or 1.0)
     return start[0] + (goal[0] - start[0]) * share, start[1] + (goal[1] - start[1]) * share
 
 
-def _at(point: Point) -> str:
+def _coordinates(point: Point) -> str:
     return f"{number(point[0])} {number(point[1])}"
 
 
@@ -406,7 +406,7 @@ def _state(box: Box, name: str, light: Light) -> str:
     kinds += " resting" * sheet.resting + light.of_state(sheet.name)
     glow = Rect(place.x - 5, place.y - 5, place.w + 10, place.h + 10)
     inset = Rect(place.x + 4, place.y + 4, place.w - 8, place.h - 8)
-    marks = [hover(_about(sheet))]
+    marks = [hover(_tooltip(sheet))]
     if sheet.name == light.current:
         marks.append(rect("glow", glow, _CORNER_PX + 5))
     marks.append(rect("box", place, _CORNER_PX))
@@ -420,7 +420,7 @@ def _state(box: Box, name: str, light: Light) -> str:
     return element("g", {"class": kinds, "id": name, "data-state": sheet.name}, "".join(marks))
 
 
-def _about(sheet: StateSheet) -> str:
+def _tooltip(sheet: StateSheet) -> str:
     parts = [sheet.name, first_sentence(sheet.doc)]
     if sheet.within is not None:
         parts.append(f"at most {sheet.within.seconds:g} s, then {sheet.within.event}")

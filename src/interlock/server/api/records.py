@@ -145,20 +145,20 @@ async def list_kinds(call: Call) -> api.Kinds:
 def routes_of(declared: Iterable[DeclaredKind[Any]]) -> tuple[Route, ...]:
     """Return the routes of declared kinds, followed by those that refuse other kinds."""
     routes = tuple(route for kind in declared for route in _routes(kind))
-    return (*routes, *_elsewhere()) if routes else ()
+    return (*routes, *_routes_of_unknown_kinds()) if routes else ()
 
 
 def _routes(kind: DeclaredKind[Any]) -> Iterator[Route]:
     read = kind.roles.read
-    yield _of(kind, kinds.CREATE, _create(kind), role=kind.roles.create, input=_creation(kind))
-    yield _of(kind, kinds.LIST, _list(kind), role=read)
-    yield _of(kind, kinds.GET, _get(kind), role=read)
-    yield _of(kind, kinds.GET_HISTORY, _history(kind), role=read)
-    yield _of(kind, kinds.EXPLAIN, _explain(kind), role=read)
+    yield _route_of(kind, kinds.CREATE, _create(kind), role=kind.roles.create, input=_creation(kind))
+    yield _route_of(kind, kinds.LIST, _list(kind), role=read)
+    yield _route_of(kind, kinds.GET, _get(kind), role=read)
+    yield _route_of(kind, kinds.GET_HISTORY, _history(kind), role=read)
+    yield _route_of(kind, kinds.EXPLAIN, _explain(kind), role=read)
     for event, role in kind.roles.send.items():
         if role is not None:
             yield _sending(kind, event, role)
-    yield _of(  # after the routes of its events: matches an unknown event, or one not sent over HTTP
+    yield _route_of(  # after the routes of its events: matches an unknown event, or one not sent over HTTP
         kind,
         kinds.SEND,
         _refuse(kind),
@@ -169,7 +169,9 @@ def _routes(kind: DeclaredKind[Any]) -> Iterator[Route]:
     )
 
 
-def _of(kind: DeclaredKind[Any], operation: Operation[Any, Any], handler: Handler, **changes: Any) -> Route:
+def _route_of(
+    kind: DeclaredKind[Any], operation: Operation[Any, Any], handler: Handler, **changes: Any
+) -> Route:
     """Return the route of an operation for one kind."""
     fields = {
         "name": operation.name.replace("{Kind}", camel(kind.name)),
@@ -180,7 +182,7 @@ def _of(kind: DeclaredKind[Any], operation: Operation[Any, Any], handler: Handle
     return bound(replace(operation, **{**fields, **changes}), handler)
 
 
-def _elsewhere() -> Iterator[Route]:
+def _routes_of_unknown_kinds() -> Iterator[Route]:
     for method, verb in (("GET", "get"), ("POST", "send")):
         for path, what in (("", "Kind"), ("/{record_id}", "Record")):
             yield Route(
@@ -199,7 +201,7 @@ def _sending(kind: DeclaredKind[Any], event: str, role: Role) -> Route:
     payload = kind.payloads[event]
     required = any(field.required for field in msgspec.structs.fields(payload))
     parameters = {"record_id": kinds.RECORD["record_id"]}
-    return _of(
+    return _route_of(
         kind,
         kinds.SEND,
         _send(kind, event),

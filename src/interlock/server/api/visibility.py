@@ -156,7 +156,9 @@ class TextRedactor:
         """Return a failure; without the error text of a child in an invisible queue."""
         if failure is None or self._seen is None or self.text(failure.error) == failure.error:
             return failure
-        return msgspec.structs.replace(failure, error=_elsewhere(self.text(failure.error)), details="")
+        return msgspec.structs.replace(
+            failure, error=_beginning_of_failure(self.text(failure.error)), details=""
+        )
 
 
 async def redactor_of(call: Call, written: Iterable[str | None]) -> TextRedactor:
@@ -191,7 +193,7 @@ async def shown(call: Call, views: Sequence[JobView]) -> list[JobView]:
     ]
 
 
-def _elsewhere(text: str) -> str:
+def _beginning_of_failure(text: str) -> str:
     """Return the beginning of a failure, without the error of the other job."""
     return f"{text.partition(':')[0].rstrip('.')}."
 

@@ -107,7 +107,7 @@ class ClaimStarts:
 
     def of(self, claim: Claim) -> IndexPlace:
         """Return the place after which the next read starts."""
-        known = self._of(claim)
+        known = self._first_claims_of(claim)
         if known.looks >= LOOKS or monotonic() >= known.looked_at + LOOK_AGAIN_S:
             known.place = START
         if known.place == START:
@@ -117,7 +117,7 @@ class ClaimStarts:
 
     def is_enough(self, claim: Claim, rows: Sequence[asyncpg.Record]) -> bool:
         """Record the rows found; return False if a read from the start is needed."""
-        known = self._of(claim)
+        known = self._first_claims_of(claim)
         if len(rows) < claim.limit:
             from_start, known.place = known.place == START, START
             return from_start
@@ -126,7 +126,7 @@ class ClaimStarts:
             known.place = rows[-1]["rank"], rows[-1]["id"]
         return True
 
-    def _of(self, claim: Claim) -> _FirstClaims:
+    def _first_claims_of(self, claim: Claim) -> _FirstClaims:
         claimer = claim.kind, claim.queues, claim.labels, claim.handlers
         known = self._known.get(claimer)
         if known is None:

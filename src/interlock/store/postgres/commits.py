@@ -104,8 +104,8 @@ class BatchPart:
         order = sorted(range(len(ids)), key=ids.__getitem__)
         if order != list(range(len(ids))):
             journal_ids = joined(ids)
-            ids, seen = _in(order, ids), _in(order, seen)
-            given, results = _in(order, given), _in(order, results)
+            ids, seen = _in_order(order, ids), _in_order(order, seen)
+            given, results = _in_order(order, given), _in_order(order, results)
         expected_at, written_at = moments(seen) if seen else (None, None)
         return [
             not_before,
@@ -119,7 +119,7 @@ class BatchPart:
         ]
 
 
-def _in(order: Sequence[int], column: tuple[T, ...]) -> tuple[T, ...]:
+def _in_order(order: Sequence[int], column: tuple[T, ...]) -> tuple[T, ...]:
     return tuple([column[place] for place in order]) if column else ()
 
 

@@ -189,7 +189,7 @@ def _statements(
 ) -> list[tuple[str, list[object]]]:
     """Return one statement for each range of matches in the order of creation."""
     conditions, parameters = _looked_at(query)
-    first, last = _between(connection, query, after)
+    first, last = _numbers_between(connection, query, after)
     direction = "DESC" if query.newest_first else "ASC"
     if query.parent is not None:
         conditions += ["g.kind = ?", "g.parent = ?", "g.number BETWEEN ? AND ?"]
@@ -213,7 +213,7 @@ def _stretch(place: int, first: int = 0, last: int = NUMBERS) -> tuple[int, int]
     return (place << PLACE_BITS) + first, (place << PLACE_BITS) + last
 
 
-def _between(connection: sqlite3.Connection, query: Query, after: int | None) -> tuple[int, int]:
+def _numbers_between(connection: sqlite3.Connection, query: Query, after: int | None) -> tuple[int, int]:
     """Return the first and the last number that a matching record can have."""
     first, last = 0, NUMBERS
     if query.since is not None:

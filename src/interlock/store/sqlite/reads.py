@@ -348,13 +348,15 @@ def feed(connection: sqlite3.Connection, after: str, limit: int) -> Feed:
 
 def history(connection: sqlite3.Connection, key: Key, after_version: int, limit: int) -> Feed:
     """Return the journal of one record."""
-    entries = _about(connection, key, after_version, limit)
+    entries = _entries_of_record(connection, key, after_version, limit)
     entries.sort(key=lambda entry: int(entry.cursor))
     del entries[limit:]
     return Feed(tuple(entries), entries[-1].cursor if entries else "")
 
 
-def _about(connection: sqlite3.Connection, key: Key, after_version: int, limit: int) -> list[Entry]:
+def _entries_of_record(
+    connection: sqlite3.Connection, key: Key, after_version: int, limit: int
+) -> list[Entry]:
     """Return the entries of a record, at least the first `limit`, unordered."""
     found = connection.execute(_NAMED, (key.kind, key.id, after_version, limit)).fetchall()
     entries = [_entry(row, row[0], row[6], _note(row)) for row in found]

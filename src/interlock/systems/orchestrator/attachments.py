@@ -230,7 +230,7 @@ def placed(held: LeaseBody, message: Message, most: int) -> list[Stretch]:
     end = begin + sum(map(size_of, lines))
     stretches = []
     for first, last in (*held.gaps, (known, NO_END)):
-        if new := tuple(_between(lines, begin, first, min(last, most))):
+        if new := tuple(_lines_between(lines, begin, first, min(last, most))):
             at, late = max(begin, first), last is not NO_END
             stretches.append(Stretch(at, new, 0 if late else at - first, late))
     if known < most <= end:
@@ -292,7 +292,7 @@ def _fitting(chunk: Chunk) -> Chunk:
     )
 
 
-def _between(lines: tuple[LogLine, ...], at: int, first: int, last: int) -> Iterator[LogLine]:
+def _lines_between(lines: tuple[LogLine, ...], at: int, first: int, last: int) -> Iterator[LogLine]:
     """Yield the lines between two offsets of the log."""
     for line in lines:
         size = size_of(line)

@@ -111,7 +111,7 @@ def decide_retry(
     ended, letter = _present(job_id, found[0]), found[1]
     if as_letter:
         check_letter(ended)
-    spec = _again(_ended(ended), given)
+    spec = _resubmission_of(_ended(ended), given)
     if given is not None:
         check_spec(spec, settings)
     draft = new_job(spec, new_id, now, settings, JobParts(origin_job_id=job_id, origin=origin_again(ended)))
@@ -123,7 +123,7 @@ def decide_retry(
     return Decision(new_id, Commit(changes=tuple(changes)))
 
 
-def _again(ended: Record, given: msgspec.Raw | None) -> JobSpec:
+def _resubmission_of(ended: Record, given: msgspec.Raw | None) -> JobSpec:
     """Return an ended job to be submitted again, perhaps with another input."""
     spec = spec_of(ended)
     return spec if given is None else msgspec.structs.replace(spec, input=given)
@@ -227,7 +227,7 @@ async def retry_once(
     """Do an ended job again; return the id of the new one, also to a repeated request."""
 
     (ended,) = await engine.load(keys_of(job_id)[:1])
-    again = [] if ended is None else [_again(ended, given)]
+    again = [] if ended is None else [_resubmission_of(ended, given)]
 
     def decide(found: Sequence[Record | None], keyed: KeyedSubmission, now: datetime) -> Decision[str]:
         for spec in again:

@@ -311,7 +311,7 @@ def _lines(record: Record, body: JobBody, now: datetime, ahead: str, around: Aro
         if one.state in attempt.ENDED:
             continue
         name = f"{record.id}.{one.name}"
-        reason = held_back(one, record, body, around) or _about(one, record, body, now, ahead)
+        reason = held_back(one, record, body, around) or _attempt_sentence(one, record, body, now, ahead)
         yield _waiting(ATTEMPT, one.state, name, reason, one.timer_at)
         if one.lease is not None and one.lease.state in lease.LIVE:
             held = one.lease
@@ -321,11 +321,11 @@ def _lines(record: Record, body: JobBody, now: datetime, ahead: str, around: Aro
             yield _waiting(LEASE, held.state, name, reason, held.data.expires_at)
 
 
-def _about(one: AttemptBody, record: Record, body: JobBody, now: datetime, ahead: str) -> str:
+def _attempt_sentence(one: AttemptBody, record: Record, body: JobBody, now: datetime, ahead: str) -> str:
     runner = one.lease.data.runner_id if one.lease else "nobody"
     match one.state:
         case attempt.CREATED | attempt.QUEUED if one.ready_at is not None and one.ready_at > now:
-            return f"It waits until {one.ready_at.isoformat()}{_after(one, body)}."
+            return f"It waits until {one.ready_at.isoformat()}{_cause_of_wait(one, body)}."
         case attempt.CREATED if one.ready_at is None and not one.prompt and body.run is not None:
             return f"It waits for its needs in the run {body.run.run_id}."
         case attempt.CREATED | attempt.QUEUED:
@@ -340,7 +340,7 @@ def _about(one: AttemptBody, record: Record, body: JobBody, now: datetime, ahead
             return f"Runner {runner} executes it{progress}."
 
 
-def _after(one: AttemptBody, body: JobBody) -> str:
+def _cause_of_wait(one: AttemptBody, body: JobBody) -> str:
     before = [a for a in body.attempts if a.shard == one.shard and a.index == one.index - 1]
     if before and before[0].snoozed_until is not None:
         return f", because attempt {before[0].index} snoozed"

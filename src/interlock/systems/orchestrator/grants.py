@@ -141,7 +141,7 @@ def offers_of(claiming: ClaimInput, records: Sequence[Record], now: datetime) ->
         offer = offer_of(claiming, records[0], now)
         return [] if offer is None else [offer]
     offers: list[Offer] = []
-    for like, groups in _alike(claiming, records):
+    for like, groups in _jobs_by_run(claiming, records):
         may_share = len(groups) > 1 or len(groups[0]) > 1 or _is_foreseen(claiming, like, now)
         common = _common_grant(claiming, like, now) if may_share else None
         for some in groups:
@@ -153,7 +153,7 @@ def offers_of(claiming: ClaimInput, records: Sequence[Record], now: datetime) ->
     return offers
 
 
-def _alike(claiming: ClaimInput, records: Sequence[Record]) -> list[tuple[Record, list[list[Record]]]]:
+def _jobs_by_run(claiming: ClaimInput, records: Sequence[Record]) -> list[tuple[Record, list[list[Record]]]]:
     """Return the jobs of one shape by their run, with a job that represents them.
 
     A foreseen grant is about jobs of one run.

@@ -114,7 +114,7 @@ async def cancel_all(
         Item(Key(JOB.name, job_id), partial(decide, job_id, each))
         for job_id, each in zip(job_ids, request_keys, strict=True)
     ]
-    return await _once(engine, items, request_keys)
+    return await _answers_of(engine, items, request_keys)
 
 
 async def retry_all(
@@ -142,7 +142,7 @@ async def retry_all(
     return list(await asyncio.gather(*map(one, job_ids, request_ids)))
 
 
-async def _once(
+async def _answers_of(
     engine: Engine, items: Sequence[Item[str]], request_keys: Sequence[IdempotencyKey | None]
 ) -> list[str | InterlockError]:
     results = await apply_all(engine, items)

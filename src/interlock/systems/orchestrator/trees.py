@@ -280,7 +280,7 @@ async def submit_children(
         if above is None or decided.commit is None or not isinstance(decided.answer, Heard):
             return Decision(decided.answer, decided.commit)
         if before is not None:
-            return Decision(_again(before, name, specs))
+            return Decision(_ids_of_repeat(before, name, specs))
         following = DependentSubmission(
             dict(zip(named, earlier, strict=True)), now, settings, keyed.changed, keyed.known
         )
@@ -330,7 +330,7 @@ def _check(name: str, specs: Sequence[JobSpec]) -> None:
         )
 
 
-def _again(record: Record, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
+def _ids_of_repeat(record: Record, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
     known = msgspec.json.decode(record.body, type=NamedChildrenBody)
     if known.fingerprint != _fingerprint(specs):
         raise RequestIdReused(

@@ -40,7 +40,7 @@ def draw_svg(graph: RunGraph, title: str, note: Callable[[Node], str]) -> str:
     nodes = {node.name: node for node in graph.nodes}
     body = [
         *(_line(places[one], places[other]) for one, other in layers.lines),
-        *(_through(place) for spot, place in places.items() if spot.passing),
+        *(_line_through_layer(place) for spot, place in places.items() if spot.passing),
         *(_box(nodes[spot.name], place, note) for spot, place in places.items() if not spot.passing),
     ]
     size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
@@ -83,7 +83,7 @@ def _line(one: tuple[float, float, float], other: tuple[float, float, float]) ->
     )
 
 
-def _through(place: tuple[float, float, float]) -> str:
+def _line_through_layer(place: tuple[float, float, float]) -> str:
     """Return the part of a line that crosses a layer."""
     left, middle, wide = place
     return f'<path class="line" d="M {left:g} {middle:g} H {left + wide:g}"/>'

@@ -240,7 +240,7 @@ class RunReconciler:
                     case InterlockError():
                         failures.append(outcome)
             await gather_all(self.carry_out(ready, at) for ready, at in following)
-            waiting = await self._again([one for one, _ in conflicts])
+            waiting = await self._reloaded([one for one, _ in conflicts])
             if not waiting:
                 break
         else:
@@ -263,7 +263,7 @@ class RunReconciler:
         else:
             self.known.forget(one.run_id)
 
-    async def _again(self, runs: Sequence[ChangedRun]) -> list[ChangedRun]:
+    async def _reloaded(self, runs: Sequence[ChangedRun]) -> list[ChangedRun]:
         """Return the runs as they are now, with the changes that no other process has applied meanwhile."""
         if not runs:
             return []

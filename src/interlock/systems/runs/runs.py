@@ -300,14 +300,14 @@ class RunService:
         async def do() -> RunView:
             record = await self._load(run_id)
             check_settled(record)
-            spec, again = await self._again(record, which, job)
+            spec, again = await self._rerun_of(record, which, job)
             return await self._made(
                 spec, again.plan, idempotency_key=idempotency_key, actor=actor, again=again
             )
 
         return await self.engine.answer_once(idempotency_key, RunView, do)
 
-    async def _again(self, record: Record, which: Which, job: str) -> tuple[RunSpec, RunOrigin]:
+    async def _rerun_of(self, record: Record, which: Which, job: str) -> tuple[RunSpec, RunOrigin]:
         """Return the spec of a rerun, and the data that it takes over."""
         run_id, body = record.id, decode_run(record.body)
         plan, carried = None, dict[int, str]()

@@ -383,7 +383,7 @@ def spec_of(hook: Hook, body: bytes) -> RunSpec:
     source: dict[str, Any] = {"event": hook.name}
     inputs = dict(hook.run.inputs)
     for target, path in hook.fields.items():
-        value = _at(content, path)
+        value = _value_at(content, path)
         if value is None:
             continue
         if target.startswith(_INPUT):
@@ -409,7 +409,7 @@ def unknown_targets(fields: dict[str, str]) -> list[str]:
     return [t for t in fields if t not in parts and not (t.startswith(_INPUT) and t != _INPUT)]
 
 
-def _at(content: Any, path: str) -> Any:
+def _value_at(content: Any, path: str) -> Any:
     """Return the value at a dotted path; None if it is missing and optional."""
     value = content
     for part in path.removesuffix(_OPTIONAL).split("."):

@@ -159,7 +159,7 @@ class Reference:
     def _write(self, commit: Commit, at: datetime) -> None:
         for change in commit.changes:
             before = self.records.get(change.key)
-            self.records[change.key] = _after(change, before, at)
+            self.records[change.key] = _record_after(change, before, at)
             self.handlers[change.key] = change.handler
             if change.note is not None:
                 self.entries.append((change.key, change.expected + 1, change.note))
@@ -195,7 +195,7 @@ def _commits_of(item: Work) -> list[Commit]:
     return found
 
 
-def _after(change: Change, before: Record | None, at: datetime) -> Record:
+def _record_after(change: Change, before: Record | None, at: datetime) -> Record:
     result = before.result if before else b""
     return Record(
         kind=change.kind,
@@ -456,7 +456,7 @@ class Play:
         return Commit(
             changes=tuple(self._change(writing) for writing in commit.writings),
             request=self._request(commit) if commit.request_id else None,
-            not_after=self._at(commit.not_after_h),
+            not_after=self._time_at(commit.not_after_h),
         )
 
     def _batch(self, writing: WriteCall, names: tuple[str, ...], not_after_h: int | None) -> Batch:
@@ -470,7 +470,7 @@ class Play:
             expected_at=() if writing.off_us is None or first.expected == 0 else seen,
             given=() if first.given is None else tuple(b'"%s"' % name.encode() for name in names),
             result=() if writing.result is None else tuple(b'["%s"]' % name.encode() for name in names),
-            not_after=self._at(not_after_h),
+            not_after=self._time_at(not_after_h),
         )
 
     def _request(self, commit: CommitCall) -> Request:
@@ -495,12 +495,12 @@ class Play:
             labels=writing.labels,
             handler=writing.handler,
             priority=writing.priority,
-            ready_at=self._at(writing.ready_h),
-            deadline_at=self._at(writing.deadline_h),
+            ready_at=self._time_at(writing.ready_h),
+            deadline_at=self._time_at(writing.deadline_h),
             note=SENDING if writing.noted else None,
         )
 
-    def _at(self, hours: int | None) -> datetime | None:
+    def _time_at(self, hours: int | None) -> datetime | None:
         return None if hours is None else self.beginning + hours * HOUR
 
 

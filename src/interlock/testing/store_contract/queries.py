@@ -76,7 +76,7 @@ async def test_a_change_does_not_move_a_record_in_the_list(store: Store, opener:
 
 async def test_of_equal_age_the_id_decides_by_its_code_points(store: Store) -> None:
     names = ["b", "B", "a", "_", "é", "Z", "aa", "-", "ß", "🚚", "10", "9", "a-b", "ab"]
-    await store.commit([_together(*names)])
+    await store.commit([_one_commit_of(*names)])
     assert await all_found(store, OLDEST) == sorted(names)
     assert await all_found(store, PARCELS) == sorted(names, reverse=True)
     for page in (1, 3):
@@ -148,7 +148,7 @@ async def test_a_filter_is_applied_before_paging(store: Store) -> None:
 @pytest.mark.parametrize("size", [1, 2, 5, 9, 10, 11])
 async def test_pages_of_any_size_add_up(store: Store, size: int) -> None:
     names = [f"p{number}" for number in range(10)]
-    await store.commit([_together(*names)])
+    await store.commit([_one_commit_of(*names)])
     assert await all_found(store, OLDEST, page=size) == names
     assert await all_found(store, PARCELS, page=size) == names[::-1]
 
@@ -297,7 +297,7 @@ async def test_a_state_that_does_not_exist_is_not_silently_empty(store: Store) -
     assert "delivered" in caught.value.sentence
 
 
-def _together(*names: str) -> Commit:
+def _one_commit_of(*names: str) -> Commit:
     """Return one commit of all, so that the records have the same age."""
     return Commit(changes=tuple(creation(name) for name in names))
 

@@ -38,16 +38,16 @@ class _Content:
         """Offset and data of a write; None for a truncation at that offset."""
 
     def flush(self) -> None:
-        self.flushed = _after(self.flushed or bytearray(), self.pending)
+        self.flushed = _content_after(self.flushed or bytearray(), self.pending)
         self.pending = []
 
     def after_power_loss(self, dice: random.Random) -> bytes | None:
         if self.flushed is None:
             return None
-        return bytes(_after(bytearray(self.flushed), [*_survivors(self.pending, dice)]))
+        return bytes(_content_after(bytearray(self.flushed), [*_survivors(self.pending, dice)]))
 
 
-def _after(content: bytearray, writes: Sequence[tuple[int, bytes | None]]) -> bytearray:
+def _content_after(content: bytearray, writes: Sequence[tuple[int, bytes | None]]) -> bytearray:
     for place, data in writes:
         if data is None:
             del content[place:]

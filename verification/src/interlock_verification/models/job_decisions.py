@@ -232,7 +232,7 @@ class JobDecisions:
         commit = alone.commit((JOB_ID,), NOW, self._settings, commit_id=COMMIT_ID, actor="user")
         (group,) = alike([self.plan.spec(number)] * len(names), self._settings)
         batch = group.batch(names, NOW, self._settings, commit_id=COMMIT_ID, actor="user")
-        return self._alike(commit, batch.commits()[-1], ABSENT, number, cause="orchestrator")
+        return self._compared(commit, batch.commits()[-1], ABSENT, number, cause="orchestrator")
 
     def follow(self, value: int, number: int, order: JobOrder) -> DecidedEvent:
         """Return the effect of a run's order on a job, creating the job first if necessary."""
@@ -295,7 +295,7 @@ class JobDecisions:
         record = self._record(value)
         decision = decide_message(record, token, message, NOW, COMMIT_ID, self._settings)
         together = self._batch_effect(record, token, message)
-        entry = self._alike(
+        entry = self._compared(
             decision.commit,
             decision.commit if together is None else together,
             value,
@@ -324,7 +324,7 @@ class JobDecisions:
         if result is None:
             return None
         report = Report(1, message.runner_id, message.cost)
-        like = of_any_run(_like(record)[0])
+        like = of_any_run(_jobs_like(record)[0])
         decided = decide_completions(report, token, like, NOW, COMMIT_ID, self._settings)
         if decided is None:
             return None
@@ -332,11 +332,11 @@ class JobDecisions:
 
     def _claim(self, value: int, worker: int) -> DecidedEvent | None:
         record = self._record(value)
-        alone, together = (self._offered(worker, [record, *others]) for others in ((), _like(record)))
+        alone, together = (self._offered(worker, [record, *others]) for others in ((), _jobs_like(record)))
         if alone is None or together is None:
             return None
         (single, _), (commit, grant) = alone, together
-        entry = self._alike(single, commit, value, self._job_of[value], cause="orchestrator")
+        entry = self._compared(single, commit, value, self._job_of[value], cause="orchestrator")
         entry.shard, entry.index, entry.reply = grant.shard, grant.attempt, Say.GRANT
         return entry
 
@@ -378,7 +378,7 @@ class JobDecisions:
         together = self._follow_together(value, number, order)
         if together is None:
             return self._committed(value, commit, number, cause="user")
-        return self._alike(commit, together, value, number, cause="user")
+        return self._compared(commit, together, value, number, cause="user")
 
     def _follow_together(self, value: int, number: int, order: JobOrder) -> Commit | None:
         """Return the effect of a run's order on one of several jobs that are alike; None if it has none."""
@@ -392,7 +392,7 @@ class JobDecisions:
         else:
             record = self._record(value)
             joint = JointDecisions(NOW, COMMIT_ID, self._settings)
-            change = joint.released(order, [*_like(record), record]).get(record.id)
+            change = joint.released(order, [*_jobs_like(record), record]).get(record.id)
             return None if change is None else Commit(changes=(change,))
         return batches[0].commits()[-1] if batches else None
 
@@ -403,7 +403,7 @@ class JobDecisions:
 
     # Commits
 
-    def _alike(
+    def _compared(
         self, alone: Commit | None, batched: Commit | None, value: int, number: int, **facts: Any
     ) -> DecidedEvent:
         """Return the entry of a batched decision, marked wrong if it differs from the single one."""
@@ -536,6 +536,6 @@ def finished(coroutine: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("a memory store does not wait")
 
 
-def _like(record: Record) -> tuple[Record, ...]:
+def _jobs_like(record: Record) -> tuple[Record, ...]:
     """Return jobs of the same shape."""
     return tuple(msgspec.structs.replace(record, id=name) for name in OTHERS)

@@ -90,11 +90,11 @@ def _sentence(done: StoryStep) -> str:
         "stop": f"the run's order reaches {job}: it has to stop.",
         "crash": f"{worker} is killed and started again.",
     }
-    sentence = sentences[what] if what in sentences else _about(done, what, job, worker)
+    sentence = sentences[what] if what in sentences else _sentence_about(done, what, job, worker)
     return by + sentence if by else sentence[0].upper() + sentence[1:]
 
 
-def _about(done: StoryStep, what: str, job: str, worker: str) -> str:
+def _sentence_about(done: StoryStep, what: str, job: str, worker: str) -> str:
     note = read_message(done.code)
     about = f"{job} {note.shard}.{note.attempt}"
     if note.say is Say.CANCEL:

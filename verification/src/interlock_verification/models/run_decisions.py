@@ -118,46 +118,48 @@ class RunDecisions:
 
     def send(self, number: int, event: Event) -> RunEntry:
         """Return the effect of an event without data."""
-        return self._once(number, event, lambda record: self._after_event(record, event))
+        return self._decided_once(number, event, lambda record: self._after_event(record, event))
 
     def begin(self, number: int) -> RunEntry:
         """Return the effect of starting to plan, or of waiting for an approval."""
-        return self._once(number, run.start_planning, self._begun)
+        return self._decided_once(number, run.start_planning, self._begun)
 
     def approve(self, number: int) -> RunEntry:
         """Return the effect of an approval."""
-        return self._once(number, run.approve, self._approved)
+        return self._decided_once(number, run.approve, self._approved)
 
     def decline(self, number: int) -> RunEntry:
         """Return the effect of a declined approval."""
-        return self._once(number, run.decline, lambda record: self._stopped(record, run.decline))
+        return self._decided_once(number, run.decline, lambda record: self._stopped(record, run.decline))
 
     def fail(self, number: int) -> RunEntry:
         """Return the effect of a planning failure."""
         event = run.planning_failed
-        return self._once(number, event, lambda record: self._failed(record, event))
+        return self._decided_once(number, event, lambda record: self._failed(record, event))
 
     def accept(self, number: int) -> RunEntry:
         """Return the effect of a plan."""
-        return self._once(number, run.planned, self._accepted)
+        return self._decided_once(number, run.planned, self._accepted)
 
     def cancel(self, number: int) -> RunEntry:
         """Return the effect of a user's cancel."""
-        return self._once(number, run.cancel, self._stopped)
+        return self._decided_once(number, run.cancel, self._stopped)
 
     def receive(self, number: int, change: JobChanged) -> RunEntry:
         """Return the effect of a job's step on the run."""
-        return self._once(number, change, lambda record: self._after_job_change(record, change))
+        return self._decided_once(number, change, lambda record: self._after_job_change(record, change))
 
     def fire(self, number: int) -> RunEntry | None:
         """Return the effect of a passed deadline; None if it has not passed."""
         if self.values[number].timer:
             return None
-        return self._once(
+        return self._decided_once(
             number, "fire", lambda record: fire_deadlines(record, NOW, COMMIT_ID, self._settings)
         )
 
-    def _once(self, number: int, cause: object, decide: Callable[[Record], Commit | None]) -> RunEntry:
+    def _decided_once(
+        self, number: int, cause: object, decide: Callable[[Record], Commit | None]
+    ) -> RunEntry:
         key = (number, cause)
         if key not in self._entries:
             self._entries[key] = self._committed(number, cause, decide(self._record(number)))

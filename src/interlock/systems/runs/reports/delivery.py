@@ -301,7 +301,7 @@ class ReporterQueue:
             if by := await self._replaced_by(run):
                 return _overtaken(status, by, settings)
             report = RunReport(
-                run=run, status=status, at=_since(run, body.since), url=url_of(settings, run.id)
+                run=run, status=status, at=_known_since(run, body.since), url=url_of(settings, run.id)
             )
             memory = await self._delivered(report, body.memory)
         except StoreUnavailable:
@@ -364,7 +364,7 @@ async def settled(engine: Engine, runs: ReportRuns, mine: Record, settle: Decide
 
     def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
         own, rest, ending = records[0], records[1 : 1 + len(others)], records[1 + len(others) :]
-        if own is None or not _still(own, mine):
+        if own is None or not _is_still_mine(own, mine):
             return Decision(None)
         change = settle(own, now)
         further: tuple[Change, ...] = ()
@@ -388,7 +388,7 @@ def url_of(settings: ReportingSettings, run_id: str) -> str:
     return f"{settings.public_url.rstrip('/')}/runs/{run_id}" if settings.public_url else ""
 
 
-def _still(own: Record, mine: Record) -> bool:
+def _is_still_mine(own: Record, mine: Record) -> bool:
     """Return whether no other process has taken the report since; its status may be newer."""
     same = own.state == mine.state and own.deadline_at == mine.deadline_at
     return same if own.state == SENDING else same and own.version == mine.version
@@ -405,5 +405,5 @@ def _overtaken(status: RunStatus, by: str, settings: ReportingSettings) -> Decid
     return lambda record, now: superseded(record, status, why, now, settings)
 
 
-def _since(run: RunView, known_at: datetime) -> datetime:
+def _known_since(run: RunView, known_at: datetime) -> datetime:
     return (run.completed_at if run.outcome is not None else None) or known_at

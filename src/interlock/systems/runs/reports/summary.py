@@ -62,9 +62,9 @@ def in_words(report: RunReport) -> str:
     """Return the outcome, the reason, and the number of jobs, in one line."""
     run = report.run
     if is_empty(run):
-        return _with(NOTHING, run.skipped[0].why if run.skipped else "")
+        return _with_reason(NOTHING, run.skipped[0].why if run.skipped else "")
     if run.error:
-        return _with(_SAYS[report.status], run.error)
+        return _with_reason(_SAYS[report.status], run.error)
     why = run.reason if report.status is not RunStatus.SUCCESS else ""
     return _in_words(report.status, failed_jobs(run), why, sum(run.tally.values()))
 
@@ -96,7 +96,7 @@ def _workflows(report: RunReport) -> Iterator[PartVerdict]:
             yield PartVerdict(path=name, status=status, says=sentence)
         else:
             yield PartVerdict(
-                path=name, status=report.status, says=_with(NOTHING, left_out[name].why), skipped=True
+                path=name, status=report.status, says=_with_reason(NOTHING, left_out[name].why), skipped=True
             )
 
 
@@ -104,7 +104,7 @@ def _of_job(report: RunReport, job: RunJobView) -> PartVerdict:
     status = RunStatus.FAILED if job.state == JobState.FAILED else _word_of([job], report.status)
     path = f"{job.workflow}/{_own_name(job, job.workflow)}" if job.workflow else job.name
     why = job.failure.error if job.failure is not None else job.reason.replace("_", " ")
-    return PartVerdict(path=path, status=status, says=_with(_SAYS[status], why))
+    return PartVerdict(path=path, status=status, says=_with_reason(_SAYS[status], why))
 
 
 def _word_of(jobs: Iterable[RunJobView], of_run: RunStatus) -> RunStatus:
@@ -126,16 +126,16 @@ def _in_words(
     if broken and status is not RunStatus.SUCCESS:
         names = ", ".join(_own_name(job, workflow) for job in broken[:3])
         more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
-        return _with(_SAYS[status], names + more)
+        return _with_reason(_SAYS[status], names + more)
     if reason and status not in (RunStatus.SUCCESS, RunStatus.TIMEOUT):
-        return _with(_SAYS[status], reason.replace("_", " "))
-    return _with(_SAYS[status], f"{total} job{'s' if total != 1 else ''}" if total else "")
+        return _with_reason(_SAYS[status], reason.replace("_", " "))
+    return _with_reason(_SAYS[status], f"{total} job{'s' if total != 1 else ''}" if total else "")
 
 
 def _own_name(job: RunJobView, workflow: str) -> str:
     return job.name.removeprefix(f"{workflow} / ") if workflow else job.name
 
 
-def _with(sentence: str, why: str) -> str:
+def _with_reason(sentence: str, why: str) -> str:
     """Return the text and its reason in one line: a status has no room for more."""
     return " ".join(f"{sentence}: {why}".split()) if why.strip() else sentence

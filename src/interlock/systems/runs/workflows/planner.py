@@ -321,10 +321,10 @@ def _legs(name: str, job: WorkflowJob, known: ChangeFacts) -> Iterator[tuple[str
         return
     names = job.matrix.names
     for one in combinations(job.matrix):
-        yield leg_name(name, one, names), _with(known, one)
+        yield leg_name(name, one, names), _facts_with(known, one)
 
 
-def _with(known: ChangeFacts, combination: Combination) -> ChangeFacts:
+def _facts_with(known: ChangeFacts, combination: Combination) -> ChangeFacts:
     return ChangeFacts(known.source, known.inputs, combination)
 
 

@@ -171,7 +171,7 @@ def recoveries(
         elif death.serves:
             recovery.took.append(_recovery_of(history, death, people[death.name], fault_log.lag))
         else:
-            recovery.took += [_taken_up(death, again, fault_log.lag) for again in _again(history, death)]
+            recovery.took += [_taken_up(death, again, fault_log.lag) for again in _reclaims(history, death)]
     return workers, servers
 
 
@@ -191,7 +191,7 @@ def _taken_up(death: KillWindow, again: datetime | None, lag: Lag) -> Took | Non
     return Took(death, _seconds(death.before, again), lag.of_all(lapsed, again))
 
 
-def _again(history: JobHistory, death: KillWindow) -> Iterator[datetime | None]:
+def _reclaims(history: JobHistory, death: KillWindow) -> Iterator[datetime | None]:
     """Yield when each job of the dead worker, open to any worker, was claimed again."""
     for one in history.tries.values():
         if one.runner_id != death.runner_id or one.granted_at > death.before:

@@ -59,9 +59,9 @@ class ClientTasks:
         """Start another piece of work."""
         task = asyncio.create_task(work)
         self._under_way[task] = None
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._request_ended)
 
-    def _over(self, done: asyncio.Task[None]) -> None:
+    def _request_ended(self, done: asyncio.Task[None]) -> None:
         del self._under_way[done]
         if not done.cancelled() and (error := done.exception()) is not None:
             self._process.network.watcher.check(UnexpectedError(CLIENT_REQUEST, repr(error)))
@@ -187,7 +187,7 @@ class JobClient:
         if drawn.random() < 0.1:
             await self._why(job_id)
         if drawn.random() < submission.kind.again:
-            await self._again(job_id)
+            await self._retry(job_id)
 
     async def _submit(
         self, submission: DrawnSubmission, parent: str | None, drawn: random.Random
@@ -271,7 +271,7 @@ class JobClient:
             explained = ExplainedJob(job_id, str(explanation.state), explanation.sentence)
             self._watcher.check(explained, job_id)
 
-    async def _again(self, job_id: str) -> None:
+    async def _retry(self, job_id: str) -> None:
         try:
             await retry_until_answered(
                 self._process, lambda: self._here.jobs.retry(job_id, actor="people", request_id=f"r{job_id}")
@@ -409,7 +409,7 @@ class RunClientActor:
             await asyncio.sleep(drawn.random() * 2.0 * submission.kind.seconds[1])
             await self._cancel(process, here, made.id)
         if drawn.random() < submission.kind.again:
-            await self._again(process, here, made.id)
+            await self._rerun_failed(process, here, made.id)
 
     async def _decide(self, process: ActorProcess, here: Runtime, run_id: str, drawn: random.Random) -> None:
         """Approve or decline a run after a while; some are forgotten."""
@@ -447,7 +447,7 @@ class RunClientActor:
             return  # it is decided
         process.network.watcher.saw("a user cancels a run")
 
-    async def _again(self, process: ActorProcess, here: Runtime, run_id: str) -> None:
+    async def _rerun_failed(self, process: ActorProcess, here: Runtime, run_id: str) -> None:
         """Rerun the failed jobs once there is an outcome."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)

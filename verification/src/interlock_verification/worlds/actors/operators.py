@@ -66,28 +66,32 @@ class OperatorOrders:
         whom = drawn.choice(found).id
         (what,) = drawn.choices(("pause", "pause and give back", "drain", "terminate"), (4, 2, 2, 2))
         if what == "drain":
-            await self._surely(what, lambda: self._workers.drain(whom, request_id=name))
+            await self._order_until_answered(what, lambda: self._workers.drain(whom, request_id=name))
         elif what == "terminate":
-            await self._surely(what, lambda: self._workers.terminate(whom, request_id=name))
+            await self._order_until_answered(what, lambda: self._workers.terminate(whom, request_id=name))
         else:
             give_back = what != "pause"
-            await self._surely(what, lambda: self._workers.pause(whom, request_id=name, give_back=give_back))
+            await self._order_until_answered(
+                what, lambda: self._workers.pause(whom, request_id=name, give_back=give_back)
+            )
             await asyncio.sleep(drawn.uniform(*HOLDS_S))
-            await self._surely("resume", lambda: self._workers.resume(whom, request_id=f"{name}.resume"))
+            await self._order_until_answered(
+                "resume", lambda: self._workers.resume(whom, request_id=f"{name}.resume")
+            )
 
     async def resume_all(self) -> None:
         """Resume all paused workers."""
         for each in await self._found(worker.PAUSED):
             self._resumed += 1
             resume = partial(self._workers.resume, each.id, request_id=f"resume{self._resumed}")
-            await self._surely("resume", resume)
+            await self._order_until_answered("resume", resume)
 
     async def _found(self, *states: WorkerState) -> list[WorkerView]:
         query = Query(kind=WORKER.name, states=states, limit=100)
         answer = await retry_until_answered(self._process, lambda: self._workers.find(query))
         return answer[0] if answer is not None else []
 
-    async def _surely(self, what: str, attempt: Callable[[], Awaitable[Any]]) -> None:
+    async def _order_until_answered(self, what: str, attempt: Callable[[], Awaitable[Any]]) -> None:
         try:
             if await retry_until_answered(self._process, attempt) is not None:
                 self._saw(f"the supervisor orders: {what}")
