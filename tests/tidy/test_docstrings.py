@@ -20,7 +20,7 @@ MADE = ("_pb2.py", "_pb2_grpc.py")  # by `make proto`
 LONGEST = 110
 WIDTH = 72
 """Length of the first line of the docstring of a function; `LONGEST` holds for the others."""
-WIDER_LEFT = 1_434
+WIDER_LEFT = 1_422
 """How many functions still have a longer one. The number may only shrink."""
 
 _OPENINGS = """

@@ -105,7 +105,7 @@ function Titled({ title, children }: { title: string; children: preact.Component
   return <>{children}</>;
 }
 
-/** Learn who is looking and what the tables are; asked again until the server answers. */
+/** Read the user and the tables; repeated until the server answers. */
 async function enter(): Promise<void> {
   const release = holdPage();
   try {

@@ -16,7 +16,7 @@ export const signedOut = signal(false);
 /** When the server could not be reached last; 0 while it answers. */
 export const unreachableSince = signal(0);
 
-/** A refusal of the server, or silence: what happened, and what to do next. */
+/** A refusal of the server, or silence: the error, and the next step for the user. */
 export class Problem extends Error {
   constructor(
     readonly code: string,
@@ -46,7 +46,7 @@ async function watched(request: Request): Promise<Response> {
 
 type Answered<T> = { data?: T; error?: unknown; response: Response };
 
-/** Return what the server answered; throw its refusal. */
+/** Return the answer of the server; throw its refusal. */
 export async function ask<T>(answer: Promise<Answered<T>>): Promise<T> {
   const { data, error, response } = await answer;
   if (response.ok) return data as T;

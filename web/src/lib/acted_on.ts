@@ -1,4 +1,4 @@
-/** What can be acted on in bulk: jobs and dead letters, how their pages are read, and which action concerns which. */
+/** Bulk actions on jobs and dead letters: how their pages are read, and which action concerns which. */
 import { ask, client, type components, type Job } from "../api/client";
 import { hasEnded } from "./machines";
 
@@ -25,7 +25,7 @@ export interface Noun {
   readonly one: string;
   readonly many: string;
   readonly verbs: readonly Verb[];
-  /** Return whether an action makes sense for one: what has ended is not canceled, what has not is not retried. */
+  /** Return whether an action makes sense for a record: ended ones are not canceled, others are not retried. */
   readonly concerns: (verb: Verb, item: Item) => boolean;
   readonly list: (q: string, limit: number, cursor: string) => Promise<Found>;
   readonly act: (verb: Verb, order: Order) => Promise<components["schemas"]["ActionAnswer"]>;

@@ -6,7 +6,7 @@ import type { Item, Noun, Verb } from "./acted_on";
 /** Which ones: all that match a filter, or these. */
 export type Meant = { readonly filter: string } | { readonly ids: readonly string[] };
 
-/** What is being done with many, and how far it is. */
+/** An action on many records, and its progress. */
 export interface Work {
   readonly noun: Noun;
   readonly verb: Verb;
@@ -21,11 +21,11 @@ export interface Work {
   readonly problem?: Problem | undefined;
   readonly over: boolean;
   readonly stopped: boolean;
-  /** The new jobs that a retry has made, or the jobs that were canceled before they ran; what is discarded stays so. */
+  /** The jobs that a retry created, or those that were canceled before they ran; discarding has no undo. */
   readonly back: readonly string[];
 }
 
-/** The latest one; it goes on when another page is looked at. */
+/** The latest action; it continues when another page is opened. */
 export const work = signal<Work | undefined>(undefined);
 
 interface Course {
@@ -62,7 +62,7 @@ export function isBusy(): boolean {
   return work.value !== undefined && !work.value.over && !work.value.problem;
 }
 
-/** Go on after a failure, with the very request that failed: what was done already is not done twice. */
+/** Continue after a failure with the request that failed: its idempotency key keeps the server from repeating it. */
 export async function goOn(): Promise<void> {
   const mine = course;
   if (!mine) return;
@@ -86,7 +86,7 @@ export function stop(): void {
   change({ stopped: true, ...(work.value?.problem && { over: true, problem: undefined }) });
 }
 
-/** Forget what was done. */
+/** Forget the latest action. */
 export function dismiss(): void {
   work.value = undefined;
 }

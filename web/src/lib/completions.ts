@@ -1,6 +1,6 @@
-/** Completion of a filter: the last word of what was typed, with what stands before it. */
+/** Completion of a filter: of the last word of the typed text. */
 
-/** Return the whole texts that what was typed may become, by words that a filter knows. */
+/** Return the texts that the typed text may become, by words that a filter knows. */
 export function completions(typed: string, words: readonly string[]): string[] {
   const [, before = "", minus = "", last = ""] = /^(.*\s)?(-?)(\S*)$/s.exec(typed) ?? [];
   const used = new Set(before.split(/\s+/));

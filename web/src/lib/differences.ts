@@ -1,4 +1,4 @@
-/** What is different between several objects: their leaves by dotted names. */
+/** Differences between several objects: their leaves by dotted names. */
 
 /** Return the leaves of a value by their dotted names; a list is a leaf. */
 export function leavesOf(value: unknown, prefix = ""): Map<string, string> {

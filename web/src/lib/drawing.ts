@@ -14,7 +14,7 @@ let drawnAt = 0;
 let waiting: (() => void) | undefined;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-/** Draw what waits to be drawn. */
+/** Draw the parts that wait for it. */
 function draw(): void {
   clearTimeout(timer);
   timer = undefined;
@@ -39,7 +39,7 @@ export function drawInTime(): void {
   options.debounceRendering = later;
   const acted = (): void => {
     actedAt = performance.now();
-    if (!document.hidden) draw(); // what an act changes does not wait behind older changes
+    if (!document.hidden) draw(); // changes of an action do not wait behind older ones
   };
   for (const type of ACTS) addEventListener(type, acted, { capture: true, passive: true });
   document.addEventListener("visibilitychange", () => {

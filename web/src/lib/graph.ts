@@ -7,7 +7,7 @@ interface Node {
   readonly completed_at?: string | null;
 }
 
-/** Return the jobs in columns: each behind everything that it needs, near what it needs. */
+/** Return the jobs in columns: each behind all its needs, and near them. */
 export function layersOf<T extends Node>(jobs: readonly T[]): T[][] {
   const known = new Map(jobs.map((job) => [job.name, job]));
   const depths = new Map<string, number>();

@@ -15,7 +15,7 @@ type Page = Pick<components["schemas"]["JobPage"], "jobs" | "count" | "cursor">;
 /**
  * The jobs of a filter, as the page has read them: renewed in place, and growing at the end.
  *
- * What is new comes in at the top, or is held back while the user reads or has `chosen` a row.
+ * New rows come in at the top, or are held back while the user reads or has `chosen` a row.
  */
 export function useJobs(q: string, chosen: () => boolean) {
   const jobs = useSignal<readonly Job[]>([]);

@@ -1,4 +1,4 @@
-/** Reading from the server into a page: the latest answer wins, and what is shown stays while it is renewed. */
+/** Reading from the server into a page: the latest answer wins, and the page keeps its content while it is renewed. */
 import { effect, type Signal, signal, useSignal } from "@preact/signals";
 import { useCallback, useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { Problem } from "../api/client";
@@ -14,7 +14,7 @@ effect(() => {
   seeWhetherAllIsThere();
 });
 
-/** Look when what is there has been drawn: a part may have parts of its own. */
+/** Look again after drawing: a part may have parts of its own. */
 function seeWhetherAllIsThere(): void {
   setTimeout(() => {
     if (!missing) assembling.value = false;

@@ -1,4 +1,4 @@
-/** The lifecycles, as the server declares them: names of states, what they mean, and pictures. */
+/** The lifecycles, as the server declares them: states with their meanings, and pictures. */
 import { signal } from "@preact/signals";
 import { ask, client, type components } from "../api/client";
 import { holdPage } from "./loading";
@@ -23,7 +23,7 @@ export async function loadMachines(): Promise<void> {
   machines.value = new Map(answer.machines.map((machine) => [machine.name, machine as Machine]));
 }
 
-/** Return what a state means for its colour; nothing in particular while the tables are not there yet. */
+/** Return the meaning of a state for its colour; none in particular until the tables are there. */
 export function meaningOf(machine: string, state: string): Meaning | "" {
   return machines.value.get(machine)?.meanings[state] ?? "";
 }

@@ -1,4 +1,4 @@
-/** Lists with the newest first: what is new comes in at the top, unless the user reads further down. */
+/** Lists with the newest first: new rows come in at the top, unless the user reads further down. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
@@ -45,7 +45,7 @@ export function toTheTop(): void {
   scrollTo(0, 0);
 }
 
-/** Call `look` when a user who has read a list is at its beginning again. */
+/** Call `look` when the user is back at the beginning of the list. */
 export function useReturn(look: () => void): void {
   const latest = useRef(look);
   latest.current = look;
@@ -59,7 +59,7 @@ export function useReturn(look: () => void): void {
 }
 
 export interface Newest<T> extends Merged<T> {
-  /** Show what was held back. */
+  /** Show the rows that were held back. */
   readonly show: () => void;
 }
 

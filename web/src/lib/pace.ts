@@ -1,11 +1,11 @@
-/** How fast something goes on that is looked at again and again, and when it will be done. */
+/** The pace of something that is polled, and when it will be done. */
 
 interface Seen {
   readonly at: number;
   readonly step: number;
 }
 
-/** What was longer ago says little about the present pace. */
+/** Older samples say little about the present pace. */
 const WINDOW_MS = 60_000;
 const MOST_SEEN = 120;
 

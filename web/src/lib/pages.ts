@@ -8,10 +8,10 @@ import type { Page } from "./paging";
 export interface Pages<Each, First = Page<Each>> {
   /** The first page, as it was read last; none before that. */
   readonly first: First | undefined;
-  /** What is shown; new rows are held back while the list is read. */
+  /** The rows shown; new ones are held back while the list is read. */
   readonly newest: Newest<Each>;
   readonly problem: Problem | undefined;
-  /** Where the list goes on; empty at its end. */
+  /** The cursor of the next page; empty at the end of the list. */
   readonly cursor: string;
   /** Read the first page again. */
   readonly look: () => void;

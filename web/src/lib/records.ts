@@ -11,7 +11,7 @@ const OWN: Readonly<Record<string, string>> = {
   simulation: "/simulations",
 };
 
-/** Ids begin with a letter that says what they are. */
+/** Ids begin with a letter that names their kind. */
 const LETTERS: Readonly<Record<string, string>> = { b: "job_batch", j: "job", w: "worker", r: "run", s: "simulation" };
 
 /** Return the kind that an id is of, or that the beginning of one is of; empty when it is no such id. */

@@ -1,4 +1,4 @@
-/** Addresses of pages: the path says which page, the query says what it shows. Both can be bookmarked. */
+/** Addresses of pages: the path names the page, the query its content. Both can be bookmarked. */
 import { signal } from "@preact/signals";
 
 export const path = signal(location.pathname);

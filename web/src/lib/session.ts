@@ -1,4 +1,4 @@
-/** Who is looking, and what they may do: a button that would be refused is not shown. */
+/** The user and their role: a button that would be refused is not shown. */
 import { signal } from "@preact/signals";
 import { ask, client } from "../api/client";
 import { EVERYTHING, ROLES } from "../api/roles";
@@ -23,7 +23,7 @@ export async function loadSession(): Promise<void> {
 
 let checking = false;
 
-/** Ask again who is looking, one request at a time; the client notes a refusal, and a server that is gone. */
+/** Ask again for the user, one request at a time; the client notes a refusal, and a server that is gone. */
 export function checkSession(): void {
   if (checking) return;
   checking = true;

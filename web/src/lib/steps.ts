@@ -12,7 +12,7 @@ export type StepState = "" | "waiting" | "running" | "passed" | "failed" | "stop
 
 export interface Step<T extends Line = Line> {
   readonly title: string;
-  /** Empty for what is written before and after the steps. */
+  /** Empty for lines before and after the steps. */
   readonly state: StepState;
   readonly lines: readonly T[];
   readonly from?: string;

@@ -1,4 +1,4 @@
-/** What the journal tells about the versions of a record: where its machines stood, and what came in between. */
+/** The versions of a record, from the journal: the states of its machines, and the steps between two of them. */
 
 interface Step {
   readonly machine: string;
@@ -25,7 +25,7 @@ export function standingAt(kind: string, entries: readonly Told[], version: numb
   return standing;
 }
 
-/** Return what was written after one version and up to another, in whichever order they are given. */
+/** Return the entries after one version and up to another, in whichever order they are given. */
 export function between<T extends Told>(entries: readonly T[], one: number, other: number): T[] {
   const [first, last] = one < other ? [one, other] : [other, one];
   return entries.filter((entry) => entry.version > first && entry.version <= last && !entry.refusal);

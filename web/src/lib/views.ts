@@ -1,4 +1,4 @@
-/** Saved filters: a few for all users, and one's own, kept in this browser. */
+/** Saved filters: a few for all users, and those of this user, kept in this browser. */
 import { signal } from "@preact/signals";
 
 const KEY = "views";

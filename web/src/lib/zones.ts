@@ -38,7 +38,7 @@ const FIGURES: Intl.DateTimeFormatOptions = {
   hourCycle: "h23",
 };
 
-/** Return what a clock on the wall of a zone shows, as if it were in UTC. */
+/** Return the time on a wall clock of a zone, as if it were in UTC. */
 export function wallOf(at: number, zone: string): number {
   const parts = new Map(formatOf(zone, FIGURES, "en-US").formatToParts(at).map((part) => [part.type, Number(part.value)]));
   const [year = 0, month = 0, day, hour, minute, second] = (["year", "month", "day", "hour", "minute", "second"] as const).map(

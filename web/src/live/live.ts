@@ -1,4 +1,4 @@
-/** News for pages: what has happened, by the stream that all tabs share or, without it, by looking again. */
+/** News for pages, by the stream that all tabs share or, without it, by polling. */
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Entry } from "../api/client";
@@ -31,7 +31,7 @@ const settled = new Promise<void>((resolve) => {
 /**
  * Call `read` when it is known whether there is a stream: at once, or a moment after the dashboard was opened.
  *
- * What is read before the stream has begun may have changed until then, so it would have to be read again.
+ * A page that is read before the stream has begun may be out of date by then, so it would have to be read again.
  */
 export function onceKnown(read: () => void): void {
   if (known) read();

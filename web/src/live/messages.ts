@@ -1,4 +1,4 @@
-/** What the pages of one browser and the worker that they share say to each other. */
+/** The messages between the pages of one browser and the worker that they share. */
 import type { Entry } from "../api/client";
 
 export type ToWorker = { type: "visible" } | { type: "hidden" } | { type: "retry" } | { type: "bye" };

@@ -17,7 +17,7 @@ const scope = self as unknown as { onconnect: (event: MessageEvent) => void };
 const visible = new Map<MessagePort, boolean>();
 let stream: EventSource | undefined;
 let cursor = "";
-/** Undefined until the first stream is there, or could not be had: pages read what they show after that. */
+/** Undefined until the first stream is there, or has failed: pages read their content after that. */
 let streaming: boolean | undefined;
 /** Why there is no stream, in the server's words; a request that was refused so is not repeated. */
 let refusal = "";

@@ -1,4 +1,4 @@
-/** Admin: how the server and its store are, who may do what, which runners are shut out, and who is told. */
+/** Admin: the server and its store, roles and tokens, excluded runners, and receivers of reports. */
 import { ask, client, type components, requestId } from "../api/client";
 import { useEvery, useLoaded } from "../lib/loading";
 import { hasEnded } from "../lib/machines";
@@ -42,7 +42,7 @@ export function Admin() {
   );
 }
 
-/** The loops alone, for those who may see nothing more of the server. */
+/** The loops alone, for users whose role shows nothing more of the server. */
 function Health() {
   const { data, problem } = useLoaded("health", (signal) => ask(client.GET("/readyz", { signal })));
   return (
@@ -86,7 +86,7 @@ function Server() {
   );
 }
 
-/** What a server says of itself makes no news, so it is looked for. */
+/** The server sends no events about itself, so it is polled. */
 const LOOK_EVERY_MS = 10_000;
 
 interface LoopRow {

@@ -1,4 +1,4 @@
-/** Approvals: the questions that jobs ask people, who may answer, and what was answered. */
+/** Approvals: the questions that jobs ask people, the roles that can answer, and the answers. */
 import { ask, client, type components } from "../api/client";
 import { useLoaded } from "../lib/loading";
 import { hasEnded, pictureOf } from "../lib/machines";

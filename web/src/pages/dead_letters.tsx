@@ -237,7 +237,7 @@ export function DeadLetterPage({ id }: { id: string }) {
   );
 }
 
-/** What was done about it, by whom and why. */
+/** The actions on it, each with actor and reason. */
 function Dealt({ letter }: { letter: Letter }) {
   if (!letter.at) return null;
   return (
@@ -267,7 +267,7 @@ interface EditProps {
   readonly look: () => void;
 }
 
-/** The input; with a button that submits it as it was edited, for those who may. */
+/** The input; with a button that submits it as edited, for roles that can. */
 function Edit({ letter, input, reason, setReason, look }: EditProps) {
   const edited = useSignal<string | undefined>(undefined);
   const wrong = useSignal("");

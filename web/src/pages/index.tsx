@@ -26,7 +26,7 @@ import { WorkloadStart } from "./workload_start";
 interface Page {
   readonly pattern: string;
   readonly title: string;
-  /** What it shows is about all queues: the side bar does not lead there with a token that is confined to some. */
+  /** The page is about all queues: the side bar does not lead there with a token that is confined to some. */
   readonly needs?: Everything;
   /** The title of the window, for a page that is not in the side bar. */
   readonly name?: string;

@@ -1,4 +1,4 @@
-/** One job: where it stands in its lifecycle, how it got there, what it wrote, and what can be done with it. */
+/** One job: its place in its lifecycle, its way there, its log, and its actions. */
 import { ask, client, type Attempt, type components, type Job, requestId } from "../api/client";
 import { useLoaded } from "../lib/loading";
 import { hasEnded, pictureOf } from "../lib/machines";
@@ -20,7 +20,7 @@ type Explanation = components["schemas"]["Explanation"];
 
 export function JobPage({ id }: { id: string }) {
   const path = { params: { path: { job_id: id } } };
-  // Each part is read by itself: what one of them refuses takes nothing from the others.
+  // Each part is read by itself: a refusal of one takes nothing from the others.
   const { data, problem, look } = useLoaded(`job ${id}`, (signal) => ask(client.GET("/api/jobs/{job_id}", { ...path, signal })));
   const explanation = useLoaded(`explain ${id}`, (signal) => ask(client.GET("/api/jobs/{job_id}/explain", { ...path, signal })));
   const history = useLoaded(`history ${id}`, (signal) =>
@@ -130,7 +130,7 @@ export function JobPage({ id }: { id: string }) {
   );
 }
 
-/** What a job waits for, or how it ended; what to do about it, and whose turn it is. */
+/** The reason why a job waits, or how it ended; the next step, and the role that acts next. */
 function Explained({ told }: { told: Explanation }) {
   return (
     <div class="explained">

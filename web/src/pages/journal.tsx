@@ -120,7 +120,7 @@ function Line({ entry }: { entry: Entry }) {
   );
 }
 
-/** One field for each word; what is chosen is in the address. */
+/** One field for each word; the choice is in the address. */
 function Filters({ filter }: { filter: Filter }) {
   const kinds = [...machines.value.values()].filter((one) => one.recorded !== false).map((one) => one.name);
   const table = filter.kind && machines.value.has(filter.kind) ? tableOf(filter.kind) : undefined;

@@ -1,4 +1,4 @@
-/** Limits: what each allows, how full it is, which jobs hold its slots and which wait; set, change and delete one. */
+/** Limits: the size of each, how full it is, which jobs hold its slots and which wait; set, change and delete one. */
 import type { ComponentChildren } from "preact";
 import { ask, client, type components, type Problem, requestId } from "../api/client";
 import { TIME_PASSES_MS, useEvery, useLoaded } from "../lib/loading";
@@ -35,7 +35,7 @@ function useLook(look: () => void): void {
   useEvery(TIME_PASSES_MS, look);
 }
 
-/** What a limit allows, in words. */
+/** The size of a limit, in words. */
 function allows({ spec }: Limit): string {
   const parts = [];
   if (spec.max != null) parts.push(`${spec.max.toLocaleString()} at the same time`);
@@ -279,7 +279,7 @@ interface FrameProps {
   readonly children: ComponentChildren;
 }
 
-/** What the page of a limit and that of one of its keys have in common. */
+/** The common part of the page of a limit and that of one of its keys. */
 function Frame({ name, one, state, problem, look, children }: FrameProps) {
   const own = one.name === name;
   return (

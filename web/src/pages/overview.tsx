@@ -1,4 +1,4 @@
-/** How it goes: what is wrong now, each with its button, and figures over time. */
+/** Overview: current problems, each with its button, and figures over time. */
 import { ask, client, type components, requestId } from "../api/client";
 import { TIME_PASSES_MS, useEvery, useLoaded } from "../lib/loading";
 import { query, setQuery } from "../lib/router";

@@ -1,4 +1,4 @@
-/** Queues: what waits in each and for how long, which workers take it, and pausing one. */
+/** Queues: the waiting jobs of each and their age, which workers take them, and pausing one. */
 import { ask, client, type components, requestId } from "../api/client";
 import { TIME_PASSES_MS, useEvery, useLoaded } from "../lib/loading";
 import { machines } from "../lib/machines";

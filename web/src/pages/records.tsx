@@ -20,7 +20,7 @@ type Table = components["schemas"]["Blueprint"];
 
 const PAGE = 100;
 
-/** A column, whether a kind or a page of its records has something for it, and what it shows. */
+/** A column, whether a kind or a page of its records has values for it, and its cell. */
 interface Column {
   readonly title: string;
   readonly has: (records: readonly View[], table: Table | undefined) => boolean;
@@ -210,7 +210,7 @@ export function RecordPage({ kind, id }: { kind: string; id: string }) {
   );
 }
 
-/** What the table has for this state: what it means, whose turn it is, and what may come next. */
+/** This state in the table: its meaning, the role that acts next, and the possible steps. */
 function Next({ table, state }: { table: Table; state: string }) {
   const here = table.states.find((each) => each.name === state);
   const rows = table.transitions.filter((row) => row.from === state);
@@ -236,7 +236,7 @@ function Next({ table, state }: { table: Table; state: string }) {
   );
 }
 
-/** Return the last word of an address, which says what the request does. */
+/** Return the last word of an address, which names the action of the request. */
 function verb(request: string): string {
   const word = request.split("/").pop() ?? "";
   return word.charAt(0).toUpperCase() + word.slice(1);

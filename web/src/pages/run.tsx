@@ -1,4 +1,4 @@
-/** One run: its graph, the steps of its jobs, what changed since it was green, and what can be done with it. */
+/** One run: its graph, the steps of its jobs, the changes since it was green, and its actions. */
 import { useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
@@ -128,7 +128,7 @@ export function RunPage({ id }: { id: string }) {
   );
 }
 
-/** Read again when something has changed, but not for the first time: what is loaded has just been read. */
+/** Read again after a change, but not for the first time: the page has just been read. */
 function useAgain(when: unknown, look: () => void): void {
   const before = useRef<unknown>(undefined);
   useEffect(() => {
@@ -328,7 +328,7 @@ function Approval({ run, look }: { run: Run; look: () => void }) {
   );
 }
 
-/** What an operator approves: this commit, and what its jobs are held to. */
+/** The subject of an approval: this commit, and the limits of its jobs. */
 function ToApprove({ run }: { run: Run }) {
   const { source, held_to: held, awaiting } = run;
   const paths = source?.changed_paths ?? [];

@@ -1,4 +1,4 @@
-/** Runs: what CI has done, what it does, and what waits for approval. */
+/** Runs of CI: ended ones, current ones, and those that wait for approval. */
 import { ask, client, type components } from "../api/client";
 import { useLoaded } from "../lib/loading";
 import { useNewest } from "../lib/newest";

@@ -1,4 +1,4 @@
-/** Workers: what each does now, how it was heard last, and the orders that people can give it. */
+/** Workers: the jobs of each, its last heartbeat, and the orders that people can give it. */
 import { ask, client, type components, requestId } from "../api/client";
 import { useLoaded } from "../lib/loading";
 import { hasEnded, machines, pictureOf } from "../lib/machines";
@@ -284,7 +284,7 @@ function About({ worker }: { worker: Worker }) {
   );
 }
 
-/** A strip of all slots, and what each that is taken does. */
+/** A strip of all slots, with the job of each that is taken. */
 function NowPanel({ worker, tasks, more }: { worker: Worker; tasks: readonly Task[]; more: boolean }) {
   const capacity = worker.capacity ?? 1;
   return (
@@ -324,7 +324,7 @@ function NowPanel({ worker, tasks, more }: { worker: Worker; tasks: readonly Tas
 
 const MOST_DRAWN = 200;
 
-/** What is known of the end of a worker, or of its silence. */
+/** The known facts about the end of a worker, or about its silence. */
 function LastBreath({ worker, tasks }: { worker: Worker; tasks: readonly Task[] }) {
   return (
     <Panel title="Last breath">

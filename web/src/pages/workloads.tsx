@@ -1,4 +1,4 @@
-/** Workloads: load that many agents make at once, live, and what has come of it. */
+/** Workloads: load that many agents make at once, live, and its results. */
 import { useSignal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import { ask, client, type components, requestId } from "../api/client";

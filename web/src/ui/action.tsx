@@ -1,4 +1,4 @@
-/** A button for one request of the API; it is not there for those who may not make it. */
+/** A button for one request of the API; it is not there for roles that cannot make it. */
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { accepts } from "../lib/machines";
@@ -10,7 +10,7 @@ interface Props {
   readonly request?: Request;
   /** The machine, the state and the event that the request leads to: not shown where the table has nothing for it. */
   readonly legal?: readonly [machine: string, state: string, event: string];
-  /** What is said when it was done. */
+  /** The message after success. */
   readonly done: string;
   readonly run: () => Promise<unknown>;
   readonly then?: () => void;

@@ -71,7 +71,7 @@ interface AnswerProps {
   readonly look: () => void;
 }
 
-/** Approve and reject, for those who may. */
+/** Approve and reject, for roles that can. */
 export function AnswerButtons({ id, comment, approvers, role, look }: AnswerProps) {
   if (!mayAnswer(approvers, role)) return null;
   const path = { params: { path: { approval_id: id } } };

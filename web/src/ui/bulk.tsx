@@ -9,7 +9,7 @@ import { act, tell } from "./toasts";
 const SAMPLE = 5;
 const DONE: Readonly<Record<Verb, string>> = { cancel: "Cancel was requested for", retry: "Submitted again:", discard: "Discarded:" };
 const ALL: Readonly<Record<Verb, string>> = { cancel: "Cancel all that match", retry: "Retry all that match", discard: "Discard all that match" };
-/** What the dialog says about each action: its question, which of those that match are meant, and its answer. */
+/** The texts of the dialog for each action: its question, which of the matching records are meant, and its answer. */
 const ASKED: Readonly<Record<Verb, readonly [question: (many: string) => string, meant: string, yes: string]>> = {
   cancel: [(many) => `Cancel ${many}?`, " and have not ended.", "Cancel them"],
   retry: [(many) => `Submit ${many} again?`, " and have ended; each is submitted as a new job.", "Submit them again"],
@@ -112,7 +112,7 @@ function Question({ preview, close }: { preview: Preview; close: (agreed: boolea
   );
 }
 
-/** How far the latest action on many is, and what can be done about it. */
+/** The progress of the latest bulk action, and its buttons. */
 export function Progress({ look }: { look: () => void }) {
   const now = work.value;
   if (!now) return null;

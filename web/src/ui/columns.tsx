@@ -10,7 +10,7 @@ export interface Column<T> {
   /** Whether it is shown before anything was chosen. */
   readonly usual?: boolean;
   readonly show: (row: T) => ComponentChildren;
-  /** What is shown when a cell is pointed at. */
+  /** The tooltip of a cell. */
   readonly hint?: (row: T) => string;
 }
 

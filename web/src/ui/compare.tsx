@@ -73,7 +73,7 @@ function stateOf(text: string): string {
   return text ? String(JSON.parse(text)) : "";
 }
 
-/** What was done between the two versions, by whom and why. */
+/** The steps between the two versions, each with actor and reason. */
 function Between({ entries }: { entries: readonly Entry[] }) {
   return (
     <details>

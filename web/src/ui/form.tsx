@@ -1,4 +1,4 @@
-/** Fields of a form that was made from a schema; what is typed is text until it is sent. */
+/** Fields of a form that is made from a schema; typed values are text until they are sent. */
 import type { Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useId } from "preact/hooks";
@@ -34,7 +34,7 @@ interface LabelledProps {
   readonly children: (id: string) => ComponentChildren;
 }
 
-/** An input with its name, and below it what it is for. */
+/** An input with its name, and a hint below it. */
 export function Labelled({ name, about = "", required = false, flag = false, children }: LabelledProps) {
   const id = useId();
   return (

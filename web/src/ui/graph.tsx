@@ -28,7 +28,7 @@ interface Props {
   readonly flaky: ReadonlySet<string>;
 }
 
-/** The jobs of a run, each to the right of what it needs; those that decide how long it takes are marked. */
+/** The jobs of a run, each to the right of its needs; those on the critical path are marked. */
 export function Graph({ jobs, chosen, choose, flaky }: Props) {
   const unfolded = useSignal<ReadonlySet<string>>(new Set());
   const zoom = useSignal(1);
@@ -47,7 +47,7 @@ export function Graph({ jobs, chosen, choose, flaky }: Props) {
     unfolded.value = next;
   }
 
-  /** Change how large it is; what is in the middle stays there. */
+  /** Change the scale; the middle of the picture stays there. */
   function scale(to: number): void {
     const box = view.current;
     const next = Math.min(MOST_ZOOM, Math.max(LEAST_ZOOM, to));

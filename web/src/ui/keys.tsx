@@ -21,7 +21,7 @@ export const KEYS: readonly (readonly [string, string, string])[] = [
   ["g a", "Admin", "/admin"],
 ];
 
-/** What the palette shows: nothing, a search, or the keys. */
+/** The content of the palette: nothing, a search, or the keys. */
 export const palette = signal<"" | "find" | "keys">("");
 
 const SECOND_KEY_MS = 1_200;

@@ -21,14 +21,14 @@ const LEVELS: readonly (readonly [string, (level: string) => boolean])[] = [
 export const MOST_SHOWN = 5_000;
 const MOST_CHARACTERS = 4_000;
 
-/** Return what a job has written so far, live. */
+/** Return the log of a job so far, live. */
 export function useLines(job: string): ReadonlySignal<readonly Line[]> {
   const lines = useSignal<readonly Line[]>([]);
   const state = useRef({ cursor: "", seen: 0, busy: false, wanted: false });
 
   async function look(): Promise<void> {
     if (state.current.busy) {
-      state.current.wanted = true; // what has come meanwhile may not be among what is being read
+      state.current.wanted = true; // new lines may be missing from the answer that is being read
       return;
     }
     state.current.busy = true;
@@ -50,7 +50,7 @@ export function useLines(job: string): ReadonlySignal<readonly Line[]> {
         state.current.seen = 0;
       }
     } catch {
-      // The page around it says what is wrong.
+      // The page around it shows the error.
     } finally {
       state.current.busy = false;
     }

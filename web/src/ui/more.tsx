@@ -1,4 +1,4 @@
-/** The button at the end of a list that goes on. */
+/** The button at the end of a list that has another page. */
 import type { Pages } from "../lib/pages";
 import { Action } from "./action";
 

@@ -8,11 +8,11 @@ import { KEYS, palette } from "./keys";
 
 interface Target {
   readonly label: string;
-  /** Where it leads, or what it presses on this page. */
+  /** The address that it leads to, or the button of this page that it presses. */
   readonly to: string | HTMLButtonElement;
 }
 
-/** Return the actions of the page as it is now: its own buttons, so that what is not offered cannot be done. */
+/** Return the actions of the page as it is now: its own buttons, so that an action without a button cannot be done. */
 function actions(): HTMLButtonElement[] {
   return [...document.querySelectorAll<HTMLButtonElement>("main > .head .acts button:not(:disabled)")];
 }

@@ -72,13 +72,13 @@ export function Picture({ src, alt }: { src: string; alt: string }) {
 
 interface RefusalProps {
   readonly problem: Problem | undefined;
-  /** Try once more what was refused. */
+  /** Repeat the request that was refused. */
   readonly again?: () => void;
-  /** Tell also that the server is gone: where something was stopped by it, and does not go on by itself. */
+  /** Show also that the server is gone: where that stopped something that does not continue by itself. */
   readonly always?: boolean;
 }
 
-/** What went wrong, in the server's words, with what to do; that the server is gone is told once for all pages. */
+/** The error in the words of the server, with the next step; that the server is gone is shown once for all pages. */
 export function Refusal({ problem, again, always = false }: RefusalProps) {
   if (!problem || (problem.code === "unreachable" && !always)) return null;
   return (
@@ -122,7 +122,7 @@ export function Waiting({ title, problem }: { title: ComponentChildren; problem:
   );
 }
 
-/** One part of a page that is read on its own: what it shows, or its own refusal, which leaves the others alone. */
+/** One part of a page that is read on its own: its content, or its own refusal, which leaves the others alone. */
 export function Part<T>({ of, children }: { of: Loaded<T>; children: (data: T) => ComponentChildren }) {
   const data = of.data.value;
   return (

@@ -12,12 +12,12 @@ interface Props<T> {
   /** The machine, the state and the event that the request leads to: not shown where the table has nothing for it. */
   readonly legal?: readonly [machine: string, state: string, event: string];
   readonly title: string;
-  /** Learn what would happen; a refusal is told, and nothing opens. */
+  /** Read the preview; a refusal is shown, and nothing opens. */
   readonly prepare: () => Promise<T>;
   readonly show: (found: T) => ComponentChildren;
-  /** What the button says that does it. */
+  /** The text of the button that does it. */
   readonly confirm: (found: T) => string;
-  /** What is said when it was done. */
+  /** The message after success. */
   readonly done: string;
   readonly run: () => Promise<unknown>;
   readonly then?: () => void;

@@ -1,4 +1,4 @@
-/** What a job of a run has written, step by step: folded, live, and with a way to the first error. */
+/** The log of a job of a run, step by step: folded, live, and with a way to the first error. */
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { ask, client } from "../api/client";
@@ -117,7 +117,7 @@ function Lines({ lines, title }: { lines: readonly Line[]; title: string }) {
   );
 }
 
-/** What runs and what has failed is open at first; so is a log that is in one piece. */
+/** Current and failed steps are open at first; so is a log without steps. */
 function opensItself(step: Step, steps: readonly Step[]): boolean {
   return step.state === "running" || step.state === "failed" || steps.length === 1;
 }

@@ -1,4 +1,4 @@
-/** What has become of an action, for a few seconds, said aloud to screen readers. */
+/** The outcome of an action, for a few seconds, read aloud by screen readers. */
 import { signal } from "@preact/signals";
 import { Problem } from "../api/client";
 import { Words } from "./parts";
