@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.contextvars import bound_contextvars
 
 from interlock.lifecycles import TASK, lease
 from interlock.lifecycles.couplings import COUPLINGS
@@ -99,6 +100,33 @@ def test_a_task_begins_by_being_claimed(running: RunningTask, log: io.StringIO) 
     assert running.state is CLAIMING
     line = msgspec.json.decode(log.getvalue().splitlines()[0])
     assert (line["from_state"], line["to_state"], line["event"]) == ("pending", "claiming", "claim_requested")
+
+
+def test_transitions_of_tasks_are_logged_as_any_other_line(running: RunningTask, log: io.StringIO) -> None:
+    """They are written without the processors of the log, many together; bound values need these."""
+    written = log.getvalue().splitlines()
+    with bound_contextvars(deployment="blue"):
+        RunningTask(running.grant, "w#1", 0.0, machines_of(make_log("info", "json", log)))
+    with_processors = log.getvalue().splitlines()[len(written) :]
+    plain, bound = (
+        [[*msgspec.json.decode(line).items()] for line in lines] for lines in (written, with_processors)
+    )
+    assert ("deployment", "blue") in bound[0]
+    for line, other in zip(plain, bound, strict=True):
+        assert undated(line) == undated(other)
+        assert len(dict(line)["timestamp"]) >= len("2026-01-31T12:00:00Z")
+
+
+def undated(line: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in line if name not in {"timestamp", "deployment"}]
+
+
+def test_a_lease_token_in_the_name_of_a_task_is_not_logged(running: RunningTask) -> None:
+    log = io.StringIO()
+    grant = msgspec.structs.replace(running.grant, task=f"about {running.grant.token}")
+    RunningTask(grant, "w#1", 0.0, machines_of(make_log("info", "json", log)))
+    assert "0123456789abcdef" not in log.getvalue()
+    assert f"about {running.grant.job_id}.1.1.***" in log.getvalue()
 
 
 @pytest.mark.parametrize(

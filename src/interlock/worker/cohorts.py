@@ -219,9 +219,8 @@ class Cohort(_Group):
 
     def moved(self, watch: Observer, steps: Sequence[Step[Any]]) -> None:
         """Report the steps of each of them."""
-        since = self.entered_at
-        for grant in self.grants:
-            self.entered_at = watch.task_moved(grant, steps, since)
+        since = [self.entered_at] * len(self.grants)
+        self.entered_at = max(watch.tasks_moved(self.grants, steps, since), default=self.entered_at)
 
     def stop(self, job_id: str, reason: str) -> None:
         """Tell one job to stop; from any thread. Losing the lease overrides every other reason."""
@@ -306,10 +305,7 @@ class FinishedCohort(_Group):
         """
         if not self.grants:
             self.steps = steps
-        self.entered = [
-            watch.task_moved(grant, steps, since)
-            for grant, since in zip(self.grants, self.entered, strict=True)
-        ]
+        self.entered = watch.tasks_moved(self.grants, steps, self.entered)
 
     def completions(self) -> list[Message]:
         """Return the completions of all jobs."""
