@@ -19,9 +19,6 @@ from tests.waiting import PATIENCE_S, until
 from interlock.testing.agent_process import AgentProcess, running_agent
 from interlock.wire.fleet import fleet_pb2 as wire
 
-KEEPALIVE_S = "3"
-"""A controller is missed after twice as long. It has to answer within this, also on a busy machine."""
-
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
@@ -140,12 +137,16 @@ async def test_a_controller_that_hangs_up_ends_its_workload(
     assert (status.workload_id, status.final) == ("hung-up-ready", wire.ABORTED)
 
 
-@pytest.mark.parametrize("state", [pytest.param("READY", marks=pytest.mark.long), "RUNNING"])
+@pytest.mark.long  # systems/fleet/test_driving.py has it of one that runs
+@pytest.mark.parametrize("state", ["READY", "RUNNING"])
 async def test_the_agent_aborts_the_workload_of_a_controller_that_stops_answering_keepalives(
     tmp_path: Path, connect: Connect, state: str
 ) -> None:
-    """Between them nothing is passed on any more, and no connection is closed."""
-    with running_agent(tmp_path / "agent", "--keepalive", KEEPALIVE_S) as agent:
+    """Between them nothing is passed on any more, and no connection is closed.
+
+    By default it is missed after half a minute: a machine may stand still for ten seconds before the cut.
+    """
+    with running_agent(tmp_path / "agent") as agent:
         async with Relay(agent.address) as relay:
             call = connect(relay.address).run("cut-off", "sleep", {})
             await call.until_status(wire.READY)
