@@ -6,13 +6,12 @@ import asyncio
 import json
 import os
 import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tests.agent.conftest import Connect, gone, python
-from tests.agent.controller import Controller
+from tests.agent.controller import Controller, now_ns
 from tests.agent.relay import Relay
 from tests.waiting import PATIENCE_S, until
 
@@ -96,7 +95,7 @@ async def test_aborts_of_real_processes_around_their_start_leave_nothing(
         name = f"race{trial}"
         call = controller.run(name, "sleep", {}, prepare_s=0.0 if until_then == wire.READY else 60.0)
         await call.until_status(wire.READY)
-        await controller.start(name, time.time_ns() + ahead_s * 10**9)
+        await controller.start(name, now_ns() + ahead_s * 10**9)
         await (call.until_started() if until_then is None else call.until_status(until_then))
         await controller.abort(name)
         assert (await call.last()).status == wire.ABORTED
@@ -110,7 +109,7 @@ async def test_an_abort_while_a_real_process_prepares_leads_from_ready_to_idle_a
     before = set(agent.family)
     call = controller.run("prepares", "sleep", {}, prepare_s=60.0)
     await call.until_status(wire.READY)
-    await controller.start("prepares", time.time_ns() + 50 * 10**9)
+    await controller.start("prepares", now_ns() + 50 * 10**9)
     await until(lambda: bool(set(agent.family) - before), "its process is there")
     assert (await controller.status()).state == "READY"
     assert (await controller.abort("prepares")).accepted

@@ -36,7 +36,7 @@ async def slow(sim, gate: str):
 DURATIONS = """
 [durations]
 shutdown_soft_s = 0.2  # what waits at the gate does not finish, and does not listen
-shutdown_deadline_s = 60.0
+shutdown_deadline_s = 8.0
 abort_warning_s = 0.5
 abort_kill_s = 1.0
 cancel_deadline_s = 2.0  # nobody is left to say that the execution of a killed worker has stopped

@@ -24,6 +24,6 @@ if __name__ == "__main__":
     def monotonic() -> float:
         return since_boot() + float(Path(clock).read_text())
 
-    entry.WorkerHost = functools.partial(WorkerHost, monotonic=monotonic)  # type: ignore[assignment, misc]
+    vars(entry)["WorkerHost"] = functools.partial(WorkerHost, monotonic=monotonic)
     settings = msgspec.json.decode(given, type=WorkerSettings)
     sys.exit(entry.run_worker(settings, REGISTRY, lambda: RemotePort(path)))
