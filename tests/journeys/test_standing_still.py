@@ -38,7 +38,6 @@ def costs(worker: Worker) -> list[str]:
 @asynccontextmanager
 async def at_work(crew: Crew) -> AsyncIterator[Worker]:
     """A worker that waits for work and has a job, which is completed when the pause is over."""
-    await crew.open(DEFAULTS)
     worker = await crew.ready("anna")
     made = await crew.il.submit(errands.held, "errand")
     await crew.noted("errand began 1")
@@ -54,6 +53,7 @@ async def at_work(crew: Crew) -> AsyncIterator[Worker]:
 
 @stores()
 async def test_a_worker_that_stands_still_keeps_its_job(crew: Crew) -> None:
+    await crew.open(DEFAULTS)
     async with at_work(crew) as worker:
         await worker.freeze()
         await standing_still(lambda: None, worker.thaw)
@@ -62,6 +62,7 @@ async def test_a_worker_that_stands_still_keeps_its_job(crew: Crew) -> None:
 @pytest.mark.parametrize("place", ["postgres", "redis"], indirect=True)
 async def test_a_database_that_stands_still_costs_no_attempt(crew: Crew, place: Place) -> None:
     assert place.server is not None
+    await crew.open(DEFAULTS)
     async with at_work(crew):
         await standing_still(place.server.pause, place.server.resume)
 

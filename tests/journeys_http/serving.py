@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.journeys.crew import Crew, Worker
 from tests.programs import Program
 
 from interlock.systems.access.tokens import Tokens
+from interlock.testing.process_control import freeze
 from interlock.wire.access import Role
 
 
@@ -45,6 +47,16 @@ class ServerProcess:
         self._process.send_signal(number)
         self._process.communicate()
         return self._process.wait()
+
+    async def freeze(self) -> None:
+        """Stop it, as a host that is suspended does: its connections stay open, and nothing is answered."""
+        assert self._process is not None
+        await asyncio.to_thread(freeze, self._process.pid, self._store)
+
+    def thaw(self) -> None:
+        """It goes on, and does not know that time has passed."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         """Leave nothing behind."""

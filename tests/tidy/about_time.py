@@ -94,6 +94,10 @@ ABOUT_TIME: Mapping[str, Mapping[str, str]] = {
     "journeys_http/test_runs_both_ways.py": {
         "test_a_run_that_no_worker_can_execute_is_canceled": IN_VAIN,
     },
+    "journeys_http/test_standing_still.py": {
+        "test_a_server_that_stands_still_costs_no_attempt": STANDS_STILL,
+        "test_a_machine_that_stands_still_with_all_of_them_costs_no_attempt": STANDS_STILL,
+    },
     "server/dripping.py": {
         "ByHand.drip": "it drips until there is an answer, however slowly",
     },

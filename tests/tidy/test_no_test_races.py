@@ -1,8 +1,8 @@
 """No test depends on how fast the machine is: no sleeping, no stopwatch, no limit of a few seconds.
 
 A test waits for something to be true (`tests/waiting.py`) and causes what would take time (`tests/clocks.py`,
-virtual time). Functions that are about time itself, and programs that a test runs as somebody's work, are named
-in `about_time.py`.
+virtual time). Functions that are about time itself, and programs that a test runs as somebody's work, are
+named in `about_time.py`.
 """
 
 from __future__ import annotations
