@@ -31,6 +31,7 @@ HASTY = msgspec.structs.replace(
     shutdown_deadline_s=0.5,
 )
 """For a shutdown that has to be forced; leases are as long as ever."""
+SHOWN_LINES = 15
 
 
 class Program:
@@ -63,6 +64,10 @@ class Program:
     def set_ahead(self, seconds: float) -> None:
         """Set the clock for its leases ahead."""
         set_clock(self._clock, seconds)
+
+    def story(self) -> str:
+        """Its last lines."""
+        return "\n".join([f"--- worker {self.pid}", *map(str, self.lines[-SHOWN_LINES:])])
 
     async def ended(self) -> int:
         async with asyncio.timeout(PATIENCE_S):
@@ -127,6 +132,7 @@ async def run(socket_path: Path, tmp_path: Path) -> AsyncIterator[Run]:
     yield run
     for program in begun:
         await program.close()
+        print(program.story())  # shown only where a test has failed
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -28,7 +28,7 @@ from interlock.wire.workloads import (
     Verdict,
 )
 
-from .fleets import LOADS, Driven, asked, fleet, gated, states, until_all_have_become
+from .fleets import LOADS, Driven, asked, fleet, gated, states, steps_of, until_all_have_become
 from .test_merging import packed
 
 READY, RUNNING = Happened.READY, Happened.RUNNING
@@ -56,12 +56,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[AgentProcess
 
 
 @pytest.fixture
-def two(pair: list[AgentProcess]) -> list[AgentProcess]:
+def two(pair: list[AgentProcess]) -> Iterator[list[AgentProcess]]:
     """Two agents that a test may kill: whoever was is there again."""
     for agent in pair:
         if not agent.running:
             agent.start()
-    return pair
+    yield pair
+    print(steps_of(pair))  # shown only where a test has failed
 
 
 @pytest.fixture
