@@ -45,6 +45,7 @@ def own_agent(tmp_path: Path) -> Iterator[AgentProcess]:
     """One that a test may hurt."""
     with running_agent(tmp_path / "agent", *OFTEN, durations=HASTY) as agent:
         yield agent
+        print(agent.words())  # shown only where a test has failed
 
 
 @pytest.fixture
@@ -69,6 +70,7 @@ async def connect() -> AsyncIterator[Connect]:
 async def controller(agent: AgentProcess, connect: Connect) -> AsyncIterator[Controller]:
     controller = connect(agent.address)
     yield controller
+    print(agent.words())
     await leave(controller)
 
 
@@ -77,6 +79,7 @@ async def hasty(hasty_agent: AgentProcess, connect: Connect) -> AsyncIterator[Co
     """Speaks to the hasty agent."""
     controller = connect(hasty_agent.address)
     yield controller
+    print(hasty_agent.words())
     await leave(controller)
 
 

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 Stats: TypeAlias = wire.WorkloadStats
 
 
+def now_ns() -> int:
+    """Return the present instant, as agents and controllers send it."""
+    return time.time_ns()
+
+
 class Call:
     """One workload: the messages that came, and how to wait for more."""
 
@@ -98,12 +103,12 @@ class Controller:
 
     async def started(self, workload_id: str, kind: str, spec: Mapping[str, Any], **more: Any) -> Call:
         """One whose operations have begun."""
-        call = self.run(workload_id, kind, spec, start_at_unix_ns=time.time_ns(), **more)
+        call = self.run(workload_id, kind, spec, start_at_unix_ns=now_ns(), **more)
         await call.until_started()
         return call
 
     async def start(self, workload_id: str, at_unix_ns: int | None = None) -> wire.StartAnswer:
-        at = time.time_ns() if at_unix_ns is None else at_unix_ns
+        at = now_ns() if at_unix_ns is None else at_unix_ns
         return await self.stub.StartWorkload(
             wire.StartRequest(workload_id=workload_id, start_at_unix_ns=at), metadata=self.metadata
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.agent.conftest import OFTEN, Connect
-from tests.agent.controller import Controller
+from tests.agent.controller import Controller, now_ns
 from tests.waiting import PROGRAM_S
 
 from interlock.agent.server import PROBLEM
@@ -133,17 +132,17 @@ async def test_a_start_that_cannot_be_is_refused_with_its_reason(controller: Con
     call = controller.run("ahead", "sleep", {})
     await call.until_status(wire.READY)
     with pytest.raises(aio.AioRpcError) as refused:
-        await controller.start("ahead", time.time_ns() + 3_600 * 10**9)
+        await controller.start("ahead", now_ns() + 3_600 * 10**9)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "ahead" in (refused.value.details() or "")
     assert (await controller.status()).state == "READY"
 
 
 async def test_a_ping_returns_the_receive_and_answer_timestamps_of_the_agent(controller: Controller) -> None:
-    before = time.time_ns()
+    before = now_ns()
     answer = await controller.stub.Ping(wire.PingRequest(sent_unix_ns=before))
     assert answer.sent_unix_ns == before <= answer.received_unix_ns
-    assert answer.received_unix_ns <= answer.answered_unix_ns <= time.time_ns()
+    assert answer.received_unix_ns <= answer.answered_unix_ns <= now_ns()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "agent.example.org"])

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import os
 import socket
-import time
 from pathlib import Path
 
 import pytest
 from hdrh.histogram import HdrHistogram
 from tests.agent.conftest import python
-from tests.agent.controller import Call, Controller
+from tests.agent.controller import Call, Controller, now_ns
 from tests.agent.web import answering
 
 from interlock.wire.fleet import fleet_pb2 as wire
@@ -34,8 +33,8 @@ async def test_a_workload_is_announced_started_counted_and_completed(controller:
     assert (ready.sequence, ready.operations) == (1, 0)
     assert (await controller.status()).state == "READY"
     # The last word counts, so nobody has to wait until then.
-    assert (await controller.start("w1", time.time_ns() + 50 * 10**9)).late_ns == 0
-    at = time.time_ns()
+    assert (await controller.start("w1", now_ns() + 50 * 10**9)).late_ns == 0
+    at = now_ns()
     assert (await controller.start("w1", at)).late_ns > 0
     last = await call.last()
     assert (last.status, last.operations, last.errors) == (wire.COMPLETED, 50, 0)
@@ -85,7 +84,7 @@ async def test_a_failed_operation_is_counted_as_an_error_and_its_message_is_repo
 async def test_a_failure_before_the_start_ends_the_workload_with_an_error_that_names_the_cause(
     controller: Controller,
 ) -> None:
-    call = controller.run("w5", "python", python("nothing_like_it"), start_at_unix_ns=time.time_ns())
+    call = controller.run("w5", "python", python("nothing_like_it"), start_at_unix_ns=now_ns())
     last = await call.last()
     assert (last.status, last.operations) == (wire.ERROR, 0)
     assert "nothing_like_it" in last.error
@@ -163,7 +162,7 @@ async def test_a_server_that_is_not_there_is_known_before_the_start(controller: 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/"
-    call = controller.run("w11", "http", {"url": url}, start_at_unix_ns=time.time_ns())
+    call = controller.run("w11", "http", {"url": url}, start_at_unix_ns=now_ns())
     last = await call.last()
     assert last.status == wire.ERROR
     assert "ConnectionRefusedError" in last.error

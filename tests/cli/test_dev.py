@@ -35,7 +35,7 @@ def add(x: int, *, y: int, z: int = 1) -> int:
 def wait() -> None:
     import pathlib, time
     pathlib.Path("began").touch()
-    time.sleep(300)
+    time.sleep(3_600)
 """
 LONG = """
 # A worker that is asked to go waits for its task for far longer than a test waits for anything.

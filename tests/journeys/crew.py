@@ -412,10 +412,15 @@ class Crew:
         """The last words of everybody, as a test shows them that has failed."""
         parts = ["notes: " + ", ".join(self.notes[-SHOWN_LINES:])]
         for worker in self.workers:
-            telling = [line for line in worker.words if not any(dull in line for dull in DULL)]
             parts.append(f"--- {worker.name} (pid {worker.pid}, exit code {worker.exit_code})")
-            parts += [_essence(line)[:SHOWN_LENGTH] for line in telling[-SHOWN_LINES:]]
+            parts += last_lines(worker.words)
         return "\n".join(parts)
+
+
+def last_lines(log: Sequence[str]) -> list[str]:
+    """The last lines of a log that tell something, shortened."""
+    telling = [line for line in log if not any(dull in line for dull in DULL)]
+    return [_essence(line)[:SHOWN_LENGTH] for line in telling[-SHOWN_LINES:]]
 
 
 def briefly(view: JobView) -> str:
@@ -432,7 +437,8 @@ def _essence(line: str) -> str:
         entry = msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.DecodeError:
         return line
-    time, message = str(entry.pop("timestamp", ""))[11:23], entry.pop("message", "")
+    at = entry.pop("timestamp", None) or entry.pop("at", "")
+    time, message = str(at)[11:23], entry.pop("message", "")
     for name in ("level", "logger", "worker_id"):
         entry.pop(name, None)
     return f"{time} {message} " + " ".join(f"{name}={value}" for name, value in entry.items())

@@ -7,15 +7,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.journeys.conftest import place
 from tests.journeys.crew import Crew, Place
 from tests.journeys_http.serving import Served
 
 from interlock.client import Interlock
 
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(f"sqlite:///{tmp_path}/jobs.db")
+__all__ = ["place"]
 
 
 @pytest.fixture

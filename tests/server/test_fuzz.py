@@ -3,9 +3,9 @@
 Nor with anything that the OpenAPI document does not say, with a credential, or with a refusal that is no
 problem+json; and the log has no traceback and no credential. The pieces are independent of one another and
 do the same every time. In `make test-all` they send more than 20,000 requests: each to every place. In
-`make test` some of the requests of some of the routes are sent, each to one place in turn: a twelfth of the
-routes at their bounds, others by chance, and others with tokens. What every route has to refuse is held by
-test_bad_bytes.py, test_matrix.py and test_confined_tokens.py.
+`make test` some of the requests of some of the routes are sent, each to one place in turn: one route in
+`EVERY_AT_BOUNDS` is tried at its bounds, one in `EVERY_BY_CHANCE` by chance, and another one with tokens.
+What every route has to refuse is held by test_bad_bytes.py, test_matrix.py and test_confined_tokens.py.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ LINKED = {link.operation for route in every_route() for link in route.links}
 FOLLOWED = [f"{route.method} {route.path}" for route in every_route() if route.name in LINKED]
 SIGNED = [f"{route.method} {route.path}" for route in every_route() if route.for_strangers]
 AT_LEAST = 20_000
+EVERY_AT_BOUNDS, EVERY_BY_CHANCE = pick((27, 18), (1, 1))
 BOUNDS = pick(10, 10**6)
 """So many requests at and beyond the bounds of a route are sent, from among all of them."""
 DRAWN, DRAWN_WITH_TOKENS = pick((4, 1), (16, 4))
@@ -47,7 +48,7 @@ SCENARIOS, STEPS = pick(2, 25), 10
 UNTIL_FOUND = pick(10, 25)
 
 
-@pytest.mark.parametrize("label", LABELS[:: pick(27, 1)])
+@pytest.mark.parametrize("label", LABELS[::EVERY_AT_BOUNDS])
 def test_every_bound_that_the_document_names_can_be_touched_and_crossed(label: str, tmp_path: Path) -> None:
     with world(tmp_path) as one:
         cases = spread(list(fuzzing.systematic(one.operation(label))))
@@ -59,7 +60,7 @@ def spread(cases: Sequence[Case]) -> Sequence[Case]:
     return cases[:: -(-len(cases) // BOUNDS)]
 
 
-@pytest.mark.parametrize("label", LABELS[pick(2, 0) :: pick(18, 1)])
+@pytest.mark.parametrize("label", LABELS[pick(2, 0) :: EVERY_BY_CHANCE])
 def test_random_requests_get_responses_that_conform_to_the_openapi_document(
     label: str, tmp_path: Path
 ) -> None:
@@ -78,7 +79,7 @@ def test_random_requests_get_responses_that_conform_to_the_openapi_document(
 
 
 @pytest.mark.parametrize(
-    "route", every_route()[pick(1, 0) :: pick(18, 1)], ids=lambda route: f"{route.method} {route.path}"
+    "route", every_route()[pick(1, 0) :: EVERY_BY_CHANCE], ids=lambda route: f"{route.method} {route.path}"
 )
 def test_answers_follow_the_document_with_a_token_and_without(route: Route, tmp_path: Path) -> None:
     """Nobody, everybody with a role, and somebody who sees one queue only; none of them breaks anything."""

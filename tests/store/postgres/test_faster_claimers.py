@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from threading import Thread
 
+from tests.waiting import PATIENCE_S
+
 from interlock.store.postgres import PostgresStore
 from interlock.store.records import Commit, Record
 from interlock.testing.store_contract import CATALOGUE
@@ -35,7 +37,7 @@ async def test_a_decider_is_called_again_without_records_when_another_claimer_to
         if not taken:
             faster = Thread(target=lambda: asyncio.run(take_all()))
             faster.start()
-            faster.join(30)
+            faster.join(PATIENCE_S)
         return sender(records, now)
 
     assert await store.claim(take(10), outrun) == []

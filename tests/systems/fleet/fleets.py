@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE_S, until, until_so
 
 from interlock.systems.fleet.agent_client import NOTHING_NEEDED, Access, AgentConnection, over_grpc
 from interlock.systems.fleet.driver import Drive, Driver, DriverPorts
-from interlock.systems.fleet.member import ReferenceClock
+from interlock.systems.fleet.member import AgentClient, ReferenceClock
 from interlock.systems.fleet.outcome import (
     WorkloadProgress,
 )
@@ -30,6 +30,7 @@ OPTIONS = ("--sample-every", "0.2", "--drain", "30")
 LOADS = Path(__file__).with_name("loads")
 FREE = 50
 """So many operations a gated workload does before it waits for its gate."""
+NO_OTHERS: Mapping[str, Access] = {}
 FENCES = itertools.count(1)
 """No agent takes a workload of the same name twice."""
 
@@ -79,7 +80,13 @@ def gated(agents: Sequence[AgentProcess], gate: Path, **more: Any) -> WorkloadSp
 class Driven:
     """One drive, and all that was heard of it."""
 
-    def __init__(self, spec: WorkloadSpec, access: Access = NOTHING_NEEDED) -> None:
+    def __init__(
+        self,
+        spec: WorkloadSpec,
+        *,
+        access: Access = NOTHING_NEEDED,
+        others: Mapping[str, Access] = NO_OTHERS,
+    ) -> None:
         self.facts: dict[str, list[Happened]] = {}
         self.lines: list[str] = []
         self.lives: list[WorkloadProgress] = []
@@ -88,7 +95,11 @@ class Driven:
             store_facts=self._tell, news=self._show, log=lambda text, _: self.lines.append(text)
         )
         driver = Driver(job_id="j_0123456789ab", fence=next(FENCES), controller="a test")
-        self.drive = Drive(spec, driver, hands, over_grpc(access))
+
+        def line(agent: str, reference: ReferenceClock) -> AgentClient:
+            return over_grpc(others.get(agent, access))(agent, reference)
+
+        self.drive = Drive(spec, driver, hands, line)
         self.running = asyncio.create_task(self.drive.run())
         self.running.add_done_callback(lambda _: self._news.set())
 
