@@ -187,7 +187,7 @@ def recorded() -> set[tuple[str, ...]]:
 def test_every_command_of_a_page_is_run_or_there_is_a_reason() -> None:
     found = lines()
     assert len(found) > 130
-    assert [line for line in found if not kind_of(line.text)] == []
+    assert [line for line in found if not kind_of(line.text)] == [], "→ Name them in HERE, or why not"
     named = {kind_of(line.text) for line in found} - {"a session"}
     assert named == {*HERE, *ELSEWHERE, *NOT_RUN}, "what is named above is on a page"
     assert len(named) == len(HERE) + len(ELSEWHERE) + len(NOT_RUN)
