@@ -36,8 +36,10 @@ from tests.server.fuzzing.world import CALLED, World  # noqa: E402
 from tests.server.test_webhooks import KEY, NEW, SETTINGS  # noqa: E402
 from tools.sessions import MACHINE, STEPS, Clock, frozen  # noqa: E402
 
+from interlock.api.jobs import SUBMIT_JOBS  # noqa: E402
 from interlock.api.kinds import CREATE, EXPLAIN, GET, GET_HISTORY, LIST, SEND  # noqa: E402
-from interlock.api.operation import BYTES  # noqa: E402
+from interlock.api.operation import BYTES, Operation  # noqa: E402
+from interlock.api.simulations import START_SIMULATION  # noqa: E402
 from interlock.api.table import OPERATIONS  # noqa: E402
 from interlock.server.parts import Parts  # noqa: E402
 from interlock.systems.kinds import lifecycles_with  # noqa: E402
@@ -122,8 +124,14 @@ class Guests:
         self.create()
         return self.ask(method, f"/api/kinds/order{path}", body)
 
+    def submit(self, operation: Operation[Any, Any]) -> Asked:
+        """Send the example as it is: the fuzzer would put a task in it that its server knows."""
+        return self.ask(operation.method, operation.path, operation.example)
+
 
 SPECIAL: dict[str, Callable[[Guests], Asked]] = {
+    SUBMIT_JOBS.name: lambda guests: guests.submit(SUBMIT_JOBS),
+    START_SIMULATION.name: lambda guests: guests.submit(START_SIMULATION),
     "uploadArtifact": lambda guests: guests.bring("/api/runner/artifacts/january.csv", b"day,sum"),
     "saveCache": lambda guests: guests.bring("/api/runner/caches?key=wheels-1", b"wheels"),
     "signIn": Guests.sign_in,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,21 @@ STOPS_S = {
     "agent": DEFAULTS.abort_kill_s + KILLED_S + GRACE_S,
 }
 """How long each program may take to stop, by its first word."""
+
+
+def folder_of(package: str) -> Path:
+    """Return where a package is installed: schemas of other projects are read there, and not copied."""
+    spec = find_spec(package)
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0])
+
+
+def schema_in(name: str) -> dict[str, Any]:
+    """Return a schema that the package check-jsonschema has."""
+    file = folder_of("check_jsonschema") / "builtin_schemas" / "vendor" / f"{name}.json"
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
 
 
 def documents(path: Path) -> list[dict[str, Any]]:

@@ -1,12 +1,18 @@
-"""The image and the compose file: no root, commands and endpoints that there are, and time to stop."""
+"""The image and the compose file: no root, commands and endpoints that there are, and time to stop.
+
+The compose file is compared with the schema of the Compose Specification. It is not started: there may be no
+registry with the image of PostgreSQL.
+"""
 
 from __future__ import annotations
 
+import copy
 import re
 import tomllib
 from typing import Any
 from urllib.parse import urlsplit
 
+import jsonschema_rs
 import pytest
 from tests.deploy.files import (
     DEPLOY,
@@ -17,6 +23,7 @@ from tests.deploy.files import (
     STOPS_S,
     documents,
     parsed,
+    schema_in,
     variables,
 )
 
@@ -104,6 +111,29 @@ def test_the_version_of_the_image_is_that_of_the_package() -> None:
     files = [DEPLOY / "Containerfile", DEPLOY / "compose.yaml", *(DEPLOY / "kubernetes").glob("*.yaml")]
     named = {tag for file in files for tag in re.findall(r"interlock:(\d\S*)", file.read_text("utf-8"))}
     assert named == {PROJECT["version"]}
+
+
+def test_the_schema_of_the_compose_specification_accepts_the_compose_file() -> None:
+    jsonschema_rs.validate(schema_in("compose-spec"), COMPOSE)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("services", "worker", "deploy", "replica"), 2),
+        (("services", "worker", "stop_grace"), "40s"),
+        (("services", "server", "healthcheck", "test"), 3),
+        (("services", "server", "depends_on", "postgres", "condition"), "service_is_healthy"),
+        (("service",), {}),
+    ],
+)
+def test_a_slip_in_the_compose_file_is_found(place: tuple[str, ...], value: object) -> None:
+    slip = copy.deepcopy(COMPOSE)
+    inner = slip
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = value
+    assert not jsonschema_rs.is_valid(schema_in("compose-spec"), slip)
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -1,8 +1,9 @@
 """The Containerfile is built, and its image serves, is healthy and stops, as the user that it names.
 
 Buildah comes out of Debian's packages where it is missing. There may be no registry, so the image is built
-on a small Debian (`debootstrap`) with the Python of its packages, in place of the `python:…-slim` that the
-Containerfile names; every instruction is carried out. Needs root, for mounts that only these programs see.
+on a small Debian (`debootstrap`) with the Python of its packages (3.11), in place of the `python:…-slim` that
+the Containerfile names and no test uses; every instruction is carried out. Needs root, for mounts that only
+these programs see.
 """
 
 from __future__ import annotations

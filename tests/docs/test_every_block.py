@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import jsonschema_rs
 import pytest
 import yaml
 from bench import __main__ as bench
 from bench.workers import drain
 from docs import transcripts
 from tests import programs
+from tests.deploy.files import schema_in
 from tests.docs import (
     test_commands_on_pages,
     test_dev_page,
@@ -207,7 +209,10 @@ def test_a_block_on_a_page_that_is_not_read_is_noticed() -> None:
 
 def test_files_for_other_tools_parse(tmp_path: Path) -> None:
     (workflow,) = blocks_in("yml")
-    assert {"on", "jobs"} <= yaml.load(workflow.text, yaml.BaseLoader).keys()
+    read = yaml.load(workflow.text, yaml.BaseLoader)
+    schema = schema_in("github-workflows")
+    jsonschema_rs.validate(schema, read)
+    assert not jsonschema_rs.is_valid(schema, {**read, "job": {}})
     (script,) = blocks_in("js")
     file = tmp_path / "script.mjs"
     node = find_node()

@@ -68,3 +68,13 @@ def test_a_request_is_shown_as_a_command_of_curl() -> None:
         "}",
         "```",
     ]
+
+
+def test_requests_name_tasks_of_a_user_and_not_one_of_interlock_with_a_foreign_input() -> None:
+    tasks = {
+        name: example.body["task"]
+        for name, example in EXAMPLES.items()
+        if isinstance(example.body, dict) and "task" in example.body
+    }
+    assert {"submitJobs", "startSimulation"} <= tasks.keys()
+    assert {name for name, task in tasks.items() if task.startswith("interlock.")} == set()

@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 from tests.waiting import PATIENCE_S
 from tests.web.browsers import ARGUMENTS, chromium
 from tools.docs_site import LATER, PROJECT, rewrite
@@ -29,6 +30,11 @@ VISIBLE = """() => [...document.querySelectorAll("a[href]")]
   .filter((link) => link.getClientRects().length && link.getBoundingClientRect().height > 0)
   .map((link) => link.href)"""
 """The addresses of the links of a page that are drawn, also further down."""
+SCHEMES = {"light": "default", "dark": "slate"}
+IN_SCHEME = "scheme => document.body.dataset.mdColorScheme === scheme"
+COLOURS = """() => ["color", "backgroundColor"].map((name) =>
+  getComputedStyle(document.body)[name].match(/[\\d.]+/g).slice(0, 3).map(Number))"""
+"""The colours of the text and of the background of a page: red, green and blue."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +55,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Page(HTMLParser):
+class Fetched(HTMLParser):
     """What a browser fetches for a page."""
 
     def __init__(self, text: str) -> None:
@@ -145,8 +151,36 @@ def test_a_page_that_is_opened_from_a_folder_can_be_searched(site: Path, browser
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_the_site_is_light_or_dark_as_the_system_is_and_as_the_reader_chooses(
+    site: Path, browser: Browser, system: str
+) -> None:
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    context.set_default_timeout(PATIENCE_S * 1000)
+    page = context.new_page()
+    page.emulate_media(color_scheme=cast(Any, system))
+    page.goto((site / "index.html").as_uri())
+    assert shade_of(page) == system
+    for button, shade in (("light theme", "light"), ("dark theme", "dark"), ("theme of the system", system)):
+        page.locator(f"label[title='Use the {button}']").click()
+        page.wait_for_function(IN_SCHEME, arg=SCHEMES[shade])
+        assert shade_of(page) == shade
+        page.goto((site / "guides" / "fencing.html").as_uri())
+        assert shade_of(page) == shade, "the choice is kept"
+    context.close()
+
+
+def shade_of(page: Page) -> str:
+    """Return whether the text of a page is drawn on a light or on a dark background."""
+    text, background = page.evaluate(COLOURS)
+    return "light" if sum(background) > sum(text) else "dark"
+
+
+@pytest.mark.long
 def test_the_site_needs_no_network(site: Path) -> None:
-    fetched = {(p.name, url) for p in pages_of(site) for url in Page(p.read_text(encoding="utf-8")).fetched}
+    fetched = {
+        (p.name, url) for p in pages_of(site) for url in Fetched(p.read_text(encoding="utf-8")).fetched
+    }
     styles = (path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
     imported = {url for text in styles for url in re.findall(r"url\(['\"]?(https?:[^)]+)", text)}
     assert {url for _, url in fetched if "://" in url or url.startswith("//")} | imported == set()

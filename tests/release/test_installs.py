@@ -130,13 +130,14 @@ def test_each_block_of_the_first_chapter_of_the_readme_is_followed() -> None:
     assert "cat > ticket.py" in script
 
 
-def test_the_readme_names_what_the_build_of_the_dashboard_fetches(
+def test_the_pages_name_what_the_build_of_the_dashboard_fetches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chapter = README.partition("## Run a job in three minutes")[2].partition("\n## ")[0]
-    least = re.search(r"Node\.js from PyPI unless the machine has (\d+)\.(\d+) or newer", chapter)
-    assert least is not None
-    assert (int(least[1]), int(least[2])) == dashboard._LEAST_NODE
+    for name in ("README.md", "docs/index.md", "docs/tutorials/first-job.md"):
+        page = (ROOT / name).read_text(encoding="utf-8")
+        least = re.search(r"Node\.js from PyPI,? unless\s+the machine has (\d+)\.(\d+) or newer", page)
+        assert least is not None, name
+        assert (int(least[1]), int(least[2])) == dashboard._LEAST_NODE
     assert dashboard.NODE_WHEEL in PYPROJECT["dependency-groups"]["dev"], "the wheel is of that version"
     hook = dashboard.DashboardHook(str(tmp_path), {}, None, None, "", "wheel")  # type: ignore[arg-type]
     monkeypatch.setattr(dashboard, "_node_of_wheel", lambda: None)
