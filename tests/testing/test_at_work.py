@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
+import threading
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
 
 import pytest
 from tests.waiting import PATIENCE_S, until
@@ -82,3 +87,25 @@ def test_nothing_ends_by_itself_on_a_machine_that_stands_still_for_ten_seconds()
 
 async def is_in(job: JobHandle, state: str) -> bool:
     return (await job.view()).state == state
+
+
+async def test_a_connection_that_still_writes_when_its_folder_is_removed_fails_no_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    over = threading.Event()
+
+    def write(folder: Path) -> None:
+        for number in count():
+            if over.is_set() or not folder.is_dir():
+                return
+            with suppress(FileNotFoundError):
+                (folder / str(number % 1_000)).touch()
+
+    async with at_work(shop) as il:
+        assert await (await il.submit(double, 21)).result(timeout_s=PATIENCE_S) == 42
+        [folder] = tmp_path.iterdir()
+        writing = threading.Thread(target=write, args=(folder,), daemon=True)
+        writing.start()
+    over.set()
+    await asyncio.to_thread(writing.join)
