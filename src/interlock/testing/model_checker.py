@@ -41,19 +41,19 @@ class ModelClaim:
 
 
 def always(claim: str, holds: Looked | None = None) -> ModelClaim:
-    """ModelClaim that it holds in every reachable state."""
+    """Claim that a predicate holds in every reachable state."""
     return ModelClaim(Mode.ALWAYS, claim, holds)
 
 
 def sometimes(claim: str, holds: Looked | None = None) -> ModelClaim:
-    """ModelClaim that it holds in at least one reachable state."""
+    """Claim that a predicate holds in at least one reachable state."""
     return ModelClaim(Mode.SOMETIMES, claim, holds)
 
 
 def eventually(
     claim: str, holds: Looked | None = None, *, when: Looked | None = None, conditional: bool = False
 ) -> ModelClaim:
-    """ModelClaim that from every state (or from each `when`) a state in which it holds can be reached."""
+    """Claim that a predicate can come true from every state, or every `when`."""
     return ModelClaim(Mode.EVENTUALLY, claim, holds, when, conditional or when is not None)
 
 
