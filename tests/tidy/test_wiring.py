@@ -23,7 +23,7 @@ KEPT = {
     "server/endpoint.py: self._exchange.failure": "why an answer has failed, for the task that answers so",
     "server/sockets.py: parts.connections.most": "the limit of open files is known when sockets are opened",
     "store/postgres/store.py: self._connections.when_foreign": "what is foreign is known with the schema",
-    "store/sqlite/threads.py: self._subscribers.told_us": "a time that the writer leaves for its subscribers",
+    "store/sqlite/threads.py: self._subscribers.notified_us": "a time that the writer leaves for its subscribers",
     "store/transactions.py: self._connection.row_factory": "a connection of users, put back afterwards",
     "store/transactions.py: self._connection.text_factory": "the same connection",
     "systems/runs/runs.py: self.sweeper.prompt": "a property that its owner passes on",

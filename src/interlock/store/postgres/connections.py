@@ -32,7 +32,7 @@ from interlock.store.postgres.failures import (
     Again,
     NotSent,
     Trouble,
-    spoils_the_pool,
+    invalidates_pool,
     translate,
     unavailable,
 )
@@ -302,7 +302,7 @@ class Session:
         except Again:
             raise
         except Trouble as error:
-            self.hung_up = isinstance(error, NotSent) and spoils_the_pool(error)
+            self.hung_up = isinstance(error, NotSent) and invalidates_pool(error)
             raise self._failed(error, at_risk) from None
 
 
@@ -457,7 +457,7 @@ class PostgresPool:
 
         def failed(error: Exception, at_risk: bool) -> Exception:
             late = loop.time() >= deadline
-            if late or spoils_the_pool(error):
+            if late or invalidates_pool(error):
                 self.drop_idle()
                 if link is not None:
                     link.terminate()
@@ -557,7 +557,7 @@ class PostgresPool:
     def _close_gracefully(self, link: TimedConnection) -> None:
         """Close a connection in a task, which lives on if its caller is cancelled."""
         link.let_go()
-        leaving = asyncio.ensure_future(farewell(link.connection))
+        leaving = asyncio.ensure_future(close_or_terminate(link.connection))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
 
@@ -573,7 +573,7 @@ def _has_data(connection: Connection) -> bool:
     return bool(poll.poll(0))
 
 
-async def farewell(connection: Connection) -> None:
+async def close_or_terminate(connection: Connection) -> None:
     """Close a connection gracefully, without waiting long."""
     try:
         await connection.close(timeout=1.0)
