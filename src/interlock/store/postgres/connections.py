@@ -157,7 +157,7 @@ class PoolLimit:
             self._begin_measuring(loop)
 
 
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+AsyncpgConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 T = TypeVar("T")
 
@@ -189,8 +189,8 @@ class TimedConnection:
 
     __slots__ = ("_deadline", "_timer", "connection", "idle_since")
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection: Connection = connection
+    def __init__(self, connection: AsyncpgConnection) -> None:
+        self.connection: AsyncpgConnection = connection
         self.idle_since: float = 0.0
         self._deadline: float | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -377,18 +377,18 @@ class PostgresPool:
         """Run one statement as a transaction."""
         return await self.run(doing, lambda session: session.fetch(sql, *arguments, writes=writes))
 
-    async def connect(self, timeout_s: float) -> Connection:
+    async def connect(self, timeout_s: float) -> AsyncpgConnection:
         """Return a separate connection; the caller closes it and handles the driver's errors."""
         return await self._connected(timeout_s, self.target.pooled)
 
-    async def connect_to_listen(self, timeout_s: float) -> Connection:
+    async def connect_to_listen(self, timeout_s: float) -> AsyncpgConnection:
         """Return a separate connection to the server itself, bypassing a pooler that would lose LISTEN."""
         if self.target.listen_at is None:
             return await self.connect(timeout_s)
         host, port = self.target.listen_at
         return await self._connected(timeout_s, False, host=host, port=port)
 
-    async def _connected(self, timeout_s: float, pooled: bool, **place: Any) -> Connection:
+    async def _connected(self, timeout_s: float, pooled: bool, **place: Any) -> AsyncpgConnection:
         settings = {"application_name": APPLICATION}
         writable = SessionAttribute.any
         if not pooled:  # a pooler does not accept such settings
@@ -397,7 +397,7 @@ class PostgresPool:
             settings["default_transaction_isolation"] = "read committed"
             # A statement planned for an empty table must not keep that plan.
             settings |= {"plan_cache_mode": "force_custom_plan", "jit": "off"}
-        connecting: asyncio.Future[Connection] = asyncio.ensure_future(
+        connecting: asyncio.Future[AsyncpgConnection] = asyncio.ensure_future(
             asyncpg.connect(
                 self.target.url,
                 timeout=timeout_s,
@@ -417,7 +417,7 @@ class PostgresPool:
             self._leaving.add(connecting)
             raise
 
-    def _not_wanted(self, connecting: asyncio.Future[Connection]) -> None:
+    def _not_wanted(self, connecting: asyncio.Future[AsyncpgConnection]) -> None:
         self._leaving.discard(connecting)
         if not connecting.cancelled() and connecting.exception() is None:
             connecting.result().terminate()
@@ -562,7 +562,7 @@ class PostgresPool:
         leaving.add_done_callback(self._leaving.discard)
 
 
-def _has_data(connection: Connection) -> bool:
+def _has_data(connection: AsyncpgConnection) -> bool:
     """Return whether there is data to read, such as the end."""
     transport: asyncio.Transport = getattr(connection, "_transport")  # noqa: B009 - not public elsewhere
     socket = transport.get_extra_info("socket")
@@ -573,7 +573,7 @@ def _has_data(connection: Connection) -> bool:
     return bool(poll.poll(0))
 
 
-async def close_or_terminate(connection: Connection) -> None:
+async def close_or_terminate(connection: AsyncpgConnection) -> None:
     """Close a connection gracefully, without waiting long."""
     try:
         await connection.close(timeout=1.0)

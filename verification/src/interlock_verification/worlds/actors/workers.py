@@ -33,7 +33,7 @@ from interlock.worker.telemetry import make_log
 from interlock_verification.worlds.actors.orchestrators import ObservedOrchestrator, ServerInterface
 from interlock_verification.worlds.claims.episodes import REQUEST, WORKER_LOOP, UnexpectedError
 from interlock_verification.worlds.judge import Judge
-from interlock_verification.worlds.network import ActorProcess, ClaimWatcher, Done, NetworkCall
+from interlock_verification.worlds.network import ActorProcess, ClaimWatcher, NetworkCall, ReceiveAnswer
 from interlock_verification.worlds.scheduler import WorldLoop
 from interlock_verification.worlds.storage import SharedStore, StoreLink
 
@@ -171,7 +171,7 @@ class ServedPort:
         repeats: bool = False,
         within_s: float = TIMEOUT_S,
     ) -> T:
-        def arrive(done: Done) -> None:
+        def arrive(done: ReceiveAnswer) -> None:
             server = self._network.nodes[self._server].process
             if server is not None and server.alive and server.role is not None:
                 serve(server, request(server.role), done)
@@ -181,7 +181,7 @@ class ServedPort:
         return answer
 
 
-def serve(server: ActorProcess, work: Coroutine[Any, Any, object], done: Done) -> None:
+def serve(server: ActorProcess, work: Coroutine[Any, Any, object], done: ReceiveAnswer) -> None:
     """Do the requested work, in the process of the server."""
 
     async def run() -> None:
