@@ -309,9 +309,16 @@ class Session:
 class PostgresPool:
     """Connections to one database, opened on demand."""
 
-    def __init__(self, target: Target, timeout_s: float) -> None:
+    def __init__(
+        self,
+        target: Target,
+        timeout_s: float,
+        when_foreign: Callable[[Session], Awaitable[None]] | None = None,
+    ) -> None:
+        """`when_foreign` is called when a statement does not fit the schema, and raises the reason."""
         self.target = target
         self.timeout_s = timeout_s
+        self._when_foreign = when_foreign
         self._room = PoolLimit(target.pool, self._fewer)
         self._idle: list[TimedConnection] = []
         self._lent: set[TimedConnection] = set()
@@ -321,8 +328,6 @@ class PostgresPool:
         self._said_at = float("-inf")
         self._leaving: set[asyncio.Future[Any]] = set()
         """Tasks that close connections, or connect for an abandoned call."""
-        self.when_foreign: Callable[[Session], Awaitable[None]] | None = None
-        """Called when a statement does not fit the schema; raises the reason."""
 
     async def run(
         self, doing: str, work: Callable[[Session], Awaitable[T]], timeout_s: float | None = None
@@ -360,11 +365,11 @@ class PostgresPool:
 
     async def _look_for_newer(self, doing: str, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
         """Raise the reason why a statement does not fit the schema, if it is known."""
-        if self.when_foreign is None:
+        if self._when_foreign is None:
             return
         session = await self._lend(doing, loop, deadline)
         try:
-            await self.when_foreign(session)
+            await self._when_foreign(session)
         except asyncio.CancelledError:
             session.link.terminate()
             raise
