@@ -40,7 +40,7 @@ INTERNAL = {
     "Context": "printed report_workloads take put_back finish_lines stop simulation_channel active quiet"
     " surround",
     "Flow": "made",
-    "Parent": "relay_submit relay_children relay_wait relay_predecessors",
+    "ChildJobContext": "relay_submit relay_children relay_wait relay_predecessors",
     "Registry": "surround",
     "Simulation": "executor_on",
     "SimulationContext": "completed_step latest receive must_pause paused done failed",

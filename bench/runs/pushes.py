@@ -22,7 +22,7 @@ from bench.report import Line, Section
 from bench.rounds import Figure, Pace
 from bench.runs.places import kinds_of, places
 from bench.stores.bare.loop import Unexpected
-from interlock.server.logs import Log
+from interlock.server.logs import ServerLog
 from interlock.server.parts import Parts
 from interlock.server.settings import ServerSettings
 from interlock.server.sockets import Listener, serve
@@ -126,7 +126,7 @@ async def _server(url: str) -> AsyncIterator[tuple[Parts, httpx2.AsyncClient]]:
             url,
             settings,
             orchestration=Settings(runs=RunSettings(triggers=TRIGGERS)),
-            log=Log("error", "json", io.StringIO()),
+            log=ServerLog("error", "json", io.StringIO()),
             started=lambda listener, parts: ready.set_result((listener, parts)),
             signals=False,
         )

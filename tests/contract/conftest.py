@@ -23,7 +23,7 @@ QUICK_ON = {
 REFUSED_AT_THE_DOOR = {
     "test_an_unknown_kind_names_the_known_ones",
     "test_nothing_is_asked_for_less_than_one",
-    "test_what_no_store_may_take_is_refused_before_it_is_written",
+    "test_an_invalid_change_is_refused_before_anything_is_written",
 }
 """Many cases of what all stores refuse by the same code: `make test` tries one of each on a server."""
 

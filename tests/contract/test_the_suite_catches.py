@@ -367,7 +367,7 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     ),
     NumberIsEnough: (
         "test_a_version_that_was_written_at_another_time_is_not_the_one_that_was_decided_on",
-        "test_what_was_written_in_one_moment_may_be_changed_together",
+        "test_records_written_in_one_moment_may_be_changed_together",
     ),
     NoRequestCheck: (
         "test_a_repeat_is_answered_and_does_nothing",
@@ -387,16 +387,16 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "test_one_illegal_change_refuses_its_whole_commit",
     ),
     GivenRewritten: (
-        "test_what_a_record_was_given_is_kept_through_all_its_changes",
+        "test_the_given_part_of_a_record_is_kept_through_all_its_changes",
         "test_a_batch_changes_what_single_commits_would",
     ),
     ResultForgotten: ("test_a_result_stays_until_another_is_said",),
-    BatchAllOrNothing: ("test_of_a_batch_only_those_fail_that_somebody_has_changed",),
+    BatchAllOrNothing: ("test_a_batch_fails_only_for_records_that_have_changed_meanwhile",),
     BatchesLast: ("test_batches_and_commits_are_judged_in_their_order",),
     NeighboursSuffer: ("test_ten_bad_commits_do_not_disturb_a_hundred_and_ninety_neighbours",),
     ClaimNotExclusive: ("test_concurrent_claimers_get_each_record_once",),
     ClaimKept: (
-        "test_what_is_not_decided_on_stays_as_it_is",
+        "test_a_record_without_a_decision_stays_as_it_is",
         "test_a_decision_that_raises_changes_nothing_and_lets_go_of_everything",
     ),
     PriorityIgnored: (
@@ -406,20 +406,20 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     LabelsIgnored: ("test_a_claimer_gets_what_needs_no_other_labels_than_it_has",),
     GuardIgnored: (
         "test_under_a_guard_something_is_given_out_only_while_it_holds",
-        "test_a_claim_whose_guard_does_not_hold_asks_nobody_and_holds_nothing",
+        "test_a_claim_whose_guard_does_not_hold_decides_nothing_and_locks_nothing",
     ),
     HandlersIgnored: (
-        "test_what_needs_a_handler_is_given_to_claimers_that_have_it",
+        "test_a_record_that_needs_a_handler_goes_to_claimers_that_have_it",
         "test_among_many_handlers_a_claimer_finds_its_own",
     ),
     DelayIgnored: ("test_urgent_records_that_are_not_ready_yet_do_not_hide_those_that_are",),
-    SweepsTwice: ("test_what_is_overdue_is_swept_the_oldest_first",),
+    SweepsTwice: ("test_overdue_records_are_swept_oldest_first",),
     FeedOutOfOrder: (
         "test_the_feed_has_the_order_of_the_commits",
         "test_within_a_commit_changes_come_in_order_and_then_refusals",
     ),
     FeedThatSkips: ("test_the_feed_can_be_read_page_by_page",),
-    GapHidden: ("test_a_reader_that_missed_something_is_told_once",),
+    GapHidden: ("test_a_reader_that_missed_entries_sees_the_gap_once",),
     PrunesTheLiving: ("test_only_what_has_ended_in_these_states_is_removed",),
     PrunesEveryQueue: ("test_a_queue_of_its_own_age_is_pruned_by_it",),
     PrunesWithoutBound: ("test_a_batch_is_bounded_and_says_whether_there_is_more",),
@@ -432,7 +432,7 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "test_the_table_of_a_learned_kind_is_enforced",
         "test_records_of_both_kinds_are_one_commit",
     ),
-    ForgetsWhatItKnew: ("test_what_was_known_before_is_as_it_was",),
+    ForgetsWhatItKnew: ("test_records_of_known_kinds_stay_as_they_were",),
     RefusalsUnwritten: ("test_a_refusal_is_journalled_and_changes_nothing",),
 }
 CASES = [(broken, name) for broken, names in CAUGHT_BY.items() for name in names]

@@ -18,7 +18,7 @@ import msgspec
 from tests.programs import Program
 from tests.waiting import PATIENCE_S
 
-from interlock.server.logs import Log
+from interlock.server.logs import ServerLog
 from interlock.server.parts import Parts
 from interlock.server.routes import Route
 from interlock.server.settings import ServerSettings
@@ -136,7 +136,7 @@ async def running(
             url,
             settings,
             orchestration=orchestration,
-            log=Log("debug", "json", log),
+            log=ServerLog("debug", "json", log),
             more=more,
             lifecycles=lifecycles,
             started=lambda listener, parts: ready.set_result((listener, parts)),

@@ -25,7 +25,7 @@ from interlock.engine.retention import Retention
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.durations import Durations
 from interlock.server.event_streams import JournalReader
-from interlock.server.logs import Log, libraries_logging
+from interlock.server.logs import ServerLog, libraries_logging
 from interlock.server.metrics import ServerMetrics
 from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
@@ -289,7 +289,7 @@ async def test_a_subscriber_that_unsubscribes_is_not_notified(server: Running) -
 
 def test_no_secret_gets_into_a_line_and_others_are_written_alike() -> None:
     stream = io.StringIO()
-    log = Log("info", "json", stream)
+    log = ServerLog("info", "json", stream)
     lease = "j_0123456789ab.1.1." + "0f" * 16
     token = "il_" + "0a" * 8 + "_" + "1b" * 32
     log.info("odd", text=f"{lease} {token}", empty="")
@@ -306,7 +306,7 @@ def test_no_secret_gets_into_a_line_and_others_are_written_alike() -> None:
 
 def test_a_line_for_people_is_short_and_a_stream_that_is_gone_is_no_matter() -> None:
     stream = io.StringIO()
-    log = Log("info", "text", stream)
+    log = ServerLog("info", "text", stream)
     try:
         int("nothing")
     except ValueError:
@@ -320,6 +320,6 @@ def test_newlines_and_terminal_escape_codes_of_a_request_are_escaped_in_the_log(
     for form in ("text", "json"):
         stream = io.StringIO()
         forged = "/x\n12:00:00.000 error   the disk is full\x1b]0;title\x07"
-        Log("info", form, stream).info("request", path=forged, actor="a\r\nb")
+        ServerLog("info", form, stream).info("request", path=forged, actor="a\r\nb")
         assert stream.getvalue().count("\n") == 1, form
         assert "\x1b" not in stream.getvalue(), form

@@ -15,7 +15,7 @@ from tests.server.running import FOR_EVER_S, Running, running
 from interlock import Interlock
 from interlock.remote.services import RemoteOrchestrator
 from interlock.server import queues
-from interlock.server.queues import QueuesInput, Some, views_of
+from interlock.server.queues import OldestJobs, QueuesInput, views_of
 from interlock.store.records import Record
 from interlock.systems import overview
 from interlock.systems.figures import figures
@@ -23,7 +23,7 @@ from interlock.wire.access import Role
 from interlock.wire.jobs import JobSpec
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-NONE = Some((), True)
+NONE = OldestJobs((), True)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ async def test_a_queue_shows_its_pending_jobs_workers_slots_and_the_figures_of_t
 
 
 def test_many_jobs_are_not_counted_but_taken_from_the_figures() -> None:
-    some = Some((waiting("mail", 90), waiting("mail", 80), waiting("ci", 70)), False)
+    some = OldestJobs((waiting("mail", 90), waiting("mail", 80), waiting("ci", 70)), False)
     backlog = {"mail": (40_000, 3), "ci": (2, 0), "far": (7, 0), "": (5, 5)}
     found = {
         each.name: each

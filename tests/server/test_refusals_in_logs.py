@@ -12,7 +12,7 @@ from tests.server.running import Running, any_port, running
 
 from interlock.api.server import Alive
 from interlock.server import logs
-from interlock.server.logs import Log, libraries_logging
+from interlock.server.logs import ServerLog, libraries_logging
 from interlock.server.routes import Call, Route
 from interlock.server.settings import Rate
 from interlock.wire.access import Role
@@ -79,7 +79,7 @@ async def test_every_successful_request_is_logged(server: Running) -> None:
 def test_after_a_minute_the_first_are_written_again() -> None:
     now = 0.0
     stream = io.StringIO()
-    log = Log("info", "json", stream, monotonic=lambda: now)
+    log = ServerLog("info", "json", stream, monotonic=lambda: now)
     for _ in range(logs.FIRST + 3):
         log.seldom("request", {"code": "a"}, code="a")
     log.seldom("request", {"code": "b"}, code="b")
@@ -92,7 +92,7 @@ def test_after_a_minute_the_first_are_written_again() -> None:
 
 def test_however_different_refusals_are_the_log_stays_bounded() -> None:
     stream = io.StringIO()
-    log = Log("info", "json", stream)
+    log = ServerLog("info", "json", stream)
     for number in range(logs.MAX_ALIKE * 10):
         log.seldom("request", {"address": f"10.0.0.{number}"}, number=number)
     assert len(lines(stream)) == logs.MAX_ALIKE + logs.FIRST
@@ -102,7 +102,7 @@ def test_however_different_refusals_are_the_log_stays_bounded() -> None:
 
 def test_repeated_log_messages_of_libraries_are_limited_to_the_first_few() -> None:
     stream = io.StringIO()
-    with libraries_logging(Log("info", "json", stream)):
+    with libraries_logging(ServerLog("info", "json", stream)):
         for number in range(MANY):
             logging.getLogger("some.library").warning("no luck with %s", number)
     assert len(lines(stream)) == logs.FIRST

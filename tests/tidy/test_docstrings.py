@@ -47,6 +47,8 @@ COMMENT = re.compile(r"(?:^|\s)#\s(?P<text>[^\"']*)$")
 WORD = re.compile(r"\w+")
 NAMED = re.compile(r"`((?=[\w.]*[_.A-Z])[A-Za-z_][\w.]*)(?:\(\))?`")
 """Names of the code in a docstring: with an underscore, a dot or a capital."""
+COMPOUND = re.compile(r"[A-Z]\w*[a-z0-9][A-Z]\w*")
+"""A name such as `JobSpec`: no word of a sentence, as `Job` is."""
 ELSEWHERE = frozenset(
     {
         *("ARCHITECTURE", "md", "manage", "on_commit", "qualname", "json_each", "pg_stat_activity"),
@@ -217,6 +219,14 @@ def strange_names_in(found: Sequence[Source], queries: Iterable[str]) -> list[st
     return [f"{place}: {name}" for place, name in named if not known.issuperset(name.split("."))]
 
 
+def unquoted_classes_in(found: Sequence[Source]) -> list[str]:
+    """Return the docstrings that begin with the name of a class: a word that a rename has replaced."""
+    code = "\n".join(line for source in found for line in source.lines)
+    classes = set(re.findall(r"^ *class (\w+)", code, re.MULTILINE))
+    openings = ((doc, COMPOUND.match(doc.text)) for source in found for doc in source.docs)
+    return [f"{doc.place}: {first[0]}" for doc, first in openings if first and first[0] in classes]
+
+
 def long_openings_in(found: Iterable[Source]) -> list[str]:
     """Return the docstrings whose first line is too long."""
     return [doc.place for s in found for doc in s.docs if len(doc.text.partition("\n")[0]) > LONGEST]
@@ -268,6 +278,22 @@ def test_a_name_that_was_renamed_in_the_code_alone_would_be_noticed(tmp_path: Pa
         'def new_name() -> None:\n    """Call `old_name` and `new_name`, `plain` words."""', tmp_path
     )
     assert strange_names_in([example], ()) == ["example.py:2: old_name"]
+
+
+def test_no_docstring_begins_with_the_unquoted_name_of_a_class() -> None:
+    assert unquoted_classes_in(sources()) == []
+
+
+def test_a_class_that_begins_a_docstring_would_be_noticed(tmp_path: Path) -> None:
+    texts = (
+        "JobClaim that it holds.",
+        "`JobClaim` of a state.",
+        "Claim that it holds.",
+        "PostgreSQL is there.",
+    )
+    functions = "\n".join(f'def f():\n    """{text}"""' for text in texts)
+    example = source_of(f"class Claim: ...\nclass JobClaim: ...\n{functions}\n", tmp_path)
+    assert unquoted_classes_in([example]) == ["example.py:4: JobClaim"]
 
 
 def test_pages_and_the_dashboard_name_their_subject() -> None:

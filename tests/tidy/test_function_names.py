@@ -37,15 +37,12 @@ LEFT = {
     "again": 2,
     "alike": 1,
     "alone": 4,
-    "apart": 1,
     "at": 3,
     "between": 1,
     "elsewhere": 4,
     "from": 1,
     "inside": 1,
     "into": 1,
-    "late": 4,
-    "like": 1,
     "of": 15,
     "over": 1,
     "since": 2,
@@ -53,7 +50,6 @@ LEFT = {
     "there": 1,
     "to": 1,
     "together": 1,
-    "under": 1,
 }
 """How often each such name is left from before. The numbers may only shrink."""
 

@@ -7,10 +7,10 @@ that is changed says so, and until then it holds a value that is wrong.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tests.sources import tree_of
+from tests.sources import statements, tree_of
 
 SRC = Path(__file__).parents[2] / "src" / "interlock"
 DRAFTS = frozenset({"body", "pulse", "root"})
@@ -22,8 +22,7 @@ KEPT = {
     "server/connections.py: self._cycle.keep_alive": "a request under way is the last one of its connection",
     "server/endpoint.py: self._exchange.failure": "why an answer has failed, for the task that answers so",
     "server/sockets.py: parts.connections.most": "the limit of open files is known when sockets are opened",
-    "store/postgres/store.py: self._connections.when_foreign": "what is foreign is known with the schema",
-    "store/sqlite/threads.py: self._subscribers.told_us": "a time that the writer leaves for its subscribers",
+    "store/sqlite/threads.py: self._subscribers.notified_us": "a time that the writer leaves for them",
     "store/transactions.py: self._connection.row_factory": "a connection of users, put back afterwards",
     "store/transactions.py: self._connection.text_factory": "the same connection",
     "systems/runs/runs.py: self.sweeper.prompt": "a property that its owner passes on",
@@ -31,12 +30,12 @@ KEPT = {
     "worker/cohorts.py: self._executor.current": "what the executor runs, as long as it runs",
     "worker/components.py: self._child_jobs.loop": "there is no loop before the components are started",
     "worker/components.py: self._uploads.loop": "there is no loop before the components are started",
-    "worker/components.py: self.beat.awaited": "the beat is made here, with a hook of the process",
-    "worker/leases.py: self._beat.at": "the time of a beat, which a watchdog reads",
+    "worker/leases.py: self.beat.at": "the time of a beat, which a watchdog reads",
     "worker/process.py: self._components.beat.at": "the time of a beat, which a watchdog reads",
     "worker/watchdog.py: self._answer.at": "the time of an answer of the loop",
 }
 """Assignments to an attribute of another component, with why each stays."""
+PROPERTIES = frozenset({"property", "cached_property", "getter", "setter"})
 
 
 def assigned_from_outside(folder: Path, files: Iterable[Path]) -> set[str]:
@@ -59,6 +58,95 @@ def _targets(tree: ast.AST) -> Iterator[ast.expr]:
             open_ones = [node.target]
         for target in open_ones:
             yield from target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+
+
+def callbacks_assigned(folder: Path, files: Sequence[Path]) -> list[str]:
+    """Return the assignments `name.attr = callback`, where `name` is neither `self` nor a class.
+
+    A callback is a lambda, a partial, a function of the file, a method, or a field that is declared so.
+    """
+    methods, values = _methods_and_values(files)
+    found = []
+    for path in files:
+        functions, own = _functions_of(path), set.difference(*_methods_and_values([path]))
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Assign) and _is_callback(node.value, functions, own, methods - values):
+                found += [
+                    f"{path.relative_to(folder).as_posix()}: {ast.unparse(target)}"
+                    for target in node.targets
+                    if isinstance(target, ast.Attribute)
+                    and isinstance(target.value, ast.Name)
+                    and target.value.id not in ("self", "cls")
+                ]
+    return found
+
+
+def _is_callback(value: ast.expr, functions: set[str], own: set[str], methods: set[str]) -> bool:
+    match value:
+        case ast.Lambda():
+            return True
+        case ast.Call(func=called):
+            return ast.unparse(called) in ("partial", "functools.partial")
+        case ast.Name(id=name):
+            return name in functions
+        case ast.Attribute(value=ast.Name(id="self"), attr=name) if name in own:
+            return True
+        case ast.Attribute(attr=name):
+            return name in methods
+    return False
+
+
+def _functions_of(path: Path) -> set[str]:
+    """Return the functions of a file whose names no variable or parameter has."""
+    nodes = list(ast.walk(tree_of(path)))
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    variables = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return functions - variables - {node.arg for node in nodes if isinstance(node, ast.arg)}
+
+
+def _methods_and_values(files: Iterable[Path]) -> tuple[set[str], set[str]]:
+    """Return the names of functions and of fields for one, and those of properties and of other fields."""
+    methods: set[str] = set()
+    values: set[str] = set()
+    for path in files:
+        for node in statements(tree_of(path)):
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                    names = {ast.unparse(each).rpartition(".")[2] for each in node.decorator_list}
+                    (values if names & PROPERTIES else methods).add(name)
+                case ast.AnnAssign(target=ast.Name(id=name) | ast.Attribute(attr=name)):
+                    (methods if "Callable[" in ast.unparse(node.annotation) else values).add(name)
+    return methods, values
+
+
+def test_no_callback_is_assigned_from_outside() -> None:
+    files = [path for path in SRC.rglob("*.py") if "testing" not in path.relative_to(SRC).parts]
+    assert callbacks_assigned(SRC, files) == []
+
+
+def test_a_callback_that_is_assigned_from_outside_would_be_noticed(tmp_path: Path) -> None:
+    example, other = tmp_path / "example.py", tmp_path / "other.py"
+    other.write_text("class B:\n    @property\n    def busy(self): ...\n")
+    example.write_text(
+        "class A:\n"
+        "    size: int\n"
+        "    hook: Callable[[], None]\n"
+        "    def busy(self): ...\n"
+        "    @property\n"
+        "    def name(self): ...\n"
+        "    def wire(self, beat, other):\n"
+        "        self.hook = stop\n"
+        "        beat.hook = lambda: True\n"
+        "        beat.one = stop\n"
+        "        beat.two = self.busy\n"
+        "        beat.three = other.hook\n"
+        "        beat.four = functools.partial(stop, 1)\n"
+        "        beat.size, beat.title = other.size, self.name\n"
+        "        beat.rest = other.size\n"
+        "def stop(): ...\n"
+    )
+    names = ("hook", "one", "two", "three", "four")
+    assert callbacks_assigned(tmp_path, [example, other]) == [f"example.py: beat.{name}" for name in names]
 
 
 def test_no_component_is_wired_from_outside_without_a_reason() -> None:

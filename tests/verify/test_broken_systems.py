@@ -51,7 +51,7 @@ async def nothing(*_: Any, **__: Any) -> Any:
 
 def test_a_tree_that_admits_jobs_beyond_its_quota_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TreeSlots, "room", lambda *_: 99)
-    monkeypatch.setattr(TreeSlots, "someone_waits", lambda *_: False)
+    monkeypatch.setattr(TreeSlots, "has_waiters", lambda *_: False)
     assert claim_broken("forest", "none") == "tree.quota"
 
 
@@ -92,7 +92,7 @@ def test_children_of_parents_that_have_ended_are_noticed(monkeypatch: pytest.Mon
 def test_trees_that_never_give_free_slots_to_waiting_jobs_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Trees, "tend", nothing)
+    monkeypatch.setattr(Trees, "fill_slots", nothing)
     assert claim_broken("forest", "none", hours=0.3) == "episode.settles"
 
 

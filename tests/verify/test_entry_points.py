@@ -121,7 +121,7 @@ BY_WORLDS: Mapping[str, Collection[str]] = {
         "followers.keep",
         "jobs.submit_jobs",
         "jobs.submit_many",
-        "limits.keep_now_and_then",
+        "limits.keep_occasionally",
         "limits.look",
         "orchestrator.claim",
         "orchestrator.claim_all",

@@ -216,7 +216,8 @@ class Silent:
         self.now = 0.0
         self.stream = io.StringIO()
         self.metrics = Metrics("tester")
-        self.beat = LoopTick("poll", lambda: self.now)
+        self.awaited = True
+        self.beat = LoopTick("poll", lambda: self.now, lambda: self.awaited)
         self.supervisor = Watchdog(
             [self.beat],
             WorkerSettings(name="tester", stalled_after_s=30.0, stuck_after_s=300.0),
@@ -249,11 +250,11 @@ def test_a_loop_that_falls_silent_is_noticed_once_and_so_is_its_return() -> None
 
 def test_a_loop_that_has_nothing_to_do_may_be_silent() -> None:
     silent = Silent()
-    silent.beat.awaited = lambda: False
+    silent.awaited = False
     silent.now = 1_000.0
     silent.supervisor.look()
     assert ("loop_stalled", "poll") not in silent.messages()
-    silent.beat.awaited = lambda: True
+    silent.awaited = True
     silent.now = 1_020.0
     silent.supervisor.look()
     assert ("loop_stalled", "poll") not in silent.messages(), "it is awaited only since a moment ago"

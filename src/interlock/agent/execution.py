@@ -1,4 +1,4 @@
-"""WorkloadExecution of one workload: its processes are watched, and their end is an event for the table.
+"""Execution of one workload: its processes are watched, and their end is an event for the table.
 
 The process of a workload runs under a warden (`interlock.processes`), so all processes that it starts end
 with it, and it ends with the agent, even on a crash. `ended` returns when no process of it is left, and not

@@ -27,7 +27,7 @@ from interlock.cli.project import Project
 from interlock.cli.task_files import dotted, file_of, tasks_in
 from interlock.processes import credentials, early_signals
 from interlock.processes.groups import descendants
-from interlock.server.logs import Log
+from interlock.server.logs import ServerLog
 from interlock.server.parts import Parts
 from interlock.server.settings import ServerSettings
 from interlock.server.sockets import Listener, serve
@@ -247,7 +247,7 @@ def _open(address: str) -> None:
 async def run_dev(
     here: Project,
     settings: ServerSettings,
-    log: Log,
+    log: ServerLog,
     worker: WorkerReloader | None,
     *,
     open_browser: bool = False,

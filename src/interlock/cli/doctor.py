@@ -2,12 +2,13 @@
 
 A check that fails does not keep the others from running, unless there is no connection.
 
-Why: decision 0427.
+Why: decisions 0427 and 0554.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import shutil
 import statistics
@@ -15,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 
 import msgspec
 import typer
@@ -23,7 +25,6 @@ from interlock.cli import project
 from interlock.cli.connection import Embedded, connected
 from interlock.cli.errors import colour_wanted
 from interlock.cli.output import lasting, on_terminal, print_row, print_struct
-from interlock.cli.permissions import blob_permissions, store_permissions
 from interlock.cli.sheets import COLOURS
 from interlock.errors import InterlockError, NotAllowed, StoreMisconfigured
 from interlock.lifecycles.worker import WORKER
@@ -31,9 +32,12 @@ from interlock.remote import is_server
 from interlock.remote.service_connection import ServiceConnection
 from interlock.remote.services import RemoteOrchestrator
 from interlock.store.contract import StoreStatus
-from interlock.store.permissions import Severity
+from interlock.store.permissions import Permission, ReportsPermissions, Severity
 from interlock.store.records import Query
 from interlock.store.sqlite.database import path_of
+from interlock.store.urls import store_for
+from interlock.systems.blobs import folder_for
+from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.supervisor.workers import LIVING
 from interlock.text import counted, harmless
 from interlock.wire.workers import WorkerView
@@ -264,12 +268,42 @@ async def _permissions(connection: RemoteOrchestrator) -> AsyncIterator[Diagnosi
 async def _store_permissions(here: project.Project) -> AsyncIterator[Diagnosis]:
     """Report the permissions on the store and on the folder of blobs."""
     for check, permissions in (
-        ("permissions", await store_permissions(here)),
-        ("blobs", blob_permissions(here)),
+        ("permissions", await _permissions_on_store(here)),
+        ("blobs", _permissions_on_blobs(here)),
     ):
         for each in permissions:
             status = _STATUSES[each.missing]
             yield Diagnosis(check=check, status=status, sentence=each.sentence, todo=each.todo)
+
+
+async def _permissions_on_store(here: project.Project) -> list[Permission]:
+    """Return the permissions on a store, also if it cannot be opened."""
+    store = store_for(here.url, CATALOGUE)
+    try:
+        return list(await store.permissions()) if isinstance(store, ReportsPermissions) else []
+    finally:
+        await store.close()
+
+
+def _permissions_on_blobs(here: project.Project) -> Iterator[Permission]:
+    """Yield whether the folder of blobs can be written or made."""
+    folder = folder_for(here.url, here.settings.blobs)
+    if folder is None:
+        return
+    place = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if place.is_dir() and os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        made = "can be written" if place == folder else "does not exist yet, and can be made"
+        yield Permission(sentence=f"The folder of artifacts and caches, {folder}, {made}.")
+        return
+    yield Permission(
+        sentence=f"Artifacts and caches cannot be stored in {folder}: {_fault_of_folder(place)}.",
+        missing=Severity.NOW,
+        todo=f"Give this user the right to write to {place}, or name another folder: `directory` in [blobs].",
+    )
+
+
+def _fault_of_folder(place: Path) -> str:
+    return f"{place} cannot be written" if place.is_dir() else f"{place} is not a folder"
 
 
 async def _clock(now: Callable[[], Awaitable[datetime]], subject: str) -> AsyncIterator[Diagnosis]:

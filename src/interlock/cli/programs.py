@@ -178,7 +178,7 @@ def dev(
     from interlock.cli.dev import TaskSource, WorkerReloader, print_line, run_dev, worker_command
     from interlock.cli.nouns.db import empty_database
     from interlock.processes.credentials import hide_password, make_private
-    from interlock.server.logs import Log
+    from interlock.server.logs import ServerLog
     from interlock.server.settings import ServerSettings
 
     here = project.load(store, kinds=kinds)
@@ -194,7 +194,7 @@ def dev(
     make_private()
     hide_password(url)
     settings = ServerSettings(port=port)
-    asyncio.run(run_dev(here, settings, Log(log_level, "auto"), worker, open_browser=open_browser))
+    asyncio.run(run_dev(here, settings, ServerLog(log_level, "auto"), worker, open_browser=open_browser))
 
 
 def register_doctor(app: typer.Typer) -> None:

@@ -9,7 +9,7 @@ import typer
 from interlock.cli.options import FOUND_SOMETHING
 
 if TYPE_CHECKING:
-    from interlock.testing.runner_kit import Check, ScenarioVerdict, Work
+    from interlock.testing.runner_kit import Check, JobInputs, ScenarioVerdict
 
 
 _EPILOG = """\b
@@ -74,7 +74,7 @@ def runner_check(
     raise typer.Exit(FOUND_SOMETHING if broken else 0)
 
 
-def _check_of(words: list[str], token: str | None, only: list[str], work: Work, ttl: float) -> Check:
+def _check_of(words: list[str], token: str | None, only: list[str], work: JobInputs, ttl: float) -> Check:
     from urllib.parse import urlsplit
 
     from interlock.testing.runner_kit import Check, a_token, named
@@ -106,12 +106,12 @@ def _check_of(words: list[str], token: str | None, only: list[str], work: Work, 
     )
 
 
-def _work(task: str, quick: str, slow: str) -> Work:
+def _work(task: str, quick: str, slow: str) -> JobInputs:
     import msgspec
 
-    from interlock.testing.runner_kit import Work
+    from interlock.testing.runner_kit import JobInputs
 
-    work = Work(task=task)
+    work = JobInputs(task=task)
     for name, given in (("quick", quick), ("slow", slow)):
         if given:
             try:

@@ -16,7 +16,7 @@ from interlock.cli.options import Kinds, Store, epilog, examples
 
 if TYPE_CHECKING:
     from interlock.cli.project import Project
-    from interlock.server.logs import Log
+    from interlock.server.logs import ServerLog
     from interlock.server.parts import Parts
     from interlock.server.settings import ServerSettings
     from interlock.server.sockets import Listener
@@ -92,7 +92,7 @@ def server(
 ) -> None:
     """Serve the HTTP API and the dashboard, and enforce deadlines."""
     from interlock.cli import project
-    from interlock.server.logs import LEVELS, Log
+    from interlock.server.logs import LEVELS, ServerLog
     from interlock.server.settings import ServerSettings
 
     _one_of("--log-level", log_level, LEVELS)
@@ -114,10 +114,10 @@ def server(
         polls_each=polls_each,
         connections_each=connections_each,
     )
-    run_server(project.load(store, kinds=kinds), settings, Log(log_level, log_format))
+    run_server(project.load(store, kinds=kinds), settings, ServerLog(log_level, log_format))
 
 
-def run_server(here: Project, settings: ServerSettings, log: Log) -> None:
+def run_server(here: Project, settings: ServerSettings, log: ServerLog) -> None:
     """Serve the store of a project until a signal."""
     import asyncio
 

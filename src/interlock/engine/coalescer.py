@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from interlock.errors import InterlockError
 
@@ -52,6 +52,9 @@ class PendingAnswer(Protocol[R_contra]):
         ...
 
 
+_Queued: TypeAlias = tuple[T, PendingAnswer[Any], Callable[[R], Any] | None]
+
+
 class Coalescer(Generic[T, R]):
     """Batches requests: those with one key that arrive while a batch is under way."""
 
@@ -70,7 +73,7 @@ class Coalescer(Generic[T, R]):
         self._size = size
         self._key = key
         self._skips_cancelled = skips_cancelled
-        self._queued: dict[Hashable, deque[tuple[T, PendingAnswer[R]]]] = {}
+        self._queued: dict[Hashable, deque[_Queued[T, R]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def answer(self, request: T) -> R:
@@ -79,13 +82,18 @@ class Coalescer(Generic[T, R]):
         self.enter(request, answer)
         return await answer
 
-    def enter(self, request: T, answer: PendingAnswer[R]) -> None:
-        """Queue a request, whose answer is set later."""
+    def enter(
+        self, request: T, answer: PendingAnswer[Any], answer_of: Callable[[R], Any] | None = None
+    ) -> None:
+        """Queue a request, whose answer is set later.
+
+        `answer_of` returns the answer from the result, or raises a refusal; without it both are the same.
+        """
         key = self._key(request)
         if key in self._queued:
-            self._queued[key].append((request, answer))
+            self._queued[key].append((request, answer, answer_of))
         else:
-            self._queued[key] = deque([(request, answer)])
+            self._queued[key] = deque([(request, answer, answer_of)])
             task = asyncio.create_task(self._serve(key), name=self._name)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -98,29 +106,34 @@ class Coalescer(Generic[T, R]):
                 if len(batch) > 1:
                     await _let_arrive()
         finally:
-            for _, answer in self._queued.pop(key):
+            for _, answer, _ in self._queued.pop(key):
                 answer.cancel()
 
-    def _next(self, queued: deque[tuple[T, PendingAnswer[R]]]) -> list[tuple[T, PendingAnswer[R]]]:
-        batch: list[tuple[T, PendingAnswer[R]]] = []
+    def _next(self, queued: deque[_Queued[T, R]]) -> list[_Queued[T, R]]:
+        batch: list[_Queued[T, R]] = []
         number = 0
         while queued and (not batch or number + self._size(queued[0][0]) <= MOST):
-            request, answer = queued.popleft()
+            request, answer, answer_of = queued.popleft()
             if not (self._skips_cancelled and answer.done()):
-                batch.append((request, answer))
+                batch.append((request, answer, answer_of))
                 number += self._size(request)
         return batch
 
-    async def _serve_some(self, batch: Sequence[tuple[T, PendingAnswer[R]]]) -> None:
+    async def _serve_some(self, batch: Sequence[_Queued[T, R]]) -> None:
         answers: Sequence[R | Exception]
         try:
-            answers = await self._answer_all([request for request, _ in batch])
+            answers = await self._answer_all([request for request, _, _ in batch])
         except Exception as error:  # noqa: BLE001 - passed to the callers
             answers = [error] * len(batch)
-        for (_, future), answer in zip(batch, answers, strict=True):
+        for (_, future, answer_of), answer in zip(batch, answers, strict=True):
             if future.done():
                 continue
             if isinstance(answer, Exception):
                 future.set_exception(answer)
+                continue
+            try:
+                result = answer if answer_of is None else answer_of(answer)
+            except Exception as error:  # noqa: BLE001 - the answers of others follow
+                future.set_exception(error)
             else:
-                future.set_result(answer)
+                future.set_result(result)

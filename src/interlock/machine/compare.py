@@ -42,7 +42,7 @@ def compare(old: Blueprint, new: Blueprint) -> Difference:
         f"{old.machine}@{old.fingerprint}",
         f"{new.machine}@{new.fingerprint}",
         changes,
-        _stranded(old, new),
+        _stranded_states(old, new),
     )
 
 
@@ -112,26 +112,26 @@ def _deadlines(blueprint: Blueprint) -> dict[str, str]:
     return {d.setting: f"{d.seconds:g} s, then {d.event}" for d in blueprint.deadlines}
 
 
-def _stranded(old: Blueprint, new: Blueprint) -> tuple[Stranded, ...]:
-    """Yield the states of the old table, other than final ones, that the new table would strand."""
+def _stranded_states(old: Blueprint, new: Blueprint) -> tuple[Stranded, ...]:
+    """Return the states that the new table would strand, final ones left out."""
     known = {state.name: state for state in new.states}
-    home = _can_come_home(new)
+    ending = _states_that_can_end(new)
     stranded = []
     for state in old.states:
         if state.terminal:
             continue
         if state.name not in known:
             stranded.append(Stranded(state.name, "the new table has no such state"))
-        elif state.name not in home:
+        elif state.name not in ending:
             stranded.append(Stranded(state.name, "in the new table nothing leads from it to an end"))
         elif known[state.name].terminal:
             stranded.append(Stranded(state.name, "it was active and is now terminal"))
     return tuple(stranded)
 
 
-def _can_come_home(blueprint: Blueprint) -> set[str]:
+def _states_that_can_end(blueprint: Blueprint) -> set[str]:
     """Return the states from which a terminal or resting one can be reached."""
-    home = {state.name for state in blueprint.states if state.terminal or state.resting}
-    while more := {t.source for t in blueprint.transitions if t.target in home} - home:
-        home |= more
-    return home
+    ending = {state.name for state in blueprint.states if state.terminal or state.resting}
+    while more := {t.source for t in blueprint.transitions if t.target in ending} - ending:
+        ending |= more
+    return ending

@@ -64,11 +64,38 @@ class _GroupReport(msgspec.Struct, frozen=True):
     what: str | None = None
 
 
+class _WardenReport:
+    """The report of a warden, which it writes into a pipe before it ends."""
+
+    def __init__(self, fd: int, mark: str) -> None:
+        self._fd = fd
+        self._mark = mark
+        self._closed = False
+        self.content: _GroupReport | None = None
+
+    def read(self) -> None:
+        """Read it as soon as the warden has ended: a command that has lost its warden would otherwise be
+        waited for forever.
+        """
+        if self._closed:
+            return
+        try:
+            self.content = msgspec.json.decode(os.read(self._fd, 65_536), type=_GroupReport)
+        except (BlockingIOError, msgspec.DecodeError):
+            # It was killed, so its processes are unknown; those that can be found are killed.
+            hunt(self._mark)
+
+    def close(self) -> None:
+        """Close the pipe."""
+        self._closed = True
+        os.close(self._fd)
+
+
 class Group:
     """A command that leads a group and a session, with all its child processes."""
 
     def __init__(
-        self, transport: asyncio.SubprocessTransport, output: _Output, report: int, mark: str
+        self, transport: asyncio.SubprocessTransport, output: _Output, report: _WardenReport, mark: str
     ) -> None:
         self._transport = transport
         self._output = output
@@ -76,10 +103,6 @@ class Group:
         self.mark = mark
         """The mark by which processes are found if the warden is gone."""
         self._timers: list[asyncio.TimerHandle] = []
-        self._group_report: _GroupReport | None = None
-        output.on_exit = self._read_report
-        if output.exited.is_set():
-            self._read_report()
 
     @classmethod
     async def start(
@@ -100,9 +123,10 @@ class Group:
         """
         mark = secrets.token_hex(8)
         ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        report = _WardenReport(ours, mark)
         try:
             transport, output = await asyncio.get_running_loop().subprocess_exec(
-                lambda: _Output(receive, mask),
+                lambda: _Output(receive, mask, report.read),
                 *(sys.executable, "-I", "-S", WARDEN, str(theirs), *map(str, pass_fds)),
                 stdin=PIPE,
                 stdout=PIPE,
@@ -112,11 +136,11 @@ class Group:
                 env={"PATH": os.environ.get("PATH", os.defpath)},  # the command can read it
             )
         except BaseException:
-            os.close(ours)
+            report.close()
             raise
         finally:
             os.close(theirs)
-        group = cls(transport, output, ours, mark)
+        group = cls(transport, output, report, mark)
         variables = {**(os.environ if env is None else env), FAMILY: mark}
         order = {"arguments": list(arguments), "env": variables, "cwd": cwd, "user": user, "spared": spared}
         group._order(json.dumps(order).encode() + b"\n")  # unlike msgspec it accepts lone surrogates
@@ -132,7 +156,7 @@ class Group:
             for timer in self._timers:
                 timer.cancel()
             self._transport.close()
-            os.close(self._report)
+            self._report.close()
 
     def terminate(self, grace_s: float) -> None:
         """Terminate it, and kill it after the grace."""
@@ -161,17 +185,8 @@ class Group:
         if isinstance(pipe, asyncio.WriteTransport) and not pipe.is_closing():
             pipe.write(order)
 
-    def _read_report(self) -> None:
-        """Read the report of the warden as soon as it has ended: a command that has lost its warden would
-        otherwise be waited for forever.
-        """
-        try:
-            self._group_report = msgspec.json.decode(os.read(self._report, 65_536), type=_GroupReport)
-        except (BlockingIOError, msgspec.DecodeError):
-            hunt(self.mark)  # it was killed, so its processes are unknown; those that can be found are killed
-
     def _judge(self) -> End:
-        report = self._group_report
+        report = self._report.content
         if report is None:
             hunt(self.mark)
             return End(self._transport.get_returncode() or -signal.SIGKILL, confirmed_dead=False)
@@ -203,11 +218,11 @@ def marked(mark: str) -> Iterator[int]:
 class _Output(asyncio.SubprocessProtocol):
     """Splits the output into lines; one that is too long, or unfinished at the end, into parts."""
 
-    def __init__(self, receive: ReceiveLine, mask: Mask) -> None:
+    def __init__(self, receive: ReceiveLine, mask: Mask, on_exit: Callable[[], None]) -> None:
         self._receive = receive
+        self._on_exit = on_exit
         self._streams = {1: MaskedStream(mask), 2: MaskedStream(mask)}
         self._rest = {1: b"", 2: b""}
-        self.on_exit: Callable[[], None] = _nothing
         self.exited: asyncio.Event = asyncio.Event()
         self.drained: asyncio.Event = asyncio.Event()
 
@@ -245,14 +260,10 @@ class _Output(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         self.exited.set()
-        self.on_exit()
+        self._on_exit()
 
     def _pass_on(self, fd: int, line: bytes) -> None:
         self._receive(line.decode(errors="replace"), "stdout" if fd == 1 else "stderr")
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def descendants(pid: int) -> list[int]:

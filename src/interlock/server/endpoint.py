@@ -273,7 +273,7 @@ class DirectAnswer:
     Why: decision 0530.
     """
 
-    __slots__ = ("_cycle", "_endpoint", "_exchange", "_is_over", "_owner", "_way", "answer_of", "until")
+    __slots__ = ("_cycle", "_endpoint", "_exchange", "_is_over", "_owner", "_way", "until")
 
     def __init__(
         self, endpoint: Endpoint, way: PreparedRoute, exchange: Exchange, cycle: Cycle, owner: AnswerOwner
@@ -286,8 +286,6 @@ class DirectAnswer:
         self._is_over = False
         self.until: float = 0.0
         """The deadline, by the clock of the loop."""
-        self.answer_of: Callable[[Any], Any] = _unchanged
-        """Returns the answer of the operation from the result; raises a refusal."""
 
     def begin(self) -> None:
         """Watch the deadline, and let a server that ends wait for the answer."""
@@ -304,7 +302,7 @@ class DirectAnswer:
         if self._is_over:
             return
         try:
-            body = self._way.encoded(self.answer_of(result))
+            body = self._way.encoded(result)
         except Exception as error:  # noqa: BLE001 - answered as any other failure is
             self.set_exception(error)
             return
@@ -347,10 +345,6 @@ class DirectAnswer:
             self._endpoint.limits.answers.end(self)
         self._endpoint.release(self._way, self._exchange, self._cycle.scope)
         self._cycle.end_without_task(self)
-
-
-def _unchanged(result: Any) -> Any:
-    return result
 
 
 _encoder = msgspec.json.Encoder()

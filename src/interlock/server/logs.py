@@ -52,7 +52,7 @@ class _Alike:
         self.more = 0
 
 
-class Log:
+class ServerLog:
     """Writes whole lines from any thread. A closed reader must not end the server."""
 
     def __init__(
@@ -160,7 +160,7 @@ class Log:
 
 
 @contextlib.contextmanager
-def libraries_logging(log: Log) -> Iterator[None]:
+def libraries_logging(log: ServerLog) -> Iterator[None]:
     """Write warnings and errors of `logging` to this log, for the duration of the context."""
     handler = _LogForwarder(log)
     root = logging.getLogger()
@@ -174,7 +174,7 @@ def libraries_logging(log: Log) -> Iterator[None]:
 class _LogForwarder(logging.Handler):
     """Forwards records of `logging` to the log."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: ServerLog) -> None:
         super().__init__(logging.WARNING)
         self._log = log
 

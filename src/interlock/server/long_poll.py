@@ -137,16 +137,16 @@ class Poll:
         self.until = until
         self.unanswered = 0
         """Number of waiting requests."""
-        self.stirred: asyncio.Event = asyncio.Event()
+        self.woken: asyncio.Event = asyncio.Event()
         """Set when the claim was woken, its deadline changed, or its last request disconnected."""
         self.found: asyncio.Future[list[Grant]] = asyncio.get_running_loop().create_future()
         self.taken = False
         """Whether a request received the grants."""
 
-    def stir(self, wait: asyncio.Task[bool]) -> None:
+    def wake(self, wait: asyncio.Task[bool]) -> None:
         """Wake the claim, unless the future was cancelled."""
         if not wait.cancelled():
-            self.stirred.set()
+            self.woken.set()
 
 
 class LongPoll:
@@ -210,7 +210,7 @@ class LongPoll:
         else:
             _check_same(visit.request, request)
             visit.until = until
-            visit.stirred.set()
+            visit.woken.set()
         return await self._answer(visit)
 
     async def _answer(self, visit: Poll) -> list[Grant]:
@@ -222,7 +222,7 @@ class LongPoll:
             return grants
         finally:
             visit.unanswered -= 1
-            visit.stirred.set()
+            visit.woken.set()
 
     async def _give(
         self, visit: Poll, name: ClaimName, claim: ClaimJobs, give_back: GiveBack, unless: asyncio.Event
@@ -240,15 +240,15 @@ class LongPoll:
         """Return whether a request received the grants, at once or after a reconnect."""
         until = self._loop.time() + COMES_BACK_S if visit.request.claim_id else 0.0
         while not visit.taken and (visit.unanswered or self._loop.time() < until):
-            visit.stirred.clear()
+            visit.woken.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(None if visit.unanswered else until):
-                    await visit.stirred.wait()
+                    await visit.woken.wait()
         return visit.taken
 
     async def _look(self, visit: Poll, claim: ClaimJobs, unless: asyncio.Event) -> list[Grant]:
         stop = asyncio.create_task(unless.wait())
-        stop.add_done_callback(visit.stir)
+        stop.add_done_callback(visit.wake)
         line = self._enter(visit.request)
         try:
             while not (grants := await claim(visit.request)):
@@ -265,7 +265,7 @@ class LongPoll:
         """Return whether to claim again: not after the deadline, without a waiting request, or if `unless` is
         set.
         """
-        called = visit.stirred
+        called = visit.woken
         called.clear()
         looks = False
         line.join(called)

@@ -1,4 +1,4 @@
-"""ServerMetrics for Prometheus; `interlock.wire.metrics` has their names.
+"""Metrics of the server for Prometheus; `interlock.wire.metrics` has their names.
 
 Transitions are read from the journal, so they include those by workers and other servers since this server
 was started. The number of records in each state is queried from the store; those of queues come from the list

@@ -262,12 +262,12 @@ class Gate:
 
     def _not_again(self, error: InterlockError, scope: Scope) -> InterlockError:
         try:
-            self._count_stranger(scope)
+            self._limit_failed_auth(scope)
         except InterlockError as too_many:
             return too_many
         return error
 
-    def _count_stranger(self, scope: Scope) -> None:
+    def _limit_failed_auth(self, scope: Scope) -> None:
         """Rate-limit failed authentication attempts.
 
         Raise when the limit is exceeded.

@@ -22,7 +22,7 @@ from interlock.server import event_streams
 from interlock.server.authentication import ClaimCheck, Door, Endings, door_for
 from interlock.server.event_streams import Broadcast, JournalReader, Readers, WorkerWakeups
 from interlock.server.limits import Buckets, ConnectionTable
-from interlock.server.logs import Log
+from interlock.server.logs import ServerLog
 from interlock.server.long_poll import LongPoll, messages_together
 from interlock.server.metrics import RecordGauges, ServerMetrics
 from interlock.server.queues import QueueBoard
@@ -59,7 +59,7 @@ class Parts:
         url: str,
         runtime: Runtime,
         settings: ServerSettings,
-        log: Log,
+        log: ServerLog,
         door: Door,
         lifecycles: Lifecycles = OURS,
     ) -> None:
@@ -213,7 +213,7 @@ async def open_parts(
     settings: ServerSettings | None = None,
     *,
     orchestration: Settings = DEFAULT_SETTINGS,
-    log: Log | None = None,
+    log: ServerLog | None = None,
     store: Callable[[], Store] | None = None,
     lifecycles: Lifecycles = OURS,
 ) -> AsyncIterator[Parts]:
@@ -243,7 +243,7 @@ async def open_parts(
     )
     try:
         door = await door_for(settings, runtime.tokens)
-        parts = Parts(url, runtime, settings, log or Log(), door, lifecycles)
+        parts = Parts(url, runtime, settings, log or ServerLog(), door, lifecycles)
         await parts.start()
     except BaseException:
         await runtime.close()

@@ -45,7 +45,7 @@ QUEUES = 500
 LATELY_MIN = 60
 
 
-class Some(msgspec.Struct, frozen=True):
+class OldestJobs(msgspec.Struct, frozen=True):
     """The oldest jobs of a state."""
 
     records: tuple[Record, ...]
@@ -56,8 +56,8 @@ class Some(msgspec.Struct, frozen=True):
 class QueuesInput(msgspec.Struct, frozen=True, kw_only=True):
     """The input of the list of queues."""
 
-    pending: Some
-    running: Some
+    pending: OldestJobs
+    running: OldestJobs
     now: datetime
     searched: tuple[Record, ...] = ()
     """The oldest pending jobs of queues that have none among `pending`."""
@@ -118,7 +118,7 @@ class QueueBoard:
         runtime = self._runtime
         now = await runtime.engine.clock.now()
         parts = await runtime.figures.recent(now)
-        pending, running = await self._some(job.PENDING), await self._some(job.RUNNING)
+        pending, running = await self._oldest_jobs(job.PENDING), await self._oldest_jobs(job.RUNNING)
         backlog = await runtime.figures.backlog()
         return QueuesInput(
             now=now,
@@ -133,15 +133,15 @@ class QueueBoard:
             among=among,
         )
 
-    async def _some(self, state: JobState) -> Some:
+    async def _oldest_jobs(self, state: JobState) -> OldestJobs:
         store = self._runtime.store
         query = Query(kind=JOB.name, states=(state,), newest_first=False, limit=FIRST)
         first = await store.find(query)
         if not first.cursor or sum(record.size for record in first.records) > LIGHT:
-            return Some(first.records, not first.cursor)
+            return OldestJobs(first.records, not first.cursor)
         query = msgspec.structs.replace(query, cursor=first.cursor, limit=JOBS - FIRST)
         rest = await store.find(query)
-        return Some((*first.records, *rest.records), not rest.cursor)
+        return OldestJobs((*first.records, *rest.records), not rest.cursor)
 
     async def _oldest_of(self, queues: Iterable[str]) -> tuple[Record, ...]:
         """Return the oldest pending jobs of these queues, as far as a short search finds them."""
@@ -192,20 +192,20 @@ class _Numbers(NamedTuple):
     """Queues of which the figures have counted fewer jobs than were read."""
 
 
-def _read(some: Some, counted: dict[str, int]) -> _Numbers:
+def _read(jobs: OldestJobs, counted: dict[str, int]) -> _Numbers:
     """Return the number of jobs in each queue: exact if all jobs were read, else from the figures.
 
     The figures may not have counted jobs yet that were read: there are at least those.
     """
-    read: dict[str, int] = Counter(record.queue or "" for record in some.records)
-    if some.all:
+    read: dict[str, int] = Counter(record.queue or "" for record in jobs.records)
+    if jobs.all:
         return _Numbers(read)
     names = (*read, *(name for name, number in counted.items() if number))
     numbers = {name: max(read.get(name, 0), counted.get(name, 0)) for name in names}
     return _Numbers(numbers, frozenset(name for name in read if read[name] > counted.get(name, 0)))
 
 
-def _unseen(backlog: Backlog, pending: Some) -> list[str]:
+def _unseen(backlog: Backlog, pending: OldestJobs) -> list[str]:
     """Return the queues with the largest backlogs of which no pending job was read."""
     seen = {record.queue for record in pending.records}
     queues = [name for name, numbers in backlog.items() if name and numbers[0] and name not in seen]

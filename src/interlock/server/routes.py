@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from starlette.responses import Response
 
@@ -53,14 +53,7 @@ Handler: TypeAlias = Callable[[Call], Awaitable[Any]]
 Before: TypeAlias = "Callable[[Parts, Mapping[str, str], Mapping[str, str]], None]"
 
 
-class PendingResponse(PendingAnswer[Any], Protocol):
-    """The response to a request that has no task, as handlers need it."""
-
-    answer_of: Callable[[Any], Any]
-    """Returns the answer of the operation from the result; raises a refusal."""
-
-
-Direct: TypeAlias = Callable[[Call, PendingResponse], bool]
+Direct: TypeAlias = Callable[[Call, PendingAnswer[Any]], bool]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from interlock.errors import CannotListen
 from interlock.processes import early_signals
 from interlock.server.app import make_app
 from interlock.server.connections import TlsHandshake, connection_for
-from interlock.server.logs import Log, libraries_logging
+from interlock.server.logs import ServerLog, libraries_logging
 from interlock.server.parts import Parts, open_parts
 from interlock.server.routes import Route
 from interlock.server.settings import ServerSettings
@@ -189,7 +189,7 @@ async def serve(
     settings: ServerSettings,
     *,
     orchestration: Settings = DEFAULT_SETTINGS,
-    log: Log | None = None,
+    log: ServerLog | None = None,
     more: Sequence[Route] = (),
     lifecycles: Lifecycles = OURS,
     started: Callable[[Listener, Parts], None] | None = None,
@@ -198,7 +198,7 @@ async def serve(
     """Open the store, run the loops and serve requests, until a signal or a cancellation."""
     _check_tls(settings)
     listening = bind(settings)
-    log = log or Log()
+    log = log or ServerLog()
     try:
         async with open_parts(
             url, settings, orchestration=orchestration, log=log, lifecycles=lifecycles

@@ -96,10 +96,10 @@ def has_handler(handler: str, claim: Claim) -> bool:
     """Return whether a claimer has this handler."""
     if not handler or claim.handlers is None:
         return True
-    return HANDLER_MARK + handler in had_by(claim.labels, claim.handlers)
+    return HANDLER_MARK + handler in lane_parts_of(claim.labels, claim.handlers)
 
 
 @lru_cache(maxsize=256)
-def had_by(labels: tuple[str, ...], handlers: tuple[str, ...] | None) -> frozenset[str]:
+def lane_parts_of(labels: tuple[str, ...], handlers: tuple[str, ...] | None) -> frozenset[str]:
     """Return all parts of lanes that a claimer has; cached, since claimers are few."""
     return frozenset((*labels, *(HANDLER_MARK + handler for handler in handlers or ())))

@@ -308,7 +308,7 @@ def findings(seen: OverviewInput) -> Iterator[Finding]:
         yield from _silent(seen)
         yield from _quarantined(seen)
         yield from _overdue(seen)
-        yield from _ailing(seen)
+        yield from _failing_loops(seen)
 
 
 def _rank(finding: Finding) -> tuple[bool, float, str, str]:
@@ -487,7 +487,7 @@ def _overdue(seen: OverviewInput) -> Iterator[Finding]:
             )
 
 
-def _ailing(seen: OverviewInput) -> Iterator[Finding]:
+def _failing_loops(seen: OverviewInput) -> Iterator[Finding]:
     for loop in seen.loops:
         if loop.failures_in_a_row >= MAX_FAILURES:
             times = counted(loop.failures_in_a_row, "time")

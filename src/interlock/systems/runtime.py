@@ -221,7 +221,7 @@ class Runtime:
         back = await recover(self.store, limit=SWEEP) + await self.trees.keep(limit=SWEEP)
         back += await self.followers.keep(limit=SWEEP) + await self.quarantine.keep()
         await self.queues.look()
-        back += await self.limits.keep_now_and_then(limit=SWEEP)
+        back += await self.limits.keep_occasionally(limit=SWEEP)
         return back + await deliver(
             self.store, self._couriers, self._handlers, DeliveryPolicy(), limit=DELIVERY
         )

@@ -41,19 +41,19 @@ class ModelClaim:
 
 
 def always(claim: str, holds: Looked | None = None) -> ModelClaim:
-    """ModelClaim that it holds in every reachable state."""
+    """Claim that a predicate holds in every reachable state."""
     return ModelClaim(Mode.ALWAYS, claim, holds)
 
 
 def sometimes(claim: str, holds: Looked | None = None) -> ModelClaim:
-    """ModelClaim that it holds in at least one reachable state."""
+    """Claim that a predicate holds in at least one reachable state."""
     return ModelClaim(Mode.SOMETIMES, claim, holds)
 
 
 def eventually(
     claim: str, holds: Looked | None = None, *, when: Looked | None = None, conditional: bool = False
 ) -> ModelClaim:
-    """ModelClaim that from every state (or from each `when`) a state in which it holds can be reached."""
+    """Claim that a predicate can come true from every state, or every `when`."""
     return ModelClaim(Mode.EVENTUALLY, claim, holds, when, conditional or when is not None)
 
 
@@ -208,10 +208,10 @@ def _spread(graph: Graph, everything: int) -> bytearray:
     return reached
 
 
-State: TypeAlias = Any
+ModelState: TypeAlias = Any
 """Any value that is hashed by its content: tuples of numbers are quickest."""
 
-ModelStep: TypeAlias = tuple[Any, State, int]
+ModelStep: TypeAlias = tuple[Any, ModelState, int]
 """The action (for the counterexample), the state after it, and bits: those of claims, and AIDED."""
 
 
@@ -224,23 +224,23 @@ class Model(Protocol):
     @property
     def claims(self) -> Sequence[ModelClaim]: ...
 
-    def initial(self) -> State:
+    def initial(self) -> ModelState:
         """Return the initial state."""
         ...
 
-    def steps(self, state: State) -> Iterable[ModelStep]:
+    def steps(self, state: ModelState) -> Iterable[ModelStep]:
         """Return the possible steps, always in the same order."""
         ...
 
-    def canonical(self, state: State) -> State:
+    def canonical(self, state: ModelState) -> ModelState:
         """Return the representative of states that differ in names only; the state itself where unknown."""
         ...
 
-    def look(self, state: State) -> int:
+    def look(self, state: ModelState) -> int:
         """Return the bits of the claims in a state."""
         ...
 
-    def tell(self, done: Any, before: State, after: State) -> list[str]:
+    def tell(self, done: Any, before: ModelState, after: ModelState) -> list[str]:
         """Return a step in words: the action, then the rows of the tables that are taken."""
         ...
 
@@ -336,9 +336,9 @@ class Exploration:
             for place, n in enumerate(self._lasting)
         ]
 
-    def _next_level(self, frontier: list[State]) -> list[State]:
+    def _next_level(self, frontier: list[ModelState]) -> list[ModelState]:
         steps, canonical, number_of = self.model.steps, self.model.canonical, self.seen.number
-        seen, graph, following = self.seen, self.graph, list[State]()
+        seen, graph, following = self.seen, self.graph, list[ModelState]()
         first = seen.count - len(frontier)
         for place, state in enumerate(frontier):
             graph.begin()
@@ -359,7 +359,7 @@ class Exploration:
                 self._progress(seen.count, self.edges, self.depth)
         return following
 
-    def _meet(self, state: State, parent: int, *, known: bool = False) -> None:
+    def _meet(self, state: ModelState, parent: int, *, known: bool = False) -> None:
         """Record a new state."""
         number = self.seen.count - 1 if known else self.seen.number(hash(self.model.canonical(state)))
         self._parents.append(parent)

@@ -46,7 +46,7 @@ class Broken(Exception):
     """The runner has violated the protocol."""
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class JobInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of the jobs for a runner. In the texts, `{ran}` is a file to which a job appends a line when it
     starts, and `{pid}` a file for its process id.
     """
@@ -98,7 +98,7 @@ class Stage:
     """The stage of a scenario: a server, a runner and its jobs."""
 
     def __init__(
-        self, orchestrator: KitOrchestrator, folder: Path, work: Work, command: Sequence[str]
+        self, orchestrator: KitOrchestrator, folder: Path, work: JobInputs, command: Sequence[str]
     ) -> None:
         self.orchestrator: KitOrchestrator = orchestrator
         self.folder: Path = folder
@@ -488,7 +488,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 0
     token: str = ""
-    work: Work = Work()
+    work: JobInputs = JobInputs()
     pace: Pace = Pace()
     scenarios: tuple[Scenario, ...] = SCENARIOS
 

@@ -134,7 +134,7 @@ class ChildJobService(Protocol):
         ...
 
 
-class Parent(SignalWaiter):
+class ChildJobContext(SignalWaiter):
     """The part of a context about the children of its job."""
 
     __slots__ = ("_child_jobs", "_grant", "_middleware", "_submissions")
@@ -358,7 +358,7 @@ class ChildJobs:
     async def _predecessors(self, token: str) -> tuple[ChildView, ...]:
         port = self._port()
         if not isinstance(port, PredecessorPort):
-            raise childless()
+            raise no_child_jobs()
         found: list[ChildView] = []
         cursor = ""
         while True:
@@ -381,7 +381,7 @@ class ChildJobs:
     def _child_job_port(self) -> ChildJobPort:
         port = self._port()
         if not isinstance(port, ChildJobPort):
-            raise childless()
+            raise no_child_jobs()
         return port
 
 
@@ -400,22 +400,22 @@ class NoChildJobs:
 
     def submit(self, _: str, __: str, ___: Sequence[JobSpec]) -> NoReturn:
         """Raise: there is no worker."""
-        raise childless()
+        raise no_child_jobs()
 
     def children(self, _: str) -> NoReturn:
         """Raise: there is no worker."""
-        raise childless()
+        raise no_child_jobs()
 
     def predecessors(self, _: str) -> NoReturn:
         """Raise: there is no worker."""
-        raise childless()
+        raise no_child_jobs()
 
     def wait(self, _: WaitRequest) -> NoReturn:
         """Raise: there is no worker."""
         raise no_signals()
 
 
-def childless() -> InterlockError:
+def no_child_jobs() -> InterlockError:
     """Return the error of a context without a worker."""
     return JobError(
         "Children cannot be submitted here: no worker executes this handler.",

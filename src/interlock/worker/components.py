@@ -132,9 +132,7 @@ class Components:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_tasks: list[asyncio.Task[None]] = []
         self._counted_once = False
-        self.beat: LoopTick = LoopTick("poll", env.monotonic)
-        report_beat, renew_beat = (LoopTick(name, env.monotonic) for name in ("report", "renew"))
-        self.beat.awaited = hooks.poll_awaited
+        self.beat: LoopTick = LoopTick("poll", env.monotonic, hooks.poll_awaited)
         self._room_made = hooks.room_made
         payloads = PayloadHandoff()
         self._uploads = Uploads(port, env.runner_id)
@@ -148,17 +146,14 @@ class Components:
             payloads,
             self._renewed,
             log=env.log,
-            beat=renew_beat,
             monotonic=env.monotonic,
             threads=env.threads,
         )
-        renew_beat.awaited = self.renewer.awaits
         self.reporter: ReportQueue = ReportQueue(
             send,
             lambda *reported: self.task_runner.answered(*reported),  # noqa: PLW0108 - it is made after this
             failing=hooks.reports_fail,
             log=env.log,
-            beat=report_beat,
             monotonic=env.monotonic,
         )
         self.task_runner: TaskRunner = TaskRunner(
@@ -180,7 +175,7 @@ class Components:
             left_behind=self._left_behind,
         )
         self._watchdog = Watchdog(
-            (self.beat, report_beat, renew_beat),
+            (self.beat, self.reporter.beat, self.renewer.beat),
             env.settings,
             log=env.log,
             metrics=env.metrics,

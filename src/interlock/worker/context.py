@@ -32,7 +32,7 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Grant, LogLine, Progress, size_of
 from interlock.wire.schedules import schedule_in, scheduled_for_in
 from interlock.wire.workloads import WorkloadFact
-from interlock.worker.child_jobs import NO_CHILD_JOBS, ChildJobService, Parent, T
+from interlock.worker.child_jobs import NO_CHILD_JOBS, ChildJobContext, ChildJobService, T
 from interlock.worker.codec import decode, encode
 from interlock.worker.middleware import Chain, no_middleware
 from interlock.worker.postponement import Duration, Snooze
@@ -175,7 +175,7 @@ class HandlerServices(msgspec.Struct, frozen=True, kw_only=True):
 NO_SERVICES = HandlerServices()
 
 
-class Context(Parent):
+class Context(ChildJobContext):
     """The context of a handler: one attempt at a job."""
 
     __slots__ = (

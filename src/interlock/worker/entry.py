@@ -141,7 +141,7 @@ def _duties(settings: WorkerSettings, shutdown: Shutdown, log: Log) -> list[Call
 
     pool = pool_of_this_process()
 
-    def go_with_the_pool() -> None:
+    def shut_down_with_pool() -> None:
         """Shut down when the pool was killed: it is restarted with new workers."""
         if not shutdown.requested and str(os.getppid()) != pool:
             log.warning("pool_gone", pool_pid=pool)
@@ -149,7 +149,7 @@ def _duties(settings: WorkerSettings, shutdown: Shutdown, log: Log) -> list[Call
 
     reaps = os.getpid() == 1 if settings.reap_orphans is None else settings.reap_orphans
     duties: list[Callable[[], object]] = [leave_if_overdue]
-    duties += [go_with_the_pool] if pool else []
+    duties += [shut_down_with_pool] if pool else []
     return duties + ([Orphans().fetch] if reaps else [])
 
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from interlock.worker.telemetry import Log
 
 
-class Executor(Protocol):
+class HandlerExecutor(Protocol):
     """One way to run handlers."""
 
     def begin(self, running: RunningTask, ended: Ended) -> None:
@@ -280,9 +280,9 @@ class ExecutorLane:
 
     __slots__ = ("executor", "limit", "longest_s", "name", "running", "waiting")
 
-    def __init__(self, name: str, executor: Executor, limit: int) -> None:
+    def __init__(self, name: str, executor: HandlerExecutor, limit: int) -> None:
         self.name: str = name
-        self.executor: Executor = executor
+        self.executor: HandlerExecutor = executor
         self.limit: int = limit
         self.running: dict[RunningTask, float] = {}
         """Running tasks with their start times, in order."""

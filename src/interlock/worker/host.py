@@ -129,19 +129,24 @@ class StoreTime:
 class LoopTick:
     """The heartbeat of one loop."""
 
-    def __init__(self, name: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        name: str,
+        monotonic: Callable[[], float] = time.monotonic,
+        awaited: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`awaited` returns whether the loop has work to do; an idle one may be silent."""
         self.name = name
         self._monotonic = monotonic
+        self._awaited = awaited
         self.at: float = monotonic()
         """Time of the last iteration, which the loop sets."""
-        self.awaited: Callable[[], bool] = lambda: True
-        """Returns whether the loop has work to do; an idle one may be silent."""
         self.stalled = False
 
     def silent_s(self) -> float:
         """Return how long it has been silent although it has work to do."""
         now = self._monotonic()
-        if not self.awaited():
+        if not self._awaited():
             self.at = now
         return now - self.at
 

@@ -100,7 +100,6 @@ class Renewer:
         renewed: Renewed,
         *,
         log: Log,
-        beat: LoopTick,
         monotonic: Callable[[], float] = time.monotonic,
         threads: Threads = MACHINE,
     ) -> None:
@@ -108,7 +107,7 @@ class Renewer:
         self._payloads = payloads
         self._renewed = renewed
         self._log = log
-        self._beat = beat
+        self.beat: LoopTick = LoopTick("renew", monotonic, self.awaits)
         self._monotonic = monotonic
         self._leases: dict[Leased, float] = {}
         """Times at which the leases are due for renewal. Both threads add and remove, each in one step."""
@@ -188,7 +187,7 @@ class Renewer:
     async def _rounds(self) -> None:
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
-            self._beat.at = self._monotonic()
+            self.beat.at = self._monotonic()
             self.find_late()
             if due := self._due():
                 if await self._round(due):
@@ -408,7 +407,6 @@ class ReportQueue:
         *,
         failing: Callable[[float], None],
         log: Log,
-        beat: LoopTick,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -416,7 +414,7 @@ class ReportQueue:
         self._answered = answered
         self._failing = failing
         self._log = log
-        self._beat = beat
+        self.beat: LoopTick = LoopTick("report", monotonic, self.busy)
         self._monotonic = monotonic
         self._sleep = sleep
         self._waiting: deque[_Report] = deque()
@@ -424,7 +422,6 @@ class ReportQueue:
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
         self._emptied.set()
-        beat.awaited = self.busy
 
     def put(self, owner: Reporting, messages: Sequence[Message]) -> None:
         """Queue messages; messages queued together are answered together."""
@@ -455,7 +452,7 @@ class ReportQueue:
         failing_since: float | None = None
         failures = 0
         while batch:
-            self._beat.at = self._monotonic()
+            self.beat.at = self._monotonic()
             messages = [message for report in batch for message in report.messages]
             try:
                 answers = await self._send(messages)

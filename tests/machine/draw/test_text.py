@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interlock.machine.draw.text import cut, first_sentence, humane, one_line, width_px, wrap
+from interlock.machine.draw.text import cut, first_sentence, format_duration, one_line, width_px, wrap
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from interlock.machine.draw.text import cut, first_sentence, humane, one_line, w
     ],
 )
 def test_durations_are_formatted_with_a_readable_unit(seconds: float, words: str) -> None:
-    assert humane(seconds) == words
+    assert format_duration(seconds) == words
 
 
 def test_wide_letters_need_more_room_than_narrow_ones() -> None:

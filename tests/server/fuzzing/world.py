@@ -30,7 +30,7 @@ from tests.waiting import PATIENCE_S
 
 from interlock.api.workers import LONGEST_WAIT_S
 from interlock.server.app import make_app
-from interlock.server.logs import Log
+from interlock.server.logs import ServerLog
 from interlock.server.parts import Parts, open_parts
 from interlock.server.routes import Route
 from interlock.server.settings import Rate
@@ -167,7 +167,7 @@ def world(
     `parts_of` is for `open_parts`.
     """
     written = io.StringIO()
-    log = Log("info", "json", written)
+    log = ServerLog("info", "json", written)
     loop = asyncio.new_event_loop()
     server = any_port(tokens_required=tokens, stranger_rate=Rate(1e6, 10**6))
     shutil.copy(_migrated(), folder / "fuzz.db")
@@ -193,7 +193,7 @@ def _migrated() -> Path:
 
     async def migrate() -> None:
         async with open_parts(
-            f"sqlite:///{folder}/new.db", any_port(), log=Log("error", "json", io.StringIO())
+            f"sqlite:///{folder}/new.db", any_port(), log=ServerLog("error", "json", io.StringIO())
         ):
             pass
 

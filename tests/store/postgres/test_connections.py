@@ -20,7 +20,7 @@ from interlock.errors import StoreUnavailable
 from interlock.lifecycles.process import BACKING_OFF, RUNNING
 from interlock.store.contract import Store
 from interlock.store.postgres import PostgresStore, connections, failures
-from interlock.store.postgres.connections import Connection, PostgresPool, TimedConnection
+from interlock.store.postgres.connections import AsyncpgConnection, PostgresPool, TimedConnection
 from interlock.store.postgres.driver import ARRAYS
 from interlock.store.postgres.target import POOL, target_of
 from interlock.systems.embedded import EmbeddedOrchestrator
@@ -150,7 +150,7 @@ async def test_a_commit_raises_store_unavailable_when_the_server_terminates_ever
     store = await open_store(url)
     connect = store._connections.connect
 
-    async def connect_in_vain(timeout_s: float) -> Connection:
+    async def connect_in_vain(timeout_s: float) -> AsyncpgConnection:
         connection = await connect(timeout_s)
         store._connections._idle.append(TimedConnection(connection))
         say_goodbye(store)

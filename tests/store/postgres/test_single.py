@@ -15,7 +15,7 @@ from tests.effort import further, pick
 from tests.waiting import PROGRAM_S
 
 from interlock.store.postgres import PostgresStore
-from interlock.store.postgres.commits import Part
+from interlock.store.postgres.commits import WritePart
 from interlock.store.postgres.connections import Session
 from interlock.store.postgres.waves import Wave
 from interlock.store.records import (
@@ -90,7 +90,7 @@ def in_waves(store: PostgresStore) -> PostgresStore:
     """A store that writes everything by the function for all commits."""
     writing = store._writing
 
-    def parts(work: Sequence[Work], held: Sequence[Record] = ()) -> list[Part]:
+    def parts(work: Sequence[Work], held: Sequence[Record] = ()) -> list[WritePart]:
         return [Wave(writing._ends, wave, held) for wave in waves(one_by_one(work))]
 
     writing.parts = parts  # type: ignore[method-assign]

@@ -59,8 +59,8 @@ async def test_a_commit_of_its_own_notifies_a_subscriber_once(store: SqliteStore
         await store.now()  # the reader has ended its look
         wakes.clear()
         await made(store, creation(f"p{n}"))
-        reader, told_us = store._reader, store._subscribers.told_us
-        await until(lambda: bool(wakes) and reader._latest_us == told_us, "both have ended")  # noqa: B023
+        reader, notified_us = store._reader, store._subscribers.notified_us
+        await until(lambda: bool(wakes) and reader._latest_us == notified_us, "both have ended")  # noqa: B023
         await store.now()
         assert wakes == ["woken"]
 

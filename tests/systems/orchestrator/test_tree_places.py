@@ -197,7 +197,7 @@ async def test_another_process_admits_the_next_job_of_a_tree_after_a_crash(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(small.port.services.trees, "tend", die)
+        patch.setattr(small.port.services.trees, "fill_slots", die)
         with pytest.raises(Killed):
             await small.recover()
     other = await small.neighbour()

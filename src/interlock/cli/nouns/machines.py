@@ -382,11 +382,11 @@ def _turn(state: StateSheet) -> str:
 
 
 def _at_most(deadline: DeadlineSheet | None) -> str:
-    from interlock.machine.draw.text import humane
+    from interlock.machine.draw.text import format_duration
 
     if deadline is None:
         return ""
-    return f"{humane(deadline.seconds)} since {deadline.since} ({deadline.setting})"
+    return f"{format_duration(deadline.seconds)} since {deadline.since} ({deadline.setting})"
 
 
 def _transitions(blueprint: Blueprint, *, joined: bool) -> list[tuple[str, ...]]:

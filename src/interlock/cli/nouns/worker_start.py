@@ -108,9 +108,9 @@ def _store_port(here: project.Project, options: WorkerOptions) -> OrchestratorPo
         return EmbeddedOrchestrator(here.url, settings=here.settings, kinds=load_kinds(here.kinds))
     from interlock.cli.nouns.worker_start_burst import BurstOnStore
 
-    port = BurstOnStore(here.url, settings=here.settings, kinds=load_kinds(here.kinds))
-    port.go = _stop_this_process
-    return port
+    return BurstOnStore(
+        here.url, stop=_stop_this_process, settings=here.settings, kinds=load_kinds(here.kinds)
+    )
 
 
 def _server_port(url: str, token: str | None, options: WorkerOptions) -> OrchestratorPort:
@@ -125,9 +125,7 @@ def _server_port(url: str, token: str | None, options: WorkerOptions) -> Orchest
         return HttpOrchestrator(url, **how)
     from interlock.cli.nouns.worker_start_burst import BurstThroughServer
 
-    port = BurstThroughServer(url, wait_s=0.0, tell_under_way=True, **how)
-    port.go = _stop_this_process
-    return port
+    return BurstThroughServer(url, stop=_stop_this_process, **how)
 
 
 def _token(options: WorkerOptions) -> str | None:

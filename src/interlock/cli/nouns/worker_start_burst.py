@@ -10,6 +10,7 @@ over although its thread still runs. Otherwise the ports are the ordinary ones.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.runner import ClaimRequest, Grant
@@ -21,8 +22,10 @@ ClaimGrants = Callable[[ClaimRequest], Awaitable[list[Grant]]]
 class BurstOnStore(EmbeddedOrchestrator):
     """The port of a burst worker on a store."""
 
-    go: Callable[[], None]
-    """Stops the worker."""
+    def __init__(self, url: str, *, stop: Callable[[], None], **options: Any) -> None:
+        """`stop` stops the worker."""
+        super().__init__(url, **options)
+        self._stop = stop
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Return jobs for this runner, or stop it."""
@@ -30,14 +33,16 @@ class BurstOnStore(EmbeddedOrchestrator):
         async def under_way() -> bool:
             return await self.services.jobs.under_way(request.queues)
 
-        return await _claimed(request, super().claim, under_way, self.recover, self.go)
+        return await _claimed(request, super().claim, under_way, self.recover, self._stop)
 
 
 class BurstThroughServer(HttpOrchestrator):
     """The port of a burst worker behind a server."""
 
-    go: Callable[[], None]
-    """Stops the worker."""
+    def __init__(self, server: str, *, stop: Callable[[], None], **options: Any) -> None:
+        """`stop` stops the worker."""
+        super().__init__(server, wait_s=0.0, tell_under_way=True, **options)
+        self._stop = stop
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Return jobs for this runner, or stop it."""
@@ -45,7 +50,7 @@ class BurstThroughServer(HttpOrchestrator):
         async def under_way() -> bool:
             return self.under_way
 
-        return await _claimed(request, super().claim, under_way, self.recover, self.go)
+        return await _claimed(request, super().claim, under_way, self.recover, self._stop)
 
 
 async def _claimed(
@@ -53,7 +58,7 @@ async def _claimed(
     claim: ClaimGrants,
     under_way: Callable[[], Awaitable[bool]],
     recover: Callable[[], Awaitable[int]],
-    go: Callable[[], None],
+    stop: Callable[[], None],
 ) -> list[Grant]:
     grants = await claim(request)
     if grants or await under_way():
@@ -61,5 +66,5 @@ async def _claimed(
     await recover()  # jobs that have ended may free places for other jobs of their run
     grants = await claim(request)
     if not grants and not await under_way():
-        go()
+        stop()
     return grants

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import TYPE_CHECKING
 
-from interlock.machine.draw.text import cut, humane, one_line, width_px, wrap
+from interlock.machine.draw.text import cut, format_duration, one_line, width_px, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -148,7 +148,7 @@ def notes_of(blueprint: Blueprint, state: StateSheet) -> tuple[str, ...]:
     """Return the notes of a state: time limit, turn, and events accepted without a transition."""
     known = []
     if state.within is not None:
-        known.append(f"≤ {humane(state.within.seconds)}")
+        known.append(f"≤ {format_duration(state.within.seconds)}")
     if state.turn:
         known.append(one_line(state.turn))
     kept = list(dict.fromkeys(k.event for k in blueprint.kept if k.state == state.name))

@@ -40,7 +40,7 @@ def _em(glyph: str) -> float:
     return _EM_WIDE if unicodedata.east_asian_width(glyph) in "WF" else _EM_OTHER
 
 
-def humane(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration for people: `30 s`, `2 min`, `1 h`."""
     if 0 < seconds < 1:
         return f"{seconds * 1000:.4g} ms"

@@ -20,10 +20,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from interlock.api import runner as api
+from interlock.engine.coalescer import PendingAnswer
 from interlock.errors import BadRequest, ClaimOver
 from interlock.server.authentication import lease_of
 from interlock.server.requests import ClientGone, decode
-from interlock.server.routes import Call, PendingResponse, handles
+from interlock.server.routes import Call, handles
 from interlock.systems.access.principals import Principal
 from interlock.systems.orchestrator.tokens import raise_for_answer
 from interlock.wire.runner import (
@@ -71,7 +72,7 @@ async def greet(call: Call) -> Greeting:
     )
 
 
-def lease_directly(call: Call, answer: PendingResponse) -> bool:
+def lease_directly(call: Call, answer: PendingAnswer[Any]) -> bool:
     """Claim jobs without a task.
 
     Return False for a claim that may have to wait, or to ask the store.
@@ -84,8 +85,11 @@ def lease_directly(call: Call, answer: PendingResponse) -> bool:
     body, here = _named(call.principal, body), call.parts.runtime
     if here.quarantine.why_not(body.runner_id):
         return False
-    answer.answer_of = lambda given: Granted(grants=tuple(given), now=here.engine.clock.estimate())
-    call.parts.long_poll.together(here.orchestrator.claim_all).enter(body, answer)
+
+    def granted(given: list[Grant]) -> Granted:
+        return Granted(grants=tuple(given), now=here.engine.clock.estimate())
+
+    call.parts.long_poll.together(here.orchestrator.claim_all).enter(body, answer, granted)
     return True
 
 
@@ -222,17 +226,18 @@ def _check_claim(request: ClaimRequest) -> None:
         )
 
 
-def report_directly(call: Call, answer: PendingResponse) -> bool:
+def report_directly(call: Call, answer: PendingAnswer[Any]) -> bool:
     """Process one message or several without a task."""
     body = call.body
-    if isinstance(body, Messages):
-        messages: Sequence[Message] = _named_messages(call, body.messages)
-        clock = call.parts.runtime.engine.clock
-        answer.answer_of = lambda answers: Answers(answers=tuple(answers), now=clock.estimate())
-    else:
-        messages = (_named(call.principal, body),)
-        answer.answer_of = _answer_in
-    call.parts.messages.enter(messages, answer)
+    if not isinstance(body, Messages):
+        call.parts.messages.enter((_named(call.principal, body),), answer, _answer_in)
+        return True
+    clock = call.parts.runtime.engine.clock
+
+    def answered(answers: list[Answer]) -> Answers:
+        return Answers(answers=tuple(answers), now=clock.estimate())
+
+    call.parts.messages.enter(_named_messages(call, body.messages), answer, answered)
     return True
 
 

@@ -33,7 +33,7 @@ from interlock.store.postgres.failures import Again
 from interlock.store.postgres.notifier import PostgresNotifier
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.rows import foreseen_records_of, ready_records_of, record_of
-from interlock.store.ranking import HANDLER_MARK, had_by, lane_of
+from interlock.store.ranking import HANDLER_MARK, lane_of, lane_parts_of
 from interlock.store.records import Batch, Claim, Commit, Committed, Foresight, Outcome, Record, Work
 
 _PROMOTED_AT_ONCE = 1_000
@@ -60,7 +60,7 @@ def _claimer_terms(claim: Claim) -> tuple[list[str] | None, list[str], list[str]
         return None, queues, [*claim.labels, HANDLER_MARK]
     if not claim.labels and len(queues) * (1 + len(handlers)) <= _FEW_LANES:
         return [lane_of(queue, (), handler) for queue in queues for handler in ("", *handlers)], queues, []
-    return None, queues, list(had_by(claim.labels, handlers))
+    return None, queues, list(lane_parts_of(claim.labels, handlers))
 
 
 class OtherClaimers:
@@ -178,7 +178,7 @@ class Claims:
                 outcomes = await self._claim_alone(session, claim, noted)
             if outcomes is not None:
                 return outcomes
-            return self._notifier.notify(await self._claim_in_company(session, claim, noted))
+            return self._notifier.notify(await self._claim_with_others(session, claim, noted))
 
         with self._other_claimers.claim() as alone:
             outcomes = await self._connections.run("Claiming", work)
@@ -262,7 +262,7 @@ class Claims:
         self._other_claimers.met_no_conflict()
         return self._notifier.notify(outcomes, notifying)
 
-    async def _claim_in_company(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome]:
+    async def _claim_with_others(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome]:
         """Lock the heads of the lanes of this claimer, skipping those that others hold."""
         await session.begin()
         rows = await self._take_ready(session, claim)

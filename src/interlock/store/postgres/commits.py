@@ -35,7 +35,7 @@ from interlock.store.postgres.connections import Session
 from interlock.store.postgres.failures import RolledBack, translate
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.target import Target
-from interlock.store.postgres.waves import PlainWave, Statement, Wave
+from interlock.store.postgres.waves import NamedStatement, PlainWave, Wave
 from interlock.store.ranking import lane_of, microseconds, rank_of
 from interlock.store.records import (
     Batch,
@@ -71,16 +71,16 @@ class BatchPart:
         """Number of records."""
         return len(self._batch.ids)
 
-    def trial(self, not_before: datetime) -> Statement:
+    def trial(self, not_before: datetime) -> NamedStatement:
         """Return the statement that writes everything or nothing; in the latter case there is no answer."""
         return "try_batch", self._arguments(not_before)
 
-    def judged(self, not_before: datetime) -> Statement:
+    def judged(self, not_before: datetime) -> NamedStatement:
         """Return the statement that writes the possible changes, and reports the obstacles of the rest."""
         self.channel = None
         return self._wave().judged(not_before)
 
-    def within(self, judging: bool, not_before: datetime) -> Statement:
+    def within(self, judging: bool, not_before: datetime) -> NamedStatement:
         """Return the statement for an open transaction; without `judging`, an obstacle raises."""
         if judging:
             return self._wave().within(judging, not_before)
@@ -135,16 +135,16 @@ class SinglePart:
         self.channel: str | None = None
         """The channel on which the commit itself notifies others; None if it does not."""
 
-    def trial(self, not_before: datetime) -> Statement:
+    def trial(self, not_before: datetime) -> NamedStatement:
         """Return the statement that writes it or nothing; in the latter case the answer has no time."""
         return "write_one", self._arguments(not_before)
 
-    def judged(self, not_before: datetime) -> Statement:
+    def judged(self, not_before: datetime) -> NamedStatement:
         """Return the statement that writes it, or reports its obstacle."""
         self.channel = None
         return self._wave().judged(not_before)
 
-    def within(self, judging: bool, not_before: datetime) -> Statement:
+    def within(self, judging: bool, not_before: datetime) -> NamedStatement:
         """Return the statement for an open transaction."""
         return self._wave().within(judging, not_before) if judging else self.trial(not_before)
 
@@ -193,7 +193,7 @@ class PairPart(SinglePart):
         super().__init__(ends, commit.changes[0], commit.not_after)
         self._commit = commit
 
-    def trial(self, not_before: datetime) -> Statement:
+    def trial(self, not_before: datetime) -> NamedStatement:
         """Return the statement that writes both or none; in the latter case the answer has no time."""
         other = self._commit.changes[1]
         named = [other.kind, other.id, other.state, other.body.decode()]
@@ -256,7 +256,7 @@ def _shared_values(change: Change, ends: TerminalStates) -> list[str | None]:
     ]
 
 
-Part: TypeAlias = Wave | BatchPart | SinglePart
+WritePart: TypeAlias = Wave | BatchPart | SinglePart
 """The unit of one statement."""
 
 GUARDED = frozenset(("write_one", "try_batch"))
@@ -316,11 +316,11 @@ class CommitWriter:
                 foresight.valid_until,
             ]
 
-    def parts(self, work: Sequence[Work], held: Sequence[Record] = ()) -> list[Part]:
+    def parts(self, work: Sequence[Work], held: Sequence[Record] = ()) -> list[WritePart]:
         """Split the work where a record or a request repeats, at batches, and at the maximum size."""
         if len(work) == 1 and (few := few_of(work[0], self._ends)) is not None:
             return [few]
-        parts: list[Part] = []
+        parts: list[WritePart] = []
         commits: list[Commit] = []
         for item in work:
             if isinstance(item, Commit):
@@ -333,7 +333,7 @@ class CommitWriter:
                 parts += self._batches(item)
         return parts + self._waves(commits, held)
 
-    def _batches(self, batch: Batch) -> list[Part]:
+    def _batches(self, batch: Batch) -> list[WritePart]:
         most = self._max_batch
         if len(batch.ids) <= most:
             return [BatchPart(self._ends, batch)]
@@ -351,7 +351,7 @@ class CommitWriter:
             for start in range(0, len(batch.ids), most)
         ]
 
-    def _waves(self, commits: Sequence[Commit], held: Sequence[Record]) -> list[Part]:
+    def _waves(self, commits: Sequence[Commit], held: Sequence[Record]) -> list[WritePart]:
         if len(commits) == 1:
             commit = commits[0]
             if (few := few_of(commit, self._ends)) is not None:
@@ -370,18 +370,18 @@ class CommitWriter:
         """Return commits of which no two touch the same record, to be written by one statement."""
         return Wave(self._ends, commits)
 
-    def read(self, part: Part, rows: Sequence[Any]) -> list[Outcome]:
+    def read(self, part: WritePart, rows: Sequence[Any]) -> list[Outcome]:
         """Return what became of a part, from the rows that another driver may have read."""
         at: datetime = rows[0]["at"]
         self.saw(at.astimezone(UTC))
         return part.outcomes(rows)
 
-    def call(self, part: Part, *, judging: bool) -> Statement:
+    def call(self, part: WritePart, *, judging: bool) -> NamedStatement:
         """Return the call that writes a part within a transaction."""
         with self._text_is_text():
             return part.within(judging, self.seen)
 
-    async def write(self, session: Session, part: Part, guard: Guard | None = None) -> list[Outcome]:
+    async def write(self, session: Session, part: WritePart, guard: Guard | None = None) -> list[Outcome]:
         """Write a part optimistically; after a conflict, write it again with detailed checks."""
         with self._text_is_text():
             name, arguments = part.trial(self.seen) if session.attempt == 1 else part.judged(self.seen)
@@ -392,7 +392,9 @@ class CommitWriter:
             raise RolledBack
         return self._outcomes(part, rows)
 
-    async def write_all(self, session: Session, parts: Sequence[Part], guard: Guard | None) -> list[Outcome]:
+    async def write_all(
+        self, session: Session, parts: Sequence[WritePart], guard: Guard | None
+    ) -> list[Outcome]:
         """Write all parts or none, optimistically."""
         if len(parts) == 1:
             return await self.write(session, parts[0], guard)
@@ -409,7 +411,7 @@ class CommitWriter:
         await session.commit()
         return outcomes
 
-    async def write_within(self, session: Session, part: Part, call: Statement) -> list[Outcome]:
+    async def write_within(self, session: Session, part: WritePart, call: NamedStatement) -> list[Outcome]:
         """Write a part in an open transaction."""
         name, arguments = call
         rows = await session.within(statement(name, self._target.schema), *arguments)
@@ -417,7 +419,7 @@ class CommitWriter:
             raise RolledBack
         return self._outcomes(part, rows)
 
-    def _outcomes(self, part: Part, rows: list[asyncpg.Record]) -> list[Outcome]:
+    def _outcomes(self, part: WritePart, rows: list[asyncpg.Record]) -> list[Outcome]:
         self.saw(rows[0]["at"])
         return part.outcomes(rows)
 

@@ -32,7 +32,7 @@ from interlock.store.postgres.failures import (
     Again,
     NotSent,
     Trouble,
-    spoils_the_pool,
+    invalidates_pool,
     translate,
     unavailable,
 )
@@ -157,7 +157,7 @@ class PoolLimit:
             self._begin_measuring(loop)
 
 
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+AsyncpgConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 T = TypeVar("T")
 
@@ -189,8 +189,8 @@ class TimedConnection:
 
     __slots__ = ("_deadline", "_timer", "connection", "idle_since")
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection: Connection = connection
+    def __init__(self, connection: AsyncpgConnection) -> None:
+        self.connection: AsyncpgConnection = connection
         self.idle_since: float = 0.0
         self._deadline: float | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -302,16 +302,23 @@ class Session:
         except Again:
             raise
         except Trouble as error:
-            self.hung_up = isinstance(error, NotSent) and spoils_the_pool(error)
+            self.hung_up = isinstance(error, NotSent) and invalidates_pool(error)
             raise self._failed(error, at_risk) from None
 
 
 class PostgresPool:
     """Connections to one database, opened on demand."""
 
-    def __init__(self, target: Target, timeout_s: float) -> None:
+    def __init__(
+        self,
+        target: Target,
+        timeout_s: float,
+        when_foreign: Callable[[Session], Awaitable[None]] | None = None,
+    ) -> None:
+        """`when_foreign` is called when a statement does not fit the schema, and raises the reason."""
         self.target = target
         self.timeout_s = timeout_s
+        self._when_foreign = when_foreign
         self._room = PoolLimit(target.pool, self._fewer)
         self._idle: list[TimedConnection] = []
         self._lent: set[TimedConnection] = set()
@@ -321,8 +328,6 @@ class PostgresPool:
         self._said_at = float("-inf")
         self._leaving: set[asyncio.Future[Any]] = set()
         """Tasks that close connections, or connect for an abandoned call."""
-        self.when_foreign: Callable[[Session], Awaitable[None]] | None = None
-        """Called when a statement does not fit the schema; raises the reason."""
 
     async def run(
         self, doing: str, work: Callable[[Session], Awaitable[T]], timeout_s: float | None = None
@@ -360,11 +365,11 @@ class PostgresPool:
 
     async def _look_for_newer(self, doing: str, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
         """Raise the reason why a statement does not fit the schema, if it is known."""
-        if self.when_foreign is None:
+        if self._when_foreign is None:
             return
         session = await self._lend(doing, loop, deadline)
         try:
-            await self.when_foreign(session)
+            await self._when_foreign(session)
         except asyncio.CancelledError:
             session.link.terminate()
             raise
@@ -377,18 +382,18 @@ class PostgresPool:
         """Run one statement as a transaction."""
         return await self.run(doing, lambda session: session.fetch(sql, *arguments, writes=writes))
 
-    async def connect(self, timeout_s: float) -> Connection:
+    async def connect(self, timeout_s: float) -> AsyncpgConnection:
         """Return a separate connection; the caller closes it and handles the driver's errors."""
         return await self._connected(timeout_s, self.target.pooled)
 
-    async def connect_to_listen(self, timeout_s: float) -> Connection:
+    async def connect_to_listen(self, timeout_s: float) -> AsyncpgConnection:
         """Return a separate connection to the server itself, bypassing a pooler that would lose LISTEN."""
         if self.target.listen_at is None:
             return await self.connect(timeout_s)
         host, port = self.target.listen_at
         return await self._connected(timeout_s, False, host=host, port=port)
 
-    async def _connected(self, timeout_s: float, pooled: bool, **place: Any) -> Connection:
+    async def _connected(self, timeout_s: float, pooled: bool, **place: Any) -> AsyncpgConnection:
         settings = {"application_name": APPLICATION}
         writable = SessionAttribute.any
         if not pooled:  # a pooler does not accept such settings
@@ -397,7 +402,7 @@ class PostgresPool:
             settings["default_transaction_isolation"] = "read committed"
             # A statement planned for an empty table must not keep that plan.
             settings |= {"plan_cache_mode": "force_custom_plan", "jit": "off"}
-        connecting: asyncio.Future[Connection] = asyncio.ensure_future(
+        connecting: asyncio.Future[AsyncpgConnection] = asyncio.ensure_future(
             asyncpg.connect(
                 self.target.url,
                 timeout=timeout_s,
@@ -417,7 +422,7 @@ class PostgresPool:
             self._leaving.add(connecting)
             raise
 
-    def _not_wanted(self, connecting: asyncio.Future[Connection]) -> None:
+    def _not_wanted(self, connecting: asyncio.Future[AsyncpgConnection]) -> None:
         self._leaving.discard(connecting)
         if not connecting.cancelled() and connecting.exception() is None:
             connecting.result().terminate()
@@ -457,7 +462,7 @@ class PostgresPool:
 
         def failed(error: Exception, at_risk: bool) -> Exception:
             late = loop.time() >= deadline
-            if late or spoils_the_pool(error):
+            if late or invalidates_pool(error):
                 self.drop_idle()
                 if link is not None:
                     link.terminate()
@@ -557,12 +562,12 @@ class PostgresPool:
     def _close_gracefully(self, link: TimedConnection) -> None:
         """Close a connection in a task, which lives on if its caller is cancelled."""
         link.let_go()
-        leaving = asyncio.ensure_future(farewell(link.connection))
+        leaving = asyncio.ensure_future(close_or_terminate(link.connection))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
 
 
-def _has_data(connection: Connection) -> bool:
+def _has_data(connection: AsyncpgConnection) -> bool:
     """Return whether there is data to read, such as the end."""
     transport: asyncio.Transport = getattr(connection, "_transport")  # noqa: B009 - not public elsewhere
     socket = transport.get_extra_info("socket")
@@ -573,7 +578,7 @@ def _has_data(connection: Connection) -> bool:
     return bool(poll.poll(0))
 
 
-async def farewell(connection: Connection) -> None:
+async def close_or_terminate(connection: AsyncpgConnection) -> None:
     """Close a connection gracefully, without waiting long."""
     try:
         await connection.close(timeout=1.0)

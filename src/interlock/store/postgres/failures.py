@@ -58,7 +58,7 @@ _FOREIGN = (
     asyncpg.UndefinedTableError,
     asyncpg.UndefinedFunctionError,
 )
-_SPOILERS: tuple[type[Exception], ...] = (
+_INVALIDATING: tuple[type[Exception], ...] = (
     *NotSent,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.AdminShutdownError,
@@ -108,11 +108,11 @@ def unavailable(
     )
 
 
-def spoils_the_pool(error: BaseException) -> bool:
+def invalidates_pool(error: BaseException) -> bool:
     """Return whether other connections cannot be trusted either: the server shuts down, has gone, or is
     read-only.
     """
-    return not _is_input(error) and isinstance(error, _SPOILERS)
+    return not _is_input(error) and isinstance(error, _INVALIDATING)
 
 
 def _why(error: BaseException) -> str:

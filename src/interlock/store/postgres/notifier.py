@@ -25,8 +25,8 @@ from typing import Any, TypeAlias
 from interlock.backoff import Backoff
 from interlock.errors import StoreError
 from interlock.store.contract import Wake
-from interlock.store.postgres.commits import BatchPart, Part, SinglePart
-from interlock.store.postgres.connections import Connection, PostgresPool, Session
+from interlock.store.postgres.commits import BatchPart, SinglePart, WritePart
+from interlock.store.postgres.connections import AsyncpgConnection, PostgresPool, Session
 from interlock.store.postgres.failures import Trouble
 from interlock.store.postgres.target import Target
 from interlock.store.postgres.waves import Wave
@@ -36,7 +36,7 @@ PROBE_EVERY_S = 15.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 _END_S = 5.0
 
-Connect: TypeAlias = Callable[[], Awaitable[Connection]]
+Connect: TypeAlias = Callable[[], Awaitable[AsyncpgConnection]]
 NotifyingPart: TypeAlias = BatchPart | SinglePart
 """A part of a commit that can notify others itself."""
 _Place: TypeAlias = tuple[int, str, str]
@@ -124,7 +124,7 @@ class _Listener:
                     connection.terminate()
             await asyncio.sleep(backoff.next_s())
 
-    async def _receive(self, connection: Connection) -> None:
+    async def _receive(self, connection: AsyncpgConnection) -> None:
         """Forward notifications until the connection is lost, which needs a check when it is silent."""
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
@@ -193,7 +193,7 @@ class PostgresNotifier:
 
         return stop
 
-    def let_notify(self, parts: Sequence[Part]) -> NotifyingPart | None:
+    def let_notify(self, parts: Sequence[WritePart]) -> NotifyingPart | None:
         """Let a small commit of one statement notify others itself; return that part."""
         if len(parts) != 1 or isinstance(part := parts[0], Wave) or part.number > SMALL:
             return None

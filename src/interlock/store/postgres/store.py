@@ -15,7 +15,7 @@ from interlock.store.cursors import write_cursor
 from interlock.store.permissions import Permission
 from interlock.store.postgres.claims import Claims
 from interlock.store.postgres.commits import CommitWriter
-from interlock.store.postgres.connections import APPLICATION, PostgresPool
+from interlock.store.postgres.connections import APPLICATION, PostgresPool, Session
 from interlock.store.postgres.failures import unavailable
 from interlock.store.postgres.foreign_transactions import PostgresDialect
 from interlock.store.postgres.notifier import PostgresNotifier
@@ -81,7 +81,7 @@ class PostgresStore:
     def __init__(self, url: str, catalogue: Catalogue, *, timeout_s: float = TIMEOUT_S) -> None:
         self._target = target_of(url)
         self._catalogue = catalogue
-        self._connections = PostgresPool(self._target, timeout_s)
+        self._connections = PostgresPool(self._target, timeout_s, self._refuse_if_newer)
         self._notifier = PostgresNotifier(self._connections, self.latest)
         self._server: PostgresFacts | None = None
         self._writing = CommitWriter(self._target, catalogue, self.capabilities)
@@ -106,7 +106,6 @@ class PostgresStore:
     async def open(self) -> None:
         """Connect, migrate the schema and load the tables in one transaction; write only if necessary."""
         self._server = await self._open_schema("Opening the store", self._catalogue)
-        self._connections.when_foreign = partial(refuse_if_newer, target=self._target)
         await self.epoch()
 
     async def learn(self, kinds: Catalogue) -> None:
@@ -328,6 +327,10 @@ class PostgresStore:
         if server is None:
             server = await self._connections.run(doing, partial(work, migrating=True), MIGRATE_S)
         return server
+
+    async def _refuse_if_newer(self, session: Session) -> None:
+        if self._server is not None:  # while it opens, the schema may be missing or of any version
+            await refuse_if_newer(session, self._target)
 
     async def _query(
         self, doing: str, name: str, *arguments: object, writes: bool = False

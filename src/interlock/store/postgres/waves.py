@@ -46,7 +46,7 @@ from interlock.store.records import (
 
 _encoder = msgspec.json.Encoder()
 
-Statement: TypeAlias = tuple[str, list[Any]]
+NamedStatement: TypeAlias = tuple[str, list[Any]]
 """The name of a statement, and its arguments."""
 
 _ORDER = ("repeated", "late", "stale", "illegal")
@@ -83,21 +83,21 @@ class Wave:
             *_columns([(place, *_request_row(request)) for place, request in requests], 7),
         ]
 
-    def trial(self, not_before: datetime) -> Statement:
+    def trial(self, not_before: datetime) -> NamedStatement:
         """Return the statement that writes everything or nothing.
 
         In the latter case there is no answer.
         """
         return "try_wave", self.arguments(False, not_before)[1:]
 
-    def judged(self, not_before: datetime) -> Statement:
+    def judged(self, not_before: datetime) -> NamedStatement:
         """Return the statement that writes the possible changes.
 
         It reports the obstacles of the rest.
         """
         return "judge", self.arguments(True, not_before)[1:]
 
-    def within(self, judging: bool, not_before: datetime) -> Statement:
+    def within(self, judging: bool, not_before: datetime) -> NamedStatement:
         """Return the statement for an open transaction.
 
         Without `judging`, an obstacle raises.
@@ -192,7 +192,7 @@ class PlainWave(Wave):
         self._commit = commit
         self._plain = plain
 
-    def trial(self, not_before: datetime) -> Statement:
+    def trial(self, not_before: datetime) -> NamedStatement:
         """Return the statement that writes everything or nothing.
 
         In the latter case there is no answer.
@@ -204,14 +204,14 @@ class PlainWave(Wave):
         of_kind, to_state = plain[0].kind, plain[0].state
         return "try_with_plain", [*super().trial(not_before)[1], of_kind, to_state, ids, bodies]
 
-    def judged(self, not_before: datetime) -> Statement:
+    def judged(self, not_before: datetime) -> NamedStatement:
         """Return the statement that writes the possible changes.
 
         It reports the obstacles of the rest.
         """
         return self._whole().judged(not_before)
 
-    def within(self, judging: bool, not_before: datetime) -> Statement:
+    def within(self, judging: bool, not_before: datetime) -> NamedStatement:
         """Return the statement for an open transaction.
 
         Without `judging`, an obstacle raises.

@@ -20,7 +20,7 @@ from interlock.errors import InvalidRecord
 from interlock.store.catalogue import Catalogue
 from interlock.store.cursors import bad_cursor, read_cursor, write_cursor
 from interlock.store.plain_changes import split_plain
-from interlock.store.ranking import had_by, microseconds, moment
+from interlock.store.ranking import lane_parts_of, microseconds, moment
 from interlock.store.records import (
     Batch,
     Change,
@@ -184,7 +184,7 @@ def pack_work(work: Sequence[Work], projections: Projections) -> list[tuple[Sequ
 
 def pack_claim(claim: Claim) -> bytes:
     """Encode a claim for claim.lua: queues, parts of lanes, whether it takes all handlers, the guard."""
-    has, guard = had_by(claim.labels, claim.handlers), claim.guard
+    has, guard = lane_parts_of(claim.labels, claim.handlers), claim.guard
     held = () if guard is None else (guard.key.kind, guard.key.id, list(guard.states))
     return pack((list(dict.fromkeys(claim.queues)), sorted(has), claim.handlers is None, held))
 

@@ -32,7 +32,7 @@ from interlock.store.migrations import (
     outstanding,
     too_new,
 )
-from interlock.store.sqlite.failures import is_busy, late, store_error
+from interlock.store.sqlite.failures import is_busy, store_error, timeout_error
 from interlock.store.validation import EPOCH_EVERY_S
 
 _SCHEME = "sqlite:"
@@ -343,7 +343,7 @@ def retry_while_busy(attempt: Callable[[], T], path: Path, timeout_s: float) -> 
             if not is_busy(error):
                 raise store_error(error, path) from error
             if time.monotonic() > give_up_at:
-                raise late(path, timeout_s, "nothing was written") from error
+                raise timeout_error(path, timeout_s, "nothing was written") from error
         time.sleep(_RETRY_S)
 
 

@@ -47,7 +47,7 @@ def code_of(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
-def late(path: Path, timeout_s: float, outcome: str) -> StoreUnavailable:
+def timeout_error(path: Path, timeout_s: float, outcome: str) -> StoreUnavailable:
     """Return the error of a passed deadline."""
     return StoreUnavailable(
         f"The database {path} did not answer within {timeout_s:g} s; {outcome}.",

@@ -20,7 +20,7 @@ from queue import Empty
 from interlock.backoff import nth_pause_s
 from interlock.errors import StoreUnavailable
 from interlock.store.sqlite.database import connect, retry_while_busy
-from interlock.store.sqlite.failures import NOTHING, code_of, is_busy, late, not_open, store_error
+from interlock.store.sqlite.failures import NOTHING, code_of, is_busy, not_open, store_error, timeout_error
 from interlock.store.sqlite.file_events import FileEvents, open_events
 from interlock.store.sqlite.threads import RETRY_S, DatabaseThread, Subscribers, ThreadCall, deliver
 
@@ -58,9 +58,9 @@ class Reader(DatabaseThread):
             if self._accepting:
                 self._put(None)
 
-    def late(self, _outcome: str) -> StoreUnavailable:
+    def timeout_error(self, _outcome: str) -> StoreUnavailable:
         """Return the error of a passed deadline; a read has no unknown outcome."""
-        return late(self._path, self.timeout_s, NOTHING)
+        return timeout_error(self._path, self.timeout_s, NOTHING)
 
     def not_open(self) -> StoreUnavailable:
         """Return the error of a call before the start or after the end."""
@@ -170,7 +170,7 @@ class Reader(DatabaseThread):
         before_us, self._latest_us = self._latest_us, latest_us
         self._seen, self._seen_at = seen, time.monotonic()
         # Each transaction is later than all before it, except those of a shell.
-        if not before_us < self._latest_us <= self._subscribers.told_us:
+        if not before_us < self._latest_us <= self._subscribers.notified_us:
             self._subscribers.wake()
         return True
 

@@ -42,9 +42,9 @@ from interlock.store.sqlite.failures import (
     NOTHING,
     UNKNOWN,
     is_busy,
-    late,
     not_open,
     store_error,
+    timeout_error,
 )
 from interlock.store.sqlite.file_events import announce, memory_file_of
 from interlock.store.sqlite.transaction import Moves, RowCache, Transaction
@@ -132,7 +132,7 @@ class DatabaseThread(ABC):
         self._closing: ThreadCall | None = None
 
     @abstractmethod
-    def late(self, outcome: str) -> StoreUnavailable:
+    def timeout_error(self, outcome: str) -> StoreUnavailable:
         """Return the error of a passed deadline."""
 
     @abstractmethod
@@ -228,7 +228,7 @@ class DatabaseThread(ABC):
             job.loop.call_later(self.timeout_s, self._give_up, job)
         else:
             never = job.drop()
-            job.future.set_exception(self.late(NOTHING if never else UNKNOWN))
+            job.future.set_exception(self.timeout_error(NOTHING if never else UNKNOWN))
             if not never:
                 self.stuck()
 
@@ -258,7 +258,7 @@ class Subscribers:
 
     def __init__(self) -> None:
         self.wakes: dict[object, Wake] = {}
-        self.told_us: int = 0
+        self.notified_us: int = 0
         """The time of the latest transaction of which the writer of this store notifies them."""
 
     def add(self, wake: Wake) -> Callable[[], None]:
@@ -326,9 +326,9 @@ class Writer(DatabaseThread):
         """The legal steps of every kind."""
         return self._moves
 
-    def late(self, outcome: str) -> StoreUnavailable:
+    def timeout_error(self, outcome: str) -> StoreUnavailable:
         """Return the error of a passed deadline."""
-        return late(self._path, self.timeout_s, outcome)
+        return timeout_error(self._path, self.timeout_s, outcome)
 
     def not_open(self) -> StoreUnavailable:
         """Return the error of a call before the start or after the end."""
@@ -414,13 +414,13 @@ class Writer(DatabaseThread):
     def _transact(self, jobs: list[ThreadCall]) -> bool:
         """Run calls in the open transaction; return False if each needs its own."""
         live = [job for job in jobs if job.begin()]
-        outcome, told_us = NOTHING, self._subscribers.told_us
+        outcome, notified_us = NOTHING, self._subscribers.notified_us
         try:
             ledger = Transaction(self._connection, self._moves, self._clock, self._memory)
             _judge(live, ledger)
             outcome = UNKNOWN
             # The reader may see the commit before this thread returns from it.
-            self._subscribers.told_us = max(told_us, ledger.flushed_us)
+            self._subscribers.notified_us = max(notified_us, ledger.flushed_us)
             self._connection.execute("COMMIT")
         except (*BAD_DATA, _BrokenError) as error:
             self._undo()
@@ -433,7 +433,7 @@ class Writer(DatabaseThread):
         except sqlite3.Error as error:
             self._undo()
             _fail(live, store_error(error, self._path, outcome))
-            self._subscribers.told_us = told_us
+            self._subscribers.notified_us = notified_us
             if outcome is UNKNOWN:  # it may be committed, and the reader may have left it to this thread
                 self._subscribers.wake()
         else:

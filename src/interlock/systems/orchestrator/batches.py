@@ -331,7 +331,7 @@ class Batches:
         check_batch(spec, self._settings)
         idempotency_key = self._engine.key_for(request_id, "batch", [spec, list(jobs), close])
         if spec.callback is not None:
-            (callback,) = await self._limits.under([spec.callback])
+            (callback,) = await self._limits.with_declared_limits([spec.callback])
             spec = replace(spec, callback=callback)
         return await self._add(None, spec, jobs, close, actor, idempotency_key)
 
@@ -359,7 +359,7 @@ class Batches:
     ) -> BatchAddition:
         _check_alone(given)
         alike(given, self._settings)
-        specs = list(await self._limits.under(given)) if given else []
+        specs = list(await self._limits.with_declared_limits(given)) if given else []
         groups = [alike(specs[at : at + PART_SIZE], self._settings) for at in range(0, len(specs), PART_SIZE)]
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[BatchAddition]:

@@ -161,7 +161,7 @@ def _start_for(queue: str, what: str = "MODULE") -> str:
     return f"interlock worker start {what}" + ("" if queue == "default" else f" --queue {queue}")
 
 
-class Around(msgspec.Struct, frozen=True, kw_only=True):
+class TreeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about the tree of a job."""
 
     left: Count | None = None
@@ -175,30 +175,30 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     """Some of the jobs that it waits for, with their states."""
 
 
-ALONE = Around()
+ALONE = TreeFacts()
 """No facts were read."""
 
 
-async def look_around(store: Store, record: Record, quotas: Sequence[int]) -> Around:
+async def look_around(store: Store, record: Record, quotas: Sequence[int]) -> TreeFacts:
     """Return the facts about the tree of a held-back job; empty for other jobs."""
     body = decode_body(record.body)
     if waits_for_jobs(body) and body.after is not None:
         some = body.after.left[:NAMED]
         found = await store.load([Key(JOB.name, each) for each in some])
         states = ["removed" if each is None else str(each.state) for each in found]
-        return Around(before=tuple(zip(some, states, strict=True)))
+        return TreeFacts(before=tuple(zip(some, states, strict=True)))
     places = quotas[body.data.depth]
     if any(map(waits_for_children, body.attempts)):
         left = await store.count(Query(kind=JOB.name, parent=record.id, states=LIVING_JOBS))
-        return Around(left=left, places=places)
+        return TreeFacts(left=left, places=places)
     if record.parent is not None and any(waits_for_place(one, body) for one in body.attempts):
         (parent,) = await store.load([Key(JOB.name, record.parent)])
         stops = parent is not None and decode_body(parent.body).data.stop_reason is not None
-        return Around(places=places, parent_stops=stops)
+        return TreeFacts(places=places, parent_stops=stops)
     return ALONE
 
 
-def held_back(one: AttemptBody, record: Record, body: JobBody, around: Around) -> str | None:
+def held_back(one: AttemptBody, record: Record, body: JobBody, around: TreeFacts) -> str | None:
     """Return why an attempt waits for other jobs, or for an answer; None if it does not."""
     if waits_for_jobs(body) and body.after is not None:
         return _after_others(body.after, around)
@@ -218,7 +218,7 @@ def held_back(one: AttemptBody, record: Record, body: JobBody, around: Around) -
     return f"It waits for a place{_in_tree(record, body, around)}."
 
 
-def _after_others(part: AfterPart, around: Around) -> str:
+def _after_others(part: AfterPart, around: TreeFacts) -> str:
     named = ", ".join(f"{name} ({state})" for name, state in around.before)
     more = len(part.left) - len(around.before)
     also = f" and {more} more" if more > 0 and named else ""
@@ -244,7 +244,7 @@ def to_answer(record: Record, body: JobBody) -> str:
     return ""
 
 
-def _in_tree(record: Record, body: JobBody, around: Around) -> str:
+def _in_tree(record: Record, body: JobBody, around: TreeFacts) -> str:
     root_id = body.tree.root_id if body.tree is not None else record.id
     if around.places is None:
         return f" in the tree of {root_id}"
@@ -261,7 +261,7 @@ def explain(
     now: datetime,
     *,
     ahead: str = "",
-    around: Around = ALONE,
+    around: TreeFacts = ALONE,
     blocker: Blocker | None = None,
 ) -> Explanation:
     """Return the explanation of a job. `ahead` describes its queue."""
@@ -301,7 +301,7 @@ def _ended(record: Record, body: JobBody) -> Explanation:
     return Explanation(job_id=record.id, state=record.state, sentence=sentence, todo=todo)
 
 
-def _lines(record: Record, body: JobBody, now: datetime, ahead: str, around: Around) -> Iterator[Waiting]:
+def _lines(record: Record, body: JobBody, now: datetime, ahead: str, around: TreeFacts) -> Iterator[Waiting]:
     state = JobState(record.state)
     reason = _entry(JOB, state).doc
     if body.data.stop_reason:

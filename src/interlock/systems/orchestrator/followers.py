@@ -37,7 +37,7 @@ from interlock.systems.orchestrator.submission import release
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.systems.orchestrator.tree_slots import joins
 from interlock.systems.orchestrator.trees import raise_for_retry
-from interlock.systems.orchestrator.views import apart, check_lease, child_view, result_of
+from interlock.systems.orchestrator.views import check_lease, child_view, large_result_keys, result_of
 from interlock.wire.jobs import After, ChildView, PredecessorPage
 
 UPSTREAM = "upstream"
@@ -265,7 +265,7 @@ class Followers:
     ) -> list[tuple[Record | None, Mapping[str, msgspec.Raw]]]:
         store = self._engine.store
         records = await store.load([Key(JOB.name, each) for each in ids])
-        keys = [key for record in records if record is not None for key in apart(record)]
+        keys = [key for record in records if record is not None for key in large_result_keys(record)]
         found = await store.load(keys) if keys else []
         kept = {each.id: msgspec.Raw(each.body) for each in found if each is not None}
         return [(record, kept) for record in records]

@@ -261,8 +261,8 @@ class LastClaims:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], _LastClaim] = {}
 
-    def like(self, claimings: Sequence[ClaimInput]) -> Record | None:
-        """Return a job that those of this claim will probably be like; None if that is not known."""
+    def expected_job(self, claimings: Sequence[ClaimInput]) -> Record | None:
+        """Return a job like those that this claim will find; None if that is not known."""
         request = claimings[0].request
         if len(claimings) > 1 or request.claim_id:
             return None

@@ -69,7 +69,7 @@ from interlock.systems.orchestrator.submission import (
 )
 from interlock.systems.orchestrator.trees import TreeSubmission, tree_keys
 from interlock.systems.orchestrator.uniqueness import KeyedSubmission, KeyForecast, apply_keyed, first_with
-from interlock.systems.orchestrator.views import apart, tree_below, view_of
+from interlock.systems.orchestrator.views import large_result_keys, tree_below, view_of
 from interlock.systems.quarantine import QUARANTINED, STANDING
 from interlock.text import counted
 from interlock.wire.jobs import (
@@ -380,7 +380,7 @@ class Jobs:
         if self._limits is None:
             return given
         try:
-            return await self._limits.under(given)
+            return await self._limits.with_declared_limits(given)
         except InterlockError:
             before = None if request_key is None else await self.engine.recall(request_key)
             if not isinstance(before, Repeated):
@@ -500,7 +500,7 @@ class Jobs:
 
     async def views(self, records: Sequence[Record]) -> list[JobView]:
         """Return the views of several loaded jobs."""
-        keys = [key for record in records for key in apart(record)]
+        keys = [key for record in records for key in large_result_keys(record)]
         found = await self.engine.store.load(keys) if keys else []
         kept = {each.id: msgspec.Raw(each.body) for each in found if each is not None}
         return [view_of(record, kept) for record in records]

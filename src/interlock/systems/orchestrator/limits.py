@@ -268,8 +268,8 @@ class Limits:
         """Look no more."""
         self._admissions.close()
 
-    async def keep_now_and_then(self, *, limit: int = MANY) -> int:
-        """Do the same, seldom while no limit is declared: then only leftovers can be found."""
+    async def keep_occasionally(self, *, limit: int = MANY) -> int:
+        """Do as `keep`, seldom while no limit is declared: then only leftovers are found."""
         self._rounds += 1
         if not self._known and self._rounds % _SELDOM:
             return 0
@@ -299,8 +299,11 @@ class Limits:
                 commits.append(adopted(record, keys, now, commit_id, self._settings))
         return free, commits
 
-    async def under(self, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:
-        """Return jobs to submit with all limits that they count against; raise for an unknown one."""
+    async def with_declared_limits(self, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:
+        """Return jobs to submit with all limits that they count against.
+
+        Raise for an unknown one.
+        """
         await self.known()
         if not self.scopes and not any(spec.limits for spec in specs):
             return specs

@@ -74,19 +74,19 @@ class TreeSlots:
         """Return the number of free slots."""
         return self._quotas[depth] - self._taken[depth]
 
-    def someone_waits(self, depth: int) -> bool:
+    def has_waiters(self, depth: int) -> bool:
         """Return whether others wait at this depth: a new job goes to the end of the line."""
         return depth in self.body.holding.values() or depth in self.body.returning.values()
 
     def join(self, job_id: str, parent_id: str, depth: int, workers: int) -> bool:
         """Add a child; return whether it is admitted at once, otherwise record that it is held back."""
-        if workers <= self.room(depth) and not self.someone_waits(depth):
-            self.let_in(job_id, depth, workers)
+        if workers <= self.room(depth) and not self.has_waiters(depth):
+            self.admit(job_id, depth, workers)
             return True
         self.body.holding.setdefault(parent_id, depth)
         return False
 
-    def let_in(self, job_id: str, depth: int, workers: int) -> None:
+    def admit(self, job_id: str, depth: int, workers: int) -> None:
         """Take slots for a job."""
         before = self.body.inside.get(job_id)
         self._taken[depth] += workers - (before.workers if before else 0)
@@ -119,7 +119,7 @@ class TreeSlots:
             self._let_go(job_id, seats_of(job))
             self.body.waiting[job_id] = job.data.depth
 
-    def come_back(self, job_id: str, draft: JobAggregate) -> None:
+    def resume_parent(self, job_id: str, draft: JobAggregate) -> None:
         """Resume a parent without unfinished children, or put it in line if there is no room."""
         depth = draft.body.data.depth
         workers = sum(map(waits_for_children, draft.body.attempts))
@@ -131,7 +131,7 @@ class TreeSlots:
             self.body.returning[job_id] = depth
             return
         wake(draft)
-        self.let_in(job_id, depth, seats_of(draft.body))
+        self.admit(job_id, depth, seats_of(draft.body))
 
     def _let_go(self, job_id: str, left: int) -> None:
         seat = self.body.inside.pop(job_id, None)
@@ -152,7 +152,7 @@ def check_workers(task: str, depth: int, workers: int, quotas: Sequence[int]) ->
         )
 
 
-def let_in(draft: JobAggregate) -> None:
+def release_held_back(draft: JobAggregate) -> None:
     """Release a held-back child, from its original ready time on."""
     part = draft.body.tree
     after = (part.not_before if part is not None else None) or draft.now
@@ -201,7 +201,7 @@ def tree_messages_of(draft: JobAggregate) -> tuple[Change, ...]:
     part = draft.body.tree
     if part is None and not draft.body.children:
         return ()
-    if (what := _what(draft)) is None:
+    if (what := _tree_event_of(draft)) is None:
         return ()
     recipients = {coupling.to for coupling, _ in draft.outward}
     message = TreeMessage(
@@ -224,7 +224,7 @@ def joins(draft: JobAggregate, at: datetime) -> tuple[Change, ...]:
     return (outgoing(f"{draft.id}.tree.{draft.version}", TREES, _ENCODER.encode(message), draft.now),)
 
 
-def _what(draft: JobAggregate) -> str | None:
+def _tree_event_of(draft: JobAggregate) -> str | None:
     if draft.ended:
         return ENDED
     begun = (one for one in draft.body.attempts if one.created_at == draft.now)
@@ -341,7 +341,7 @@ def _is_stopped(parent: Record) -> bool:
     return decode_body(parent.body).data.stop_reason is not None
 
 
-def tended(look: Look, now: datetime, commit_id: str, settings: OrchestratorSettings) -> Commit:
+def slots_filled(look: Look, now: datetime, commit_id: str, settings: OrchestratorSettings) -> Commit:
     """Resume parents whose children have ended, then admit held-back children, oldest first; return the
     commit.
     """
@@ -355,7 +355,7 @@ def _woken(look: Look, now: datetime, commit_id: str, settings: OrchestratorSett
     changes = []
     for record in look.candidates:
         draft = JobAggregate.of(record, now, settings)
-        look.seating.come_back(record.id, draft)
+        look.seating.resume_parent(record.id, draft)
         if draft.taken:
             changes.append(
                 draft.change(commit_id=commit_id, actor="orchestrator", reason="its children have ended")
@@ -375,8 +375,8 @@ def _let_in(look: Look, now: datetime, commit_id: str, settings: OrchestratorSet
             full.add(depth)  # a job that needs more slots must not be overtaken forever
             left.pop(record.parent or "", None)
             continue
-        let_in(draft)
-        look.seating.let_in(record.id, depth, workers)
+        release_held_back(draft)
+        look.seating.admit(record.id, depth, workers)
         changes.append(
             draft.change(commit_id=commit_id, actor="orchestrator", reason="its tree has a place for it")
         )

@@ -84,7 +84,7 @@ from interlock.systems.orchestrator.tree_slots import (
     TreeSlots,
     check_workers,
     look_at,
-    tended,
+    slots_filled,
 )
 from interlock.systems.orchestrator.uniqueness import KeyedSubmission, apply_keyed
 from interlock.systems.orchestrator.views import children_of
@@ -107,7 +107,7 @@ def root_of(record: Record) -> str:
     return part.root_id if part is not None else record.id
 
 
-def beneath(spec: JobSpec, parent: Record) -> tuple[JobSpec, Provenance | None]:
+def restrict_child(spec: JobSpec, parent: Record) -> tuple[JobSpec, Provenance | None]:
     """Return a child as its parent allows it, and its provenance.
 
     Secrets withheld from the parent are withheld from the child. The child of a fork's job is restricted to
@@ -188,7 +188,7 @@ class TreeSubmission:
 
     def _child(self, spec: JobSpec, job_id: str, parent_id: str, after: AfterPart | None) -> JobAggregate:
         depth = self._depths[parent_id]
-        spec, origin = beneath(spec, self._parents[parent_id])
+        spec, origin = restrict_child(spec, self._parents[parent_id])
         check_workers(spec.task, depth, spec.worker_count, self._settings.tree_quotas)
         root_id = root_of(self._parents[parent_id])
         if after is not None:
@@ -450,11 +450,11 @@ class Trees:
         }
         for parent_id, job_id in parents.items():
             await self.stop_children(parent_id, "sibling", f"its sibling {job_id} did not succeed")
-        await self.tend(root_id, messages)
+        await self.fill_slots(root_id, messages)
 
     # Slots
 
-    async def tend(self, root_id: str, messages: Sequence[TreeMessage]) -> None:
+    async def fill_slots(self, root_id: str, messages: Sequence[TreeMessage]) -> None:
         """Give free slots to the waiting jobs."""
         conflict: Conflict | None = None
         for _ in range(self._engine.max_tries):
@@ -462,7 +462,7 @@ class Trees:
             if look is None:
                 return
             now = await self._engine.clock.now()
-            commit = tended(look, now, self._engine.commit_id(), self._settings)
+            commit = slots_filled(look, now, self._engine.commit_id(), self._settings)
             stamped = self._engine.stamped(commit, look.records)
             outcome = await commit_with_recovery(self._engine.store, self._engine.committer, stamped)
             if isinstance(outcome, Illegal | RequestReused):

@@ -109,7 +109,7 @@ def failure_fields(record: Record) -> FailureFields:
     return FailureFields(seen.task, shown.failure_class, shown.error, seen.data.completed_at)
 
 
-def apart(record: Record) -> list[Key]:
+def large_result_keys(record: Record) -> list[Key]:
     """Return the keys of large results of a job: of a completed one, and those after a cancel."""
     if b'"result_apart"' not in record.body:
         return []
@@ -383,7 +383,7 @@ async def children_of(
     query = Query(kind=JOB.name, parent=token.job_id, newest_first=False, cursor=cursor, limit=PAGE)
     page = await engine.store.find(query)
     records = [record for record in page.records if sees is None or sees(record.queue or "")]
-    keys = [key for record in records for key in apart(record)]
+    keys = [key for record in records for key in large_result_keys(record)]
     found = await engine.store.load(keys) if keys else []
     kept = {each.id: msgspec.Raw(each.body) for each in found if each is not None}
     return ChildPage(children=tuple(child_view(record, kept) for record in records), cursor=page.cursor)

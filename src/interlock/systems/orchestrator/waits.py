@@ -79,7 +79,7 @@ class Waits:
         check_wait(request)
         address = address_of(request.name, question=request.question is not None)
 
-        def which(record: Record | None) -> str:
+        def name_wait(record: Record | None) -> str:
             return wait_asked(token.job_id, address, record, request.number)
 
         def decide(wait_id: str, found: Sequence[Record | None], now: datetime) -> Decision[object]:
@@ -94,7 +94,7 @@ class Waits:
                 settings=self._settings,
             )
 
-        answer = await self._with_wait(token.job_id, which, decide)
+        answer = await self._with_wait(token.job_id, name_wait, decide)
         if isinstance(answer, WaitAnswer):
             return answer
         raise_for_answer(answer)
@@ -251,14 +251,14 @@ class Waits:
     async def _with_wait(
         self,
         job_id: str,
-        which: Callable[[Record | None], str],
+        name_wait: Callable[[Record | None], str],
         decide: Callable[[str, Sequence[Record | None], datetime], Decision[Any]],
         request: IdempotencyKey | None = None,
     ) -> Any:
         """Decide about a job and the wait that it names; again if it names another one meanwhile."""
         key = Key(JOB.name, job_id)
         for _ in range(self._engine.max_tries):
-            wait_id = await self._named(key, which, request)
+            wait_id = await self._named(key, name_wait, request)
             if isinstance(wait_id, Repeated):
                 return msgspec.json.decode(wait_id.recorded.answer.body)
             keys = [key, wait_key(wait_id)]
@@ -274,12 +274,12 @@ class Waits:
         raise contended([key], None, self._engine.max_tries)
 
     async def _named(
-        self, key: Key, which: Callable[[Record | None], str], request: IdempotencyKey | None
+        self, key: Key, name_wait: Callable[[Record | None], str], request: IdempotencyKey | None
     ) -> str | Repeated:
         """Return the wait that a job names; or the answer of a request that was made before."""
         (record,) = await self._engine.load([key])
         try:
-            return which(record)
+            return name_wait(record)
         except StoreUnavailable:
             raise
         except InterlockError:

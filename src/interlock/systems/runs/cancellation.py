@@ -177,12 +177,12 @@ class RunCancellation:
                     return
             elif is_superseded_by(theirs, mine, None if later is None else not later):
                 earlier.append(other.id)
-        if not await self._comes_too_late(record, mine):
+        if not await self._supersede_if_outdated(record, mine):
             for each in earlier:
                 await self._supersede(each, record.id)
 
-    async def _comes_too_late(self, record: Record, mine: ChangePosition) -> bool:
-        """Supersede a late run by an ended run of a later change."""
+    async def _supersede_if_outdated(self, record: Record, mine: ChangePosition) -> bool:
+        """Supersede a run by an ended run of a later change; return whether there was one."""
         if record.queue is None or mine.again:
             return False
         query = Query(kind=RUN.name, queue=record.queue, limit=LOOKS_BACK, within=LOOKED_AT)

@@ -120,7 +120,7 @@ class JobMatch(Enum):
     """The id belongs to a job outside of the run."""
 
 
-def _those(answers: dict[int, JobMatch], wanted: JobMatch) -> list[int]:
+def _places_of(answers: dict[int, JobMatch], wanted: JobMatch) -> list[int]:
     return [place for place, found in answers.items() if found is wanted]
 
 
@@ -146,10 +146,10 @@ class Orders:
             return  # the run was pruned, and its plan with it
         making = await self._making(order, graph, order.places, body) if order.new else None
         answers = await self._apply(order, graph, order.places, making)
-        if missing := _those(answers, JobMatch.MISSING):
+        if missing := _places_of(answers, JobMatch.MISSING):
             making = await self._making(order, graph, missing, body)
             answers |= await self._apply(order, graph, missing, making)
-        if taken := _those(answers, JobMatch.FOREIGN):
+        if taken := _places_of(answers, JobMatch.FOREIGN):
             await self._rename(order.run_id, graph, taken)
             again = replace(order, places=tuple(taken), new=False)
             await self.carry_out(again)

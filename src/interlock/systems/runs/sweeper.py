@@ -128,7 +128,7 @@ class RunSweeper:
         plans = wait_for_planners or not self.prompt
         groups = [CHANGES, PENDING, _REPORTED, *((_PLANNED,) if plans else ())]
         found = await take_groups(self._engine.store, groups, limit=LOOK)
-        done = sum(map(len, found.taken)) + await self._reporting().mention()
+        done = sum(map(len, found.taken)) + await self._reporting().report_pending()
         handlers = (
             self._reconciler.apply_messages,
             self._reconciler.follow_messages,
@@ -181,12 +181,12 @@ class RunSweeper:
 
     async def report(self) -> int:
         """Create the reports of decided outcomes; delivery is asynchronous."""
-        mentioned = await self._reporting().mention()
+        reported = await self._reporting().report_pending()
         (taken,) = (await take_groups(self._engine.store, [_REPORTED])).taken
         await self._report_taken(taken)
-        if (mentioned or taken) and self.prompt:
+        if (reported or taken) and self.prompt:
             await self._reporting().go_on()
-        return mentioned + len(taken)
+        return reported + len(taken)
 
     async def _report_taken(self, taken: Sequence[Record]) -> None:
         receivers = {REPORTS: self._reporting().outcome, HISTORY_TOPIC: self._learned}

@@ -220,10 +220,10 @@ def _to_answer(record: Record) -> str:
 
 def _ended(body: RunBody) -> str:
     sentence = f"It ended as {body.data.outcome}, and was reported"
-    return f"{sentence}: {_because(body)}." if body.reason else f"{sentence}."
+    return f"{sentence}: {_reason_text(body)}." if body.reason else f"{sentence}."
 
 
-def _because(body: RunBody) -> str:
+def _reason_text(body: RunBody) -> str:
     why = _REASONS.get(body.reason, body.reason)
     if body.culprit:
         return f"{why} ({body.culprit})"
@@ -270,7 +270,7 @@ def _run_sentence(body: RunBody, state: RunState, graph: PlanGraph | None, place
         case run.CANCEL_REQUESTED:
             return f"It is being stopped ({body.stop_reason}); it waits for {names}."
         case _:
-            why = f": {_because(body)}" if body.reason else ""
+            why = f": {_reason_text(body)}" if body.reason else ""
             return f"It ended as {body.data.outcome}{why}; that waits to be reported."
 
 

@@ -87,7 +87,7 @@ async def created(store: Store, names: Sequence[str] = MANY, **columns: Any) -> 
 # Given data
 
 
-async def test_what_a_record_was_given_is_kept_through_all_its_changes(store: Store) -> None:
+async def test_the_given_part_of_a_record_is_kept_through_all_its_changes(store: Store) -> None:
     [record] = await made(store, creation("a", given=b'{"to":"Ann"}'))
     assert record.given == b'{"to":"Ann"}'
     [record] = await made(store, move(record, SENT, body=b"[1]"))
@@ -101,14 +101,14 @@ async def test_a_record_that_was_given_nothing_has_nothing(store: Store) -> None
     assert (record.given, record.result) == (b"", b"")
 
 
-async def test_what_was_given_can_never_be_changed(store: Store) -> None:
+async def test_the_given_part_can_never_be_changed(store: Store) -> None:
     [record] = await made(store, creation("a", given=b"1"))
     with pytest.raises(InvalidRecord, match="never be changed"):
         await store.commit(each(move(record, SENT, given=b"2")))
     assert await see(store, "a") == record
 
 
-async def test_what_was_given_is_found_by_every_way_of_reading(store: Store) -> None:
+async def test_every_way_of_reading_returns_the_given_part(store: Store) -> None:
     now = await store.now()
     past = now - timedelta(minutes=1)
     await created(store, ["a", "b"], queue=QUEUE, ready_at=past, deadline_at=past, parent="order-9")
@@ -200,7 +200,7 @@ async def test_a_batch_changes_what_single_commits_would(store: Store) -> None:
     ]
 
 
-async def test_of_a_batch_only_those_fail_that_somebody_has_changed(store: Store) -> None:
+async def test_a_batch_fails_only_for_records_that_have_changed_meanwhile(store: Store) -> None:
     records = await created(store)
     await made(store, move(records[3], SENT), move(records[17], LOST))
     outcomes = await store.commit([sending(records, DELIVERED)])
@@ -309,7 +309,7 @@ async def test_a_claim_may_be_decided_as_a_batch(store: Store) -> None:
     )
 
 
-async def test_what_a_batch_makes_ready_is_claimed_and_what_it_gives_a_deadline_is_swept(
+async def test_records_of_a_batch_are_claimed_when_ready_and_swept_at_their_deadline(
     store: Store,
 ) -> None:
     records = await created(store)

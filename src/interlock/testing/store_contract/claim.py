@@ -56,7 +56,7 @@ class Trouble(Exception):
     """An error in a decision."""
 
 
-async def test_what_is_ready_is_given_out_and_committed(store: Store) -> None:
+async def test_a_ready_record_is_claimed_and_committed(store: Store) -> None:
     [record] = await waiting(store, "a")
     sender = Sender()
     before = await store.now()
@@ -69,7 +69,7 @@ async def test_what_is_ready_is_given_out_and_committed(store: Store) -> None:
     assert ids_of(await whole_feed(store)) == ["a"]
 
 
-async def test_what_is_not_ready_is_not_given_out(store: Store) -> None:
+async def test_a_record_that_is_not_ready_is_not_claimed(store: Store) -> None:
     future = await store.now() + LONG_AGO
     await made(store, creation("idle", queue="post"), creation("later", queue="post", ready_at=future))
     sender = Sender()
@@ -77,7 +77,7 @@ async def test_what_is_not_ready_is_not_given_out(store: Store) -> None:
     assert sender.calls == [], "Without records the decider is not called."
 
 
-async def test_what_was_claimed_is_not_given_out_again(store: Store) -> None:
+async def test_a_claimed_record_is_not_claimed_again(store: Store) -> None:
     await waiting(store, "a", "b")
     assert await claimed(store, take(1)) == ["a"]
     assert await claimed(store, take(5)) == ["b"]
@@ -103,7 +103,7 @@ async def test_under_a_guard_something_is_given_out_only_while_it_holds(store: S
     assert await given(DELIVERED) == ["c"], "It has ended, and is in that state."
 
 
-async def test_a_claim_whose_guard_does_not_hold_asks_nobody_and_holds_nothing(store: Store) -> None:
+async def test_a_claim_whose_guard_does_not_hold_decides_nothing_and_locks_nothing(store: Store) -> None:
     [record] = await waiting(store, "a")
     sender = Sender()
     guard = Guard(Key("parcel", "a"), (SENT, LOST))
@@ -199,7 +199,7 @@ async def test_a_claimer_gets_what_needs_no_other_labels_than_it_has(store: Stor
     assert sorted(await claimed(store, take(10, labels=("a", "b", "c")))) == ["p-a-b-c", "p-a-c"]
 
 
-async def test_what_needs_a_handler_is_given_to_claimers_that_have_it(store: Store) -> None:
+async def test_a_record_that_needs_a_handler_goes_to_claimers_that_have_it(store: Store) -> None:
     for name, handler in {"a": "van", "b": "bike", "c": "", "d": "van", "e": "ship"}.items():
         await waiting(store, name, handler=handler)
     assert await claimed(store, take(1)) == ["c"], "Without handlers it receives records that need none."
@@ -327,7 +327,7 @@ async def test_a_delayed_record_that_is_called_early_is_given_out_at_once(store:
     assert await claimed(store, take(5)) == ["a"]
 
 
-async def test_what_is_decided_may_put_a_record_back_for_later(store: Store) -> None:
+async def test_a_decision_may_postpone_a_record(store: Store) -> None:
     await waiting(store, "a")
     later = await store.now() + LONG_AGO
     await store.claim(take(5), Sender(ready_at=later))
@@ -335,7 +335,7 @@ async def test_what_is_decided_may_put_a_record_back_for_later(store: Store) -> 
     assert (await see(store, "a")).ready_at == later
 
 
-async def test_what_is_not_decided_on_stays_as_it_is(store: Store) -> None:
+async def test_a_record_without_a_decision_stays_as_it_is(store: Store) -> None:
     [a, _, c] = await waiting(store, "a", "b", "c")
 
     def only_b(records: Sequence[Record], _now: datetime) -> list[Commit]:
@@ -401,7 +401,7 @@ async def test_a_decision_that_no_store_may_take_lets_go_of_everything(store: St
     assert await claimed(store, take(5)) == ["a", "b"]
 
 
-async def test_a_claim_fences_off_whoever_saw_the_record_before(store: Store, opener: StoreOpener) -> None:
+async def test_a_claim_fences_off_earlier_readers_of_the_record(store: Store, opener: StoreOpener) -> None:
     [seen] = await waiting(store, "a")
     other = await opener.open()
     assert await claimed(other, take(1)) == ["a"]
@@ -445,7 +445,7 @@ async def test_a_claimer_that_is_cancelled_leaves_each_record_free_or_done(
     assert sorted(ids_of(await whole_feed(store))) == names, "Each was sent once."
 
 
-async def test_what_is_overdue_is_swept_the_oldest_first(store: Store) -> None:
+async def test_overdue_records_are_swept_oldest_first(store: Store) -> None:
     now = await store.now()
     for name, age in {"a": 5, "b": 50, "c": 20, "d": 21}.items():
         await made(store, creation(name, deadline_at=now - timedelta(seconds=age)))
@@ -464,7 +464,7 @@ async def test_a_sweep_is_one_decision_by_the_clock_of_the_store(store: Store) -
     assert before <= sender.times[0] <= await store.now()
 
 
-async def test_what_has_no_deadline_or_a_later_one_is_left_alone(store: Store) -> None:
+async def test_a_record_with_no_deadline_or_a_later_one_is_left_alone(store: Store) -> None:
     future = await store.now() + LONG_AGO
     await made(store, creation("idle"), creation("later", deadline_at=future))
     sender = Sender()
@@ -513,7 +513,7 @@ async def test_only_the_kinds_that_were_asked_for_are_swept_all_in_one_order(sto
     assert await store.due([], 10, post) == []
 
 
-async def test_what_is_due_and_not_decided_on_stays_due(store: Store) -> None:
+async def test_a_due_record_without_a_decision_stays_due(store: Store) -> None:
     past = await store.now() - LONG_AGO
     [record] = await made(store, creation("a", deadline_at=past))
     assert await store.due(["parcel"], 5, leave) == []

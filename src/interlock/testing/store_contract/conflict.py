@@ -55,7 +55,7 @@ async def test_a_write_under_a_version_that_is_yet_to_come_is_refused(store: Sto
     assert await store.commit(each(early)) == [Conflict(seen.key, 2, 1)]
 
 
-async def test_what_is_not_there_cannot_be_changed(store: Store) -> None:
+async def test_a_missing_record_cannot_be_changed(store: Store) -> None:
     change = msgspec.structs.replace(creation("a", SENT), expected=3)
     assert await store.commit(each(change)) == [Conflict(Key("parcel", "a"), 3, 0)]
     assert await look(store, "a") is None
@@ -78,7 +78,7 @@ async def test_a_version_that_was_written_at_another_time_is_not_the_one_that_wa
     assert await whole_feed(store) == []
 
 
-async def test_what_was_written_in_one_moment_may_be_changed_together(store: Store) -> None:
+async def test_records_written_in_one_moment_may_be_changed_together(store: Store) -> None:
     records = await made(store, *(creation(f"p{number:02}") for number in range(20)))
     records = await made(store, *(move(record, note=SENDING) for record in records))
     assert {record.version for record in records} == {2}
@@ -89,7 +89,7 @@ async def test_what_was_written_in_one_moment_may_be_changed_together(store: Sto
     assert (await see(store, "p07")).state == "sent"
 
 
-async def test_what_is_there_cannot_be_created(store: Store) -> None:
+async def test_an_existing_record_cannot_be_created(store: Store) -> None:
     [seen] = await made(store, creation("a"))
     assert await store.commit(each(creation("a", body=b"2"))) == [Conflict(seen.key, 0, 1)]
     assert await see(store, "a") == seen

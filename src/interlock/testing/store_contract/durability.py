@@ -186,7 +186,7 @@ async def test_a_state_that_is_no_end_is_refused(store: Store, states: list[str]
     assert len(await all_found(store, Query(kind="parcel"))) == 3
 
 
-async def test_what_rests_has_ended_until_it_continues(store: Store) -> None:
+async def test_a_resting_record_counts_as_ended_until_it_continues(store: Store) -> None:
     names = ("home", "back", "out")
     [_, back, out] = await made(store, *(creation(name, PARKED, kind="van", note=PACKING) for name in names))
     [back, _] = await made(store, move(back, AWAY, note=SENDING), move(out, AWAY, note=SENDING))
@@ -200,7 +200,7 @@ async def test_what_rests_has_ended_until_it_continues(store: Store) -> None:
     assert await all_found(store, Query(kind="van")) == ["out"]
 
 
-async def test_what_does_not_exist_cannot_be_pruned(store: Store) -> None:
+async def test_pruning_refuses_unknown_kinds_and_states_and_negative_ages(store: Store) -> None:
     with pytest.raises(UnknownKind):
         await store.prune(kind="crate", states=["lost"], older_than=NO_AGE)
     with pytest.raises(UnknownState):
@@ -251,7 +251,7 @@ async def test_the_whole_journal_of_a_record_goes_with_it(store: Store) -> None:
     assert set(ids_of(await whole_feed(store))) == {"b"}
 
 
-async def test_what_was_pruned_can_be_created_again(store: Store) -> None:
+async def test_a_pruned_record_can_be_created_again(store: Store) -> None:
     past = await store.now() - timedelta(hours=1)
     columns: dict[str, Any] = {
         "queue": "post",
@@ -271,7 +271,7 @@ async def test_what_was_pruned_can_be_created_again(store: Store) -> None:
     assert (again.parent, again.labels) == (None, ())
 
 
-async def test_a_reader_that_missed_something_is_told_once(store: Store) -> None:
+async def test_a_reader_that_missed_entries_sees_the_gap_once(store: Store) -> None:
     [a] = await made(store, creation("a", note=PACKING))
     start = await store.latest()
     await made(store, creation("b", note=PACKING), move(a, LOST, note=SENDING))
@@ -287,7 +287,7 @@ async def test_a_reader_that_missed_something_is_told_once(store: Store) -> None
     assert (ids_of(feed), feed.gap) == (["c"], False), "A reader that had read them has missed nothing."
 
 
-async def test_a_reader_that_waits_at_the_end_is_not_told_of_the_same_gap_for_ever(store: Store) -> None:
+async def test_a_reader_that_waits_at_the_end_sees_the_gap_once(store: Store) -> None:
     await made(store, creation("a", note=PACKING))
     cursor = await store.latest()
     await made(store, creation("b", LOST, note=PACKING))

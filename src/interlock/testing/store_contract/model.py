@@ -412,10 +412,10 @@ class Play:
                 self.reference.check(batches, await self.store.commit(batches))
             case ClaimStep(claim, first, fails, together):
                 expected = self.reference.ready(claim, self.beginning)
-                decider = Decider(expected, first, fails, together)
+                decider = SendingDecider(expected, first, fails, together)
                 await self._decided(decider, lambda: self.store.claim(claim, decider))
             case SweepCall(limit, first, fails):
-                decider = Decider(self.reference.due(limit, self.beginning), first, fails)
+                decider = SendingDecider(self.reference.due(limit, self.beginning), first, fails)
                 await self._decided(decider, lambda: self.store.due(["parcel"], limit, decider))
             case FindStep(query):
                 await self._find(query)
@@ -430,7 +430,7 @@ class Play:
         entries = await whole_feed(self.store, self.cursor, limit=5)
         assert [(Key(e.kind, e.id), e.version, e.note) for e in entries] == self.reference.entries
 
-    async def _decided(self, decider: Decider, call: Callable[[], Awaitable[list[Outcome]]]) -> None:
+    async def _decided(self, decider: SendingDecider, call: Callable[[], Awaitable[list[Outcome]]]) -> None:
         if decider.fails and decider.expected:
             with pytest.raises(FailedDecision):
                 await call()
@@ -504,7 +504,7 @@ class Play:
         return None if hours is None else self.beginning + hours * HOUR
 
 
-class Decider:
+class SendingDecider:
     """Checks the records of a claim, and sends every second one; or fails."""
 
     def __init__(self, expected: Sequence[Record], first: int, fails: bool, together: bool = False) -> None:

@@ -119,7 +119,7 @@ async def test_a_learned_kind_is_claimed_swept_journalled_and_pruned(
     assert await look(store, "front", "door") is None
 
 
-async def test_what_was_known_before_is_as_it_was(store: Store) -> None:
+async def test_records_of_known_kinds_stay_as_they_were(store: Store) -> None:
     await waiting(store, "a", "b")
     await store.learn(DOORS)
     await store.learn(DOORS)

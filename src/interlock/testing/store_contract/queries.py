@@ -49,7 +49,7 @@ async def test_nothing_is_found_where_nothing_is(store: Store) -> None:
     assert await store.count(PARCELS) == Count(0, capped=False)
 
 
-async def test_what_is_found_is_the_whole_record(store: Store) -> None:
+async def test_a_query_returns_whole_records(store: Store) -> None:
     now = await store.now()
     [record] = await made(
         store,
@@ -279,7 +279,7 @@ async def test_a_count_does_not_care_for_the_page(store: Store) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "x.a", "-5.a", ".", "1", "9\x00.a", "9" * 30 + ".a"])
-async def test_a_place_in_a_list_that_nobody_gave_out_is_refused(store: Store, cursor: str) -> None:
+async def test_an_invalid_cursor_of_a_query_is_refused(store: Store, cursor: str) -> None:
     with pytest.raises(InvalidRecord, match="cursor"):
         await store.find(msgspec.structs.replace(PARCELS, cursor=cursor))
 
@@ -374,12 +374,12 @@ async def test_a_cursor_before_the_end_is_followed_by_the_newest_entries(store: 
 
 
 @pytest.mark.parametrize("back", [-1, 1_000_000_000_000])
-async def test_a_number_of_entries_that_nobody_can_ask_for_is_refused(store: Store, back: int) -> None:
+async def test_an_invalid_number_of_entries_back_is_refused(store: Store, back: int) -> None:
     with pytest.raises(InvalidRecord, match="back"):
         await store.latest(back=back)
 
 
-async def test_what_was_decided_in_a_claim_is_in_the_feed(store: Store) -> None:
+async def test_changes_of_a_claim_are_in_the_feed(store: Store) -> None:
     await waiting(store, "a", "b")
     await claimed(store, take(5))
     assert [(entry.id, entry.version, entry.note) for entry in await whole_feed(store)] == [
@@ -389,7 +389,7 @@ async def test_what_was_decided_in_a_claim_is_in_the_feed(store: Store) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "1.5.x", "🙂", "0 OR 1=1", "-", "\x00", "9" * 30])
-async def test_a_cursor_that_nobody_gave_out_is_refused(store: Store, cursor: str) -> None:
+async def test_an_invalid_cursor_of_the_feed_is_refused(store: Store, cursor: str) -> None:
     with pytest.raises(InvalidRecord, match="cursor"):
         await store.feed(cursor)
 
@@ -423,7 +423,7 @@ async def test_the_history_can_be_read_in_parts(store: Store) -> None:
     assert (await store.history(key, after_version=6)).entries == ()
 
 
-async def test_what_never_was_has_no_history(store: Store) -> None:
+async def test_a_record_that_never_existed_has_no_history(store: Store) -> None:
     assert (await store.history(Key("parcel", "nobody"))).entries == ()
 
 

@@ -122,7 +122,7 @@ async def test_the_age_of_a_queue_counts_from_the_last_change(store: Store, open
         apart_s *= 2
 
 
-async def test_what_rests_is_pruned_by_queue_until_it_continues(store: Store) -> None:
+async def test_a_resting_record_is_pruned_by_queue_until_it_continues(store: Store) -> None:
     names = ("home", "out", "kept")
     [_, out, _] = await made(
         store,
@@ -134,7 +134,7 @@ async def test_what_rests_is_pruned_by_queue_until_it_continues(store: Store) ->
     assert await _left(store, "van") == ["kept", "out"]
 
 
-async def test_what_has_ended_and_still_has_a_deadline_is_pruned_by_queue(store: Store) -> None:
+async def test_an_ended_record_that_still_has_a_deadline_is_pruned_by_queue(store: Store) -> None:
     past = await store.now() - LONG_AGO
     await made(
         store,

@@ -164,7 +164,7 @@ BEYOND: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", BEYOND)
-async def test_what_no_store_may_take_is_refused_before_it_is_written(store: Store, case: str) -> None:
+async def test_an_invalid_change_is_refused_before_anything_is_written(store: Store, case: str) -> None:
     columns = dict(BEYOND[case])
     name, expected = columns.pop("name", "bad"), columns.pop("expected", 0)
     change = msgspec.structs.replace(creation(name, **columns), expected=expected)

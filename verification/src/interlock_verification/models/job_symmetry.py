@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from interlock_verification.models.job_world import JobWorld
 
 
-State: TypeAlias = tuple[Any, ...]
+StateTuple: TypeAlias = tuple[Any, ...]
+"""A state of a world: small numbers, which are quick to hash."""
 
 
 class CanonicalNames:
@@ -30,7 +31,7 @@ class CanonicalNames:
         self._jobs_alike = len(plan.jobs) == 2 and plan.jobs[0] == plan.jobs[1]
         self._shapes: dict[int, int] = {}
 
-    def canonical(self, state: State) -> State:
+    def canonical(self, state: StateTuple) -> StateTuple:
         """Return the state with canonical names."""
         state = self._forget(state)
         if self._jobs_alike:
@@ -45,7 +46,7 @@ class CanonicalNames:
             state = (*state[:3], (orch[1], orch[0]), state[4])
         return state
 
-    def _forget(self, state: State) -> State:
+    def _forget(self, state: StateTuple) -> StateTuple:
         """Return the state without the names of ended leases that no message can mention."""
         jobs, hands, net, orch, spare = state
         named, forget = self._deciding.named_ends, self._deciding.forget
@@ -68,7 +69,7 @@ class CanonicalNames:
             shape = self._shapes[value] = min(value, other)
         return shape
 
-    def _second_comes_first(self, state: State) -> bool:
+    def _second_comes_first(self, state: StateTuple) -> bool:
         jobs, hands, net, orch, _ = state
         if hands[0] != hands[1]:
             return bool(hands[0] > hands[1])
@@ -80,7 +81,7 @@ class CanonicalNames:
             return bool(renamed < jobs)
         return _ops(orch, 1) < _ops(orch, 0)
 
-    def _swap_workers(self, state: State) -> State:
+    def _swap_workers(self, state: StateTuple) -> StateTuple:
         jobs, hands, net, orch, spare = state
         rename = self._deciding.rename
         return (
@@ -100,7 +101,7 @@ class CanonicalNames:
         reply = _other_worker(reply) if reply else 0
         return op, job, self._deciding.rename(after, (1, 0)), until, reply, freshness
 
-    def _swap_jobs(self, state: State) -> State:
+    def _swap_jobs(self, state: StateTuple) -> StateTuple:
         jobs, hands, net, orch, spare = state
         return (
             (jobs[1], jobs[0]),

@@ -6,7 +6,7 @@ A step can be described: the event, then the rows of the tables that were taken.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from interlock.store.records import Conflict, Repeated, StepLine, TooLate
 from interlock.testing.model_checker import (
@@ -22,6 +22,7 @@ from interlock.testing.model_checker import (
 from interlock_verification import claims, required_events
 from interlock_verification.models import budget, job_symmetry
 from interlock_verification.models.job_decisions import ABSENT, DecidedEvent, JobDecisions
+from interlock_verification.models.job_symmetry import StateTuple
 from interlock_verification.models.job_values import (
     FIRST_ANSWER,
     FIRST_COMMAND,
@@ -128,8 +129,6 @@ def _op(op: int) -> str:
     return f"worker {note.worker + 1} {label} ({note.shard}.{note.attempt})"
 
 
-State: TypeAlias = tuple[Any, ...]
-
 NEVER = 99
 FRESH, OUTRUN, LATE = 0, 1, 2
 CLAIMS, SWEEP = -1, -8
@@ -174,7 +173,7 @@ class OrchestratorSteps:
         places = self.deciding.places
         return bit(places[name]) if name in places else 0
 
-    def _tick(self, state: State, out: list[ModelStep]) -> None:
+    def _tick(self, state: StateTuple, out: list[ModelStep]) -> None:
         """Let one tick pass, unless no timer changes."""
         jobs, hands, net, orch, spare = state
         age = self.deciding.age
@@ -193,12 +192,12 @@ class OrchestratorSteps:
                 return op, job, 0, 0, 0, LATE
         return op, job, self.deciding.age(after), until, reply, FRESH
 
-    def _sweeps(self, state: State, out: list[ModelStep]) -> None:
+    def _sweeps(self, state: StateTuple, out: list[ModelStep]) -> None:
         for job, value in enumerate(state[0]):
             if self.deciding.due[value]:
                 self._decided(state, StoryStep("sweep", job, 0, self.deciding.sweep(value)), SWEEP, 0, out)
 
-    def _delivered(self, state: State, code: int, out: list[ModelStep], aided: int) -> None:
+    def _delivered(self, state: StateTuple, code: int, out: list[ModelStep], aided: int) -> None:
         """Deliver a message to an orchestrator."""
         note = read_message(code)
         value = state[0][note.job]
@@ -215,12 +214,12 @@ class OrchestratorSteps:
         reply = self._reply_code(entry, code)
         self._decided(state, StoryStep("hear", note.job, note.worker, entry, code), code, reply, out, aided)
 
-    def _repeated_request(self, state: State, job: int, code: int, aided: int) -> ModelStep:
+    def _repeated_request(self, state: StateTuple, job: int, code: int, aided: int) -> ModelStep:
         """Deliver a repeat of a committed request."""
         done = StoryStep("again", job, 0, None, code)
         return done, self._again or state, aided | self._repeated
 
-    def _submitted(self, state: State, job: int, aided: int) -> ModelStep:
+    def _submitted(self, state: StateTuple, job: int, aided: int) -> ModelStep:
         jobs, hands, net, orch, spare = state
         done = StoryStep("submit", job, 0, self._first[job], 0)
         if jobs[job] != ABSENT:
@@ -239,7 +238,7 @@ class OrchestratorSteps:
     # Decide and commit
 
     def _decided(
-        self, state: State, done: StoryStep, op: int, reply: int, out: list[ModelStep], aided: int = 0
+        self, state: StateTuple, done: StoryStep, op: int, reply: int, out: list[ModelStep], aided: int = 0
     ) -> None:
         """Commit a decision: at once with one orchestrator; with two, another commit may come first."""
         entry = done.entry
@@ -263,7 +262,7 @@ class OrchestratorSteps:
                 out.append((done._replace(what=f"decide {done.what}"), (*state[:3], held, state[4]), bits))
                 return
 
-    def become(self, state: State, job: int, after: int, reply: int) -> State:
+    def become(self, state: StateTuple, job: int, after: int, reply: int) -> StateTuple:
         """Return the state with a new version of a job: decisions on the old version will conflict."""
         jobs, hands, net, orch, spare = state
         if self._racing:
@@ -275,7 +274,7 @@ class OrchestratorSteps:
             return one
         return one[0], job, 0, 0, 0, OUTRUN
 
-    def _settle(self, state: State, job: int, reply: int) -> State:
+    def _settle(self, state: StateTuple, job: int, reply: int) -> StateTuple:
         """Answer messages under ended leases, and drop answers that have no receiver."""
         jobs, hands, net, orch, spare = state
         ended = self.deciding.ended_leases[jobs[job]]
@@ -292,7 +291,7 @@ class OrchestratorSteps:
             flying.append(code)
         return jobs, hands, tuple(sorted(c for c in set(flying) if c and awaited(c, hands))), orch, spare
 
-    def _commits(self, state: State, out: list[ModelStep]) -> None:
+    def _commits(self, state: StateTuple, out: list[ModelStep]) -> None:
         if not self._racing:
             return
         jobs, hands, net, orch, spare = state
@@ -311,7 +310,7 @@ class OrchestratorSteps:
                 fallen = (*free[:4], spare - budget.CRASHES)
                 out.append((StoryStep("orchestrator dies", job, place, None, op), fallen, AIDED))
 
-    def _looked_again(self, state: State, one: tuple[int, ...], out: list[ModelStep]) -> None:
+    def _looked_again(self, state: StateTuple, one: tuple[int, ...], out: list[ModelStep]) -> None:
         """Handle a refused commit: decide again about a message, drop a claim or a sweep."""
         op, job, _, _, _, freshness = one
         mark = self._marks[required_events.LOOKED_AGAIN if freshness == OUTRUN else required_events.TOO_LATE]
@@ -327,7 +326,7 @@ class OrchestratorSteps:
         self._decided(state, done, op, self._reply_code(entry, op), out, mark)
 
 
-def _noted(state: State, op: int) -> State:
+def _noted(state: StateTuple, op: int) -> StateTuple:
     """Return the state with the request recorded in its commit."""
     if op < 0 or op >> 12 != Say.CANCEL:
         return state
@@ -352,7 +351,7 @@ def awaited(code: int, hands: tuple[int, ...]) -> bool:
 class WorkerSteps(OrchestratorSteps):
     """The part of a world in which workers, users and faults act."""
 
-    def steps(self, state: State) -> list[ModelStep]:
+    def steps(self, state: StateTuple) -> list[ModelStep]:
         """Return all possible steps."""
         if len(state) == 1:
             return []
@@ -369,7 +368,7 @@ class WorkerSteps(OrchestratorSteps):
         self._chances(state, out)
         return out
 
-    def _deliveries(self, state: State, out: list[ModelStep]) -> None:
+    def _deliveries(self, state: StateTuple, out: list[ModelStep]) -> None:
         jobs, hands, net, orch, spare = state
         last = -1
         for place, code in enumerate(net):
@@ -388,7 +387,7 @@ class WorkerSteps(OrchestratorSteps):
 
     # Workers
 
-    def _claims(self, state: State, worker: int, out: list[ModelStep]) -> None:
+    def _claims(self, state: StateTuple, worker: int, out: list[ModelStep]) -> None:
         """Let an idle worker claim, unless a grant is on its way to it."""
         jobs, _, net, orch, _ = state
         if any(code >> 10 == (Say.GRANT << 2 | worker) for code in net):
@@ -403,7 +402,7 @@ class WorkerSteps(OrchestratorSteps):
                 reply = write_message(Say.GRANT, worker, job, entry.shard, entry.index)
                 self._decided(state, StoryStep("claim", job, worker, entry), CLAIMS - worker, reply, out)
 
-    def _answered(self, state: State, rest: tuple[int, ...], code: int) -> ModelStep:
+    def _answered(self, state: StateTuple, rest: tuple[int, ...], code: int) -> ModelStep:
         """Deliver an answer to a worker."""
         jobs, hands, _, orch, spare = state
         note = read_message(code)
@@ -421,7 +420,7 @@ class WorkerSteps(OrchestratorSteps):
         after = self._settle((jobs, hands, rest, orch, spare), note.job, sent)
         return StoryStep("answer", note.job, note.worker, None, code), after, 0
 
-    def _works(self, state: State, worker: int, code: int, out: list[ModelStep]) -> None:
+    def _works(self, state: StateTuple, worker: int, code: int, out: list[ModelStep]) -> None:
         """Let a worker send a message about its attempt."""
         hand, plan, spare = read_hand(code), self.plan, state[4]
         last = plan.heartbeats + 1
@@ -439,7 +438,7 @@ class WorkerSteps(OrchestratorSteps):
             self._say(state, worker, Say.STOPPED, last, out, 0)
 
     def _say(
-        self, state: State, worker: int, say: Say, number: int, out: list[ModelStep], aided: int
+        self, state: StateTuple, worker: int, say: Say, number: int, out: list[ModelStep], aided: int
     ) -> None:
         jobs, hands, net, orch, spare = state
         hand = read_hand(hands[worker])
@@ -454,7 +453,7 @@ class WorkerSteps(OrchestratorSteps):
 
     # Users and faults
 
-    def _chances(self, state: State, out: list[ModelStep]) -> None:
+    def _chances(self, state: StateTuple, out: list[ModelStep]) -> None:
         jobs, hands, net, orch, spare = state
         if budget.has(spare, budget.CANCELS):
             for job, value in enumerate(jobs):
@@ -471,7 +470,7 @@ class WorkerSteps(OrchestratorSteps):
                     lost = (jobs, hands, left, orch, spare - budget.LOSSES)
                     out.append((StoryStep("lose", read_message(code).job, 0, None, code), lost, AIDED))
 
-    def _crashes(self, state: State) -> Iterator[ModelStep]:
+    def _crashes(self, state: StateTuple) -> Iterator[ModelStep]:
         """Yield crashes: a worker is restarted under its name, and messages to it are lost."""
         jobs, hands, net, orch, spare = state
         for worker, hand in enumerate(hands):
@@ -522,7 +521,7 @@ class JobWorld(WorkerSteps):
 
     # Initial state and observations
 
-    def initial(self) -> State:
+    def initial(self) -> StateTuple:
         """Return the initial state: idle workers, and jobs that exist or are about to be submitted."""
         plan, numbers = self.plan, range(len(self.plan.jobs))
         jobs = tuple(ABSENT if plan.submits else self._first[number].after for number in numbers)
@@ -533,11 +532,11 @@ class JobWorld(WorkerSteps):
         """Return the value of a submitted job."""
         return self._first[number].after
 
-    def canonical(self, state: State) -> State:
+    def canonical(self, state: StateTuple) -> StateTuple:
         """Return the state with canonical names of workers and jobs."""
         return state if len(state) == 1 else self.names.canonical(state)
 
-    def look(self, state: State) -> int:
+    def look(self, state: StateTuple) -> int:
         """Return the observable claims, mostly those of each job's value."""
         if len(state) == 1:
             broken: int = state[0]
@@ -569,6 +568,6 @@ class JobWorld(WorkerSteps):
                 holders.append(((note.job, note.shard, note.attempt), note.worker))
         return any(given.setdefault(token, worker) != worker for token, worker in holders)
 
-    def tell(self, done: StoryStep, before: State, after: State) -> list[str]:
+    def tell(self, done: StoryStep, before: StateTuple, after: StateTuple) -> list[str]:
         """Return a step in words."""
         return tell(done, before, after)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JobState
@@ -23,11 +23,10 @@ from interlock.testing.model_checker import (
 from interlock_verification import claims
 from interlock_verification.models import budget
 from interlock_verification.models.job_decisions import ABSENT, ORDERED, DecidedEvent
+from interlock_verification.models.job_symmetry import StateTuple
 from interlock_verification.models.job_world import JobWorld, StoryStep, claims_of, rows
 from interlock_verification.models.plan import RUN_ID, RunPlan
 from interlock_verification.models.run_decisions import BEGINS, RUN_CLAIMS, RunDecisions, RunEntry
-
-State: TypeAlias = tuple[Any, ...]
 
 FACT, ORDER, PLANNER = 1 << 8, 2 << 8, 3 << 8
 _KIND = 3 << 8
@@ -83,17 +82,17 @@ class RunWorld:
         self._goal = bit(self.places[REPORTED])
         self._settled = bit(self.places[next(c.claim for c in inner if c.mode is Mode.EVENTUALLY)])
 
-    def initial(self) -> State:
+    def initial(self) -> StateTuple:
         """Return the initial state: a stored run, without jobs."""
         jobs, *rest = self.inner.initial()
         left = self.plan.repeats * REPEATS + self.plan.run_cancels * RUN_CANCELS
         return (ABSENT,) * len(jobs), *rest, self.runs.first, (), left
 
-    def canonical(self, state: State) -> State:
+    def canonical(self, state: StateTuple) -> StateTuple:
         """Return the state with canonical names of workers; jobs of a run are distinct."""
         return state if len(state) == 1 else (*self.inner.canonical(state[:5]), *state[5:])
 
-    def look(self, state: State) -> int:
+    def look(self, state: StateTuple) -> int:
         """Return the observable claims about the jobs and the run."""
         if len(state) == 1:
             broken: int = state[0]
@@ -109,7 +108,7 @@ class RunWorld:
             seen |= self._settled if value.state in run.SETTLED else 0
         return seen | self._events(value.state, states)
 
-    def _broken(self, outcome: object, states: list[JobState | None], state: State) -> int:
+    def _broken(self, outcome: object, states: list[JobState | None], state: StateTuple) -> int:
         needed = [one for one, counts in zip(states, self.plan.required, strict=True) if counts]
         tried = any(one is not None for one in states)
         seen = 0
@@ -131,7 +130,7 @@ class RunWorld:
         places = {self._messages[wire & _REST].place for wire in wires if wire & _KIND == FACT}
         return any(one is job.RUNNING and number not in places for number, one in enumerate(states))
 
-    def _is_forgotten(self, number: int, state: State) -> bool:
+    def _is_forgotten(self, number: int, state: StateTuple) -> bool:
         """Return whether a job continues without a stop order on its way; an overdue job is
         judged after a sweep.
         """
@@ -167,7 +166,7 @@ class RunWorld:
 
     # Steps
 
-    def steps(self, state: State) -> list[ModelStep]:
+    def steps(self, state: StateTuple) -> list[ModelStep]:
         """Return the steps of the jobs and of the run."""
         if len(state) == 1:
             return []
@@ -177,7 +176,7 @@ class RunWorld:
             self._carry(state, wire, out)
         return out
 
-    def _inner_steps(self, state: State) -> Iterator[ModelStep]:
+    def _inner_steps(self, state: StateTuple) -> Iterator[ModelStep]:
         """Yield the steps of the jobs; the run receives their messages, and its time passes too."""
         *_, number, wires, left = state
         ticked = False
@@ -201,7 +200,7 @@ class RunWorld:
             self._messages.append(entry.message)
         return [FACT | self._messages.index(entry.message)]
 
-    def _run_steps(self, state: State, out: list[ModelStep]) -> None:
+    def _run_steps(self, state: StateTuple, out: list[ModelStep]) -> None:
         *_, number, wires, left = state
         value, runs = self.runs.values[number], self.runs
         if value.state is run.CREATED:
@@ -230,7 +229,7 @@ class RunWorld:
                 self._move((*state[:7], left - REPEATS), "is reported a second time", again, wires, AIDED)
             )
 
-    def _carry(self, state: State, wire: int, out: list[ModelStep]) -> None:
+    def _carry(self, state: StateTuple, wire: int, out: list[ModelStep]) -> None:
         """Deliver a message; or deliver it, and keep it for a repeat."""
         wires, left = state[6], state[7]
         place = wires.index(wire)
@@ -239,7 +238,7 @@ class RunWorld:
         if left & 7:
             self._deliver((*state[:7], left - REPEATS), wire, out, AIDED)
 
-    def _deliver(self, state: State, wire: int, out: list[ModelStep], aided: int) -> None:
+    def _deliver(self, state: StateTuple, wire: int, out: list[ModelStep], aided: int) -> None:
         number, wires = state[5], state[6]
         if wire == PLANNER:
             ended = self.runs.values[number].state in (*run.SETTLED, run.CANCEL_REQUESTED)
@@ -256,7 +255,7 @@ class RunWorld:
         else:
             out.append(self._followed(state, wire & _PLACE, ORDERED[(wire & _REST) >> 3], aided))
 
-    def _followed(self, state: State, which: int, ordered: tuple[str, str], aided: int) -> ModelStep:
+    def _followed(self, state: StateTuple, which: int, ordered: tuple[str, str], aided: int) -> ModelStep:
         """Deliver an order of the run to a job."""
         jobs, hands, net, orch, spare, number, wires, left = state
         what, why = ordered
@@ -270,7 +269,9 @@ class RunWorld:
         after = self.inner.become(inner, which, entry.after, 0) if entry.changed else inner
         return done, (*after, number, tuple(sorted((*wires, *self._news(entry)))), left), aided
 
-    def _move(self, state: State, what: str, entry: RunEntry, wires: tuple[int, ...], bits: int) -> ModelStep:
+    def _move(
+        self, state: StateTuple, what: str, entry: RunEntry, wires: tuple[int, ...], bits: int
+    ) -> ModelStep:
         done = RunDone(what, 0, entry.lines)
         if entry.wrong:
             return done, (entry.wrong,), bits
@@ -279,7 +280,7 @@ class RunWorld:
         flying = tuple(sorted((*wires, *orders)))
         return done, (jobs, hands, net, orch, spare, entry.after, flying, left), bits
 
-    def tell(self, done: Any, before: State, after: State) -> list[str]:
+    def tell(self, done: Any, before: StateTuple, after: StateTuple) -> list[str]:
         """Return a step in words."""
         if isinstance(done, RunDone):
             return [f"The run {done.what}.", *rows(done.lines)]

@@ -365,7 +365,7 @@ class WorldPlay:
         for worker_id, runner_id in self.judge.workers.living().items():
             self.watcher.check(LiveRecord(worker_id, runner_id, runner_id in alive))
         for record in driven(self.store.find(Query(kind=TREE.name, states=(OPEN,)))).records:
-            if record.id not in self.judge.trees.shaken:
+            if record.id not in self.judge.trees.with_lost_writes:
                 self.watcher.check(OpenTree(record.id, closed=record.state != OPEN), record.id)
         for record in driven(self.store.find(Query(kind=JOB_WAIT.name, states=(WAITING, KEPT)))).records:
             if record.parent not in self.judge.forgotten:

@@ -208,7 +208,7 @@ class Judge:
             self.runs.lost(key.kind, key.id, back_to)
             return
         if (look := self._looks.get(key.id)) is not None:
-            self._shaken(key.id, look)
+            self._note_lost_write(key.id, look)
         self.forgotten.add(key.id)
         self._watcher.note(self._watcher.time(), f"{key.id}: the fail-over loses a write", key.id)
         self._looks.pop(key.id, None)
@@ -221,14 +221,14 @@ class Judge:
                 succeeded = (one for one in look.body.attempts if one.state is attempt.SUCCEEDED)
                 self._succeeded.update((key.id, one.shard) for one in succeeded)
 
-    def _shaken(self, job_id: str, look: DecodedJob) -> None:
+    def _note_lost_write(self, job_id: str, look: DecodedJob) -> None:
         self.trees.lost(look, job_id)
         if look.body.limits is not None:
             self.limits.lost(job_id, look)
         if look.body.run is not None:
-            self.runs.shaken.add(look.body.run.run_id)
+            self.runs.with_lost_writes.add(look.body.run.run_id)
         if look.body.simulation is not None:
-            self.simulations.shaken.add(look.body.simulation.run_id)
+            self.simulations.with_lost_writes.add(look.body.simulation.run_id)
 
     def gone(self, job_id: str) -> None:
         """Handle a pruned job: only its end is kept."""

@@ -32,7 +32,7 @@ class LimitJudge:
         self._limits: dict[str, LimitSpec] = {}
         self._leased: dict[str, dict[str, int]] = {}
         """Leased slots by key and job."""
-        self._shaken: set[str] = set()
+        self._with_lost_writes: set[str] = set()
         """Keys of jobs with writes lost in a fail-over."""
 
     def declare(self, limits: Iterable[tuple[str, int]]) -> None:
@@ -56,7 +56,7 @@ class LimitJudge:
         assert look.body.limits is not None
         for key in look.body.limits.keys:
             self._leased.get(key, {}).pop(job_id, None)
-            self._shaken.add(key)
+            self._with_lost_writes.add(key)
 
     def _check(self, key: str, job_id: str) -> None:
         name = definition_of(key, self._limits)
@@ -66,5 +66,5 @@ class LimitJudge:
         slots = LeasedSlots(key, sum(self._leased[key].values()), most)
         if slots.leased == most:
             self._watcher.saw(FULL)
-        if key not in self._shaken:
+        if key not in self._with_lost_writes:
             self._watcher.check(slots, job_id)

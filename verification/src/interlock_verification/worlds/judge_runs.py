@@ -48,13 +48,13 @@ class RunJudge:
         """The run of each submission."""
         self.cancels: set[str] = set()
         """Runs whose cancellation was requested."""
-        self.shaken: set[str] = set()
+        self.with_lost_writes: set[str] = set()
         """Runs with data lost in a fail-over."""
 
     def acknowledged(self, number: int, run_id: str) -> None:
         """Check that a submission has one run."""
         before = self._of.setdefault(number, run_id)
-        made = ClientRequest([one for one in (before, run_id) if one not in self.shaken])
+        made = ClientRequest([one for one in (before, run_id) if one not in self.with_lost_writes])
         self._watcher.check(made, run_id, lambda: f"run {number} has become {before} and {run_id}")
 
     def unsettled(self) -> list[str]:
@@ -121,7 +121,7 @@ class RunJudge:
         if planned is None:
             return
         first = planned.made.setdefault(place, job_id)
-        if part.run_id in self.shaken:
+        if part.run_id in self.with_lost_writes:
             return
         pieces = self._pieces.get(part.run_id, {}).values()
         guarded = any(each.environment for piece in pieces for each in piece.jobs)
@@ -146,7 +146,7 @@ class RunJudge:
         part = body.run
         assert part is not None
         planned = self._runs.get(part.run_id)
-        if planned is None or part.run_id in self.shaken:
+        if planned is None or part.run_id in self.with_lost_writes:
             return True
         data = planned.body.data
         match reason:
@@ -170,7 +170,7 @@ class RunJudge:
     def lost(self, kind: str, name: str, back_to: Record | None) -> None:
         """Handle a run or plan with writes lost in a fail-over."""
         if kind == RUN.name:
-            self.shaken.add(name)
+            self.with_lost_writes.add(name)
             before = self._runs.pop(name, None)
             if back_to is not None:
                 self._runs[name] = JudgedRun(decode_run(back_to.body), RunState(back_to.state))

@@ -45,13 +45,13 @@ class SimulationJudge:
         self._of: dict[int, str] = {}
         self.cancels: set[str] = set()
         """Simulations whose cancellation was requested."""
-        self.shaken: set[str] = set()
+        self.with_lost_writes: set[str] = set()
         """Simulations with data lost in a fail-over."""
 
     def acknowledged(self, number: int, run_id: str) -> None:
         """Check that a submission has one simulation."""
         before = self._of.setdefault(number, run_id)
-        made = ClientRequest([one for one in (before, run_id) if one not in self.shaken])
+        made = ClientRequest([one for one in (before, run_id) if one not in self.with_lost_writes])
         self._watcher.check(made, run_id, lambda: f"simulation {number} has become {before} and {run_id}")
 
     def unsettled(self) -> list[str]:
@@ -122,14 +122,14 @@ class SimulationJudge:
         self._pulses[record.id] = now
         runner = (before.execution, before.attempt, before.worker_id)
         reported = self._messages.get(record.id, {}).get(runner, set())
-        known = None if record.id in self.shaken else reported
+        known = None if record.id in self.with_lost_writes else reported
         self._watcher.check(PulseTransition(record.id, before, now, known), record.id)
 
     # Faults
 
     def lost(self, kind: str, name: str, back_to: Record | None) -> None:
         """Handle a simulation or pulse with writes lost in a fail-over."""
-        self.shaken.add(name)
+        self.with_lost_writes.add(name)
         if kind == SIMULATION.name:
             self._known.pop(name, None)
             if back_to is not None:

@@ -37,7 +37,7 @@ class TreeJudge:
         self._children: dict[str, dict[str, datetime]] = {}
         """The children of each parent, with their creation times."""
         self._at_work: dict[tuple[str, int], dict[str, int]] = {}
-        self.shaken: set[str] = set()
+        self.with_lost_writes: set[str] = set()
         """Roots with data lost in a fail-over: the tree and its jobs may disagree forever."""
 
     def job_written(self, record: Record, before: DecodedJob | None, look: DecodedJob) -> None:
@@ -70,7 +70,7 @@ class TreeJudge:
 
     def lost(self, look: DecodedJob, job_id: str) -> None:
         """Handle a job with data lost in a fail-over."""
-        self.shaken.add(look.body.tree.root_id if look.body.tree is not None else job_id)
+        self.with_lost_writes.add(look.body.tree.root_id if look.body.tree is not None else job_id)
 
     def gone(self, job_id: str) -> None:
         """Handle a pruned job."""
@@ -104,7 +104,7 @@ class TreeJudge:
         at_depth = TreeDepth(root, depth, sum(at_work.values()), self.quotas[depth])
         if at_depth.working == at_depth.quota:
             self._watcher.saw("a depth of a tree is full")
-        if root not in self.shaken:
+        if root not in self.with_lost_writes:
             self._watcher.check(at_depth, job_id)
 
     def _completed(self, job_id: str, look: DecodedJob) -> None:

@@ -287,9 +287,9 @@ class WorldNetwork:
         return 0.0002 + 0.003 * self.random.random()
 
 
-Done: TypeAlias = Callable[[object, BaseException | None], None]
+ReceiveAnswer: TypeAlias = Callable[[object, BaseException | None], None]
 """Called once with an answer or an error."""
-Arrive: TypeAlias = Callable[[Done], None]
+Arrive: TypeAlias = Callable[[ReceiveAnswer], None]
 """Does the requested work at the other side, at once or later."""
 
 

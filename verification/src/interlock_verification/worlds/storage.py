@@ -32,7 +32,7 @@ from interlock.store.records import (
     Recorded,
     Work,
 )
-from interlock_verification.worlds.network import STORE, ActorProcess, Done, NetworkCall
+from interlock_verification.worlds.network import STORE, ActorProcess, NetworkCall, ReceiveAnswer
 
 T = TypeVar("T")
 
@@ -272,7 +272,7 @@ class StoreLink:
     async def _call(self, request: Callable[[], Coroutine[Any, Any, T]], *, outlives: bool = False) -> T:
         epoch = self._store.fail_overs
 
-        def arrive(done: Done) -> None:
+        def arrive(done: ReceiveAnswer) -> None:
             gone = epoch != self._store.fail_overs  # it was sent to a database that failed over
             if gone or (not outlives and (self._process.frozen or not self._process.alive)):
                 done(None, StoreUnavailable("The connection broke.", todo="Ask again."))

@@ -299,7 +299,7 @@ class ReporterQueue:
         try:
             run = await self._runs.view(record.parent or "")
             if by := await self._replaced_by(run):
-                return _overtaken(status, by, settings)
+                return _decide_superseded(status, by, settings)
             report = RunReport(
                 run=run, status=status, at=_known_since(run, body.since), url=url_of(settings, run.id)
             )
@@ -307,11 +307,11 @@ class ReporterQueue:
         except StoreUnavailable:
             raise
         except InterlockError as error:
-            return _in_vain(status, DeliveryFailed(error.sentence, never=True), settings)
+            return _decide_failure(status, DeliveryFailed(error.sentence, never=True), settings)
         except DeliveryFailed as error:
             self._rest(error)
             log.info("%s was not reported by %s: %s", record.id, self.name, error.sentence)
-            return _in_vain(status, error, settings)
+            return _decide_failure(status, error, settings)
         return lambda current, now: delivered(current, status, memory, now, settings)
 
     async def _delivered(self, report: RunReport, memory: str) -> str:
@@ -394,14 +394,14 @@ def _is_still_mine(own: Record, mine: Record) -> bool:
     return same if own.state == SENDING else same and own.version == mine.version
 
 
-def _in_vain(status: RunStatus, error: DeliveryFailed, settings: ReportingSettings) -> DecideDelivery:
+def _decide_failure(status: RunStatus, error: DeliveryFailed, settings: ReportingSettings) -> DecideDelivery:
     return lambda record, now: delivery_failed(record, status, error, now, settings)
 
 
-def _overtaken(status: RunStatus, by: str, settings: ReportingSettings) -> DecideDelivery:
+def _decide_superseded(status: RunStatus, by: str, settings: ReportingSettings) -> DecideDelivery:
     why = f"the receiver shows the newer run {by} of the same commit"
     if not status.final:
-        return _in_vain(status, DeliveryFailed(why), settings)
+        return _decide_failure(status, DeliveryFailed(why), settings)
     return lambda record, now: superseded(record, status, why, now, settings)
 
 

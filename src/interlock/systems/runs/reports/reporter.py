@@ -210,7 +210,7 @@ class ReportService:
             if view is None or view.outcome != run.SUCCESS or not view.tally:
                 left.append(message)
                 continue
-            changes = [*self._runs.reported(ending, now), *_lesson_of(view, now), sent(message)]
+            changes = [*self._runs.reported(ending, now), *_history_messages_of(view, now), sent(message)]
             settling.append((message, view, self._engine.stamped(Commit(changes=tuple(changes)), ending)))
         outcomes = await commit_all_with_recovery(self._engine, [commit for *_, commit in settling])
         for (message, view, _), outcome in zip(settling, outcomes, strict=True):
@@ -251,7 +251,7 @@ class ReportService:
         return await self._runs.view(record.id)
 
     def on_its_way(self, run_id: str) -> bool:
-        """Remember to report the state of a run, until `mention`; return whether there is a reporter.
+        """Remember to report the state of a run, until `report_pending`; return whether there is a reporter.
 
         This is not stored: after a crash a receiver may miss "running", but not the outcome.
         """
@@ -259,11 +259,11 @@ class ReportService:
             self._standing[run_id] = None
         return bool(self.reporters)
 
-    async def mention(self) -> int:
+    async def report_pending(self) -> int:
         """Report the states of remembered runs; return their number."""
         standing, self._standing = self._standing, {}
         for run_id in standing:
-            await self._mention(run_id)
+            await self._report_state(run_id)
         return len(standing)
 
     async def go_on(self, *, at_once: bool = False) -> int:
@@ -347,7 +347,7 @@ class ReportService:
             explanation, lines=(*explanation.lines, *lines), next_deadline_at=min(deadlines, default=None)
         )
 
-    async def _mention(self, run_id: str) -> None:
+    async def _report_state(self, run_id: str) -> None:
         try:
             view = await self._runs.view(run_id)
         except UnknownRun:
@@ -384,7 +384,7 @@ class ReportService:
         asked for this was committed as sent.
         """
         reports = [Key(REPORT.name, report_id(run_id, name)) for name in touched]
-        lesson = [Key(MESSAGE.name, _lesson_id(run_id))] if learns else []
+        history = [Key(MESSAGE.name, _history_message_id(run_id))] if learns else []
         beside = tuple(names) if status.final else ()
 
         def change_of(name: str, record: Record | None, now: datetime) -> Change | None:
@@ -398,9 +398,9 @@ class ReportService:
             nonlocal message
             reported, rest = records[: len(reports)], records[len(reports) :]
             found = [change_of(name, record, now) for name, record in zip(touched, reported, strict=True)]
-            if lesson and rest[0] is None:
-                found.append(_lesson(run_id, now))
-            further = self._runs.reported(rest[len(lesson) :], now) if ending else ()
+            if history and rest[0] is None:
+                found.append(_history_message(run_id, now))
+            further = self._runs.reported(rest[len(history) :], now) if ending else ()
             changes = [*(change for change in found if change is not None), *further]
             if not changes:
                 return Decision(False)
@@ -408,8 +408,8 @@ class ReportService:
             changes += [] if arrived is None else [sent(arrived)]
             return Decision(arrived is not None, Commit(changes=tuple(changes)))
 
-        keys = [*reports, *lesson, *(record.key for record in ending)]
-        known = () if reports or lesson else ending
+        keys = [*reports, *history, *(record.key for record in ending)]
+        known = () if reports or history else ending
         applied = await self._engine.apply(keys, decide, known=known)
         return isinstance(applied, Applied) and applied.answer
 
@@ -417,7 +417,7 @@ class ReportService:
         report = RunReport(run=view, status=status, at=view.updated_at, url=url_of(self.settings, view.id))
         level = logging.INFO if status is RunStatus.SUCCESS else logging.WARNING
         text = shortened(in_words(report), 300)
-        log.log(level, "run %s (%s) of %s: %s", view.id, view.workflow or "-", _what(view), text)
+        log.log(level, "run %s (%s) of %s: %s", view.id, view.workflow or "-", _change_text(view), text)
 
 
 def _learns(view: RunView) -> bool:
@@ -425,15 +425,15 @@ def _learns(view: RunView) -> bool:
     return bool(view.source.repository and view.source.sha)
 
 
-def _lesson_of(view: RunView, now: datetime) -> list[Change]:
-    return [_lesson(view.id, now)] if _learns(view) else []
+def _history_messages_of(view: RunView, now: datetime) -> list[Change]:
+    return [_history_message(view.id, now)] if _learns(view) else []
 
 
-def _lesson(run_id: str, now: datetime) -> Change:
-    return outgoing(_lesson_id(run_id), HISTORY_TOPIC, msgspec.json.encode(RunMessage(run_id)), now)
+def _history_message(run_id: str, now: datetime) -> Change:
+    return outgoing(_history_message_id(run_id), HISTORY_TOPIC, msgspec.json.encode(RunMessage(run_id)), now)
 
 
-def _lesson_id(run_id: str) -> str:
+def _history_message_id(run_id: str) -> str:
     return f"{run_id}.learn"
 
 
@@ -452,7 +452,7 @@ def _waiting(record: Record) -> RunWaiting:
     )
 
 
-def _what(view: RunView) -> str:
+def _change_text(view: RunView) -> str:
     source = view.source
     return f"{source.repository} {source.ref} {source.sha[:12]}".strip() or "no repository"
 

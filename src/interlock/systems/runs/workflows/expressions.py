@@ -233,7 +233,7 @@ FUNCTIONS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ParsedCondition:
     """A parsed condition."""
 
     text: str
@@ -254,14 +254,14 @@ class Condition:
         return _names(self.expression)
 
 
-def read_condition(text: str) -> Condition:
+def read_condition(text: str) -> ParsedCondition:
     """Parse a condition; raise `ConditionError`."""
     if len(text) > MAX_LENGTH:
         raise ConditionError(f"a condition has at most {MAX_LENGTH:,} characters", 0)
     parser = _Parser(text)
     expression = parser.joined("or", 0)
     parser.done()
-    return Condition(text.strip(), expression)
+    return ParsedCondition(text.strip(), expression)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from interlock.systems.runs.workflows.expressions import (
-    Condition,
     ConditionError,
+    ParsedCondition,
     Scope,
     Template,
     TemplateError,
@@ -158,7 +158,7 @@ class WholeNumber:
 
 
 @dataclass(frozen=True, slots=True)
-class Duration:
+class DurationText:
     """A duration: `90s`, `15m`, or a number of seconds."""
 
     def read(self, node: Node, faults: FileFaults) -> float:
@@ -227,7 +227,7 @@ class NeededJob:
 class If:
     """A condition."""
 
-    def read(self, node: Node, faults: FileFaults) -> tuple[Condition, Node]:
+    def read(self, node: Node, faults: FileFaults) -> tuple[ParsedCondition, Node]:
         """Return the parsed condition."""
         text = scalar_text(node, "a condition", faults) or "true"
         try:

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from yaml.nodes import Node
 
-from interlock.systems.runs.workflows.expressions import Condition
+from interlock.systems.runs.workflows.expressions import ParsedCondition
 from interlock.systems.runs.workflows.field_types import Need, PlacedTemplate
 from interlock.systems.runs.workflows.yaml_nodes import FilePosition
 
@@ -210,7 +210,7 @@ class WorkflowJob(Defaults):
 
     needs: tuple[Need, ...] = ()
     after: tuple[Need, ...] = ()
-    condition: tuple[Condition, Node] | None = None
+    condition: tuple[ParsedCondition, Node] | None = None
     matrix: Matrix | None = None
     steps: tuple[WorkflowStep, ...] = ()
     task: str = ""

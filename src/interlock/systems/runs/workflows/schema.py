@@ -21,7 +21,7 @@ from interlock.systems.runs.workflows.expressions import (
 )
 from interlock.systems.runs.workflows.field_types import (
     AnyJson,
-    Duration,
+    DurationText,
     Either,
     Field,
     FieldType,
@@ -185,9 +185,9 @@ RETRY = Object(
     WorkflowRetry,
     (
         Field("retries", WholeNumber(0, 100), "Maximum number of retries.", "2", required=True),
-        Field("first-pause", Duration(), "Pause before the first retry.", "10s"),
+        Field("first-pause", DurationText(), "Pause before the first retry.", "10s"),
         Field("factor", WholeNumber(1, 100), "Factor by which each pause is longer than the previous one."),
-        Field("longest-pause", Duration(), "Upper limit of a pause.", "5m"),
+        Field("longest-pause", DurationText(), "Upper limit of a pause.", "5m"),
     ),
 )
 STEP = Object(
@@ -204,7 +204,7 @@ STEP = Object(
         Field("name", TemplateText(most=200), "Name in the log; otherwise the first line of `run`."),
         Field("env", _ENV, "Variables of this step."),
         Field("workdir", TemplateText(most=1_000), "Working directory, relative to that of the job."),
-        Field("timeout", Duration(), "Timeout; the step then fails.", "5m"),
+        Field("timeout", DurationText(), "Timeout; the step then fails.", "5m"),
         Field("continue-on-error", Flag(), "Continue with the next step if it fails."),
     ),
 )
@@ -266,7 +266,7 @@ APPROVAL = Object(
             "[anna, bert]",
         ),
         Field("role", PlainText("role", one_of=("operator", "admin")), "Role of an approver.", "admin"),
-        Field("timeout", Duration(), "Time to wait; then the job is canceled (default 7d).", "24h"),
+        Field("timeout", DurationText(), "Time to wait; then the job is canceled (default 7d).", "24h"),
     ),
 )
 
@@ -293,8 +293,8 @@ _DEFAULTS = (
         "Secret for fetching a private repository: `TOKEN` or `USER:PASSWORD`. Steps do not receive it.",
         "SHOP_TOKEN",
     ),
-    Field("timeout", Duration(), "Timeout of one attempt.", "15m"),
-    Field("job-timeout", Duration(), "Timeout of all attempts together.", "1h"),
+    Field("timeout", DurationText(), "Timeout of one attempt.", "15m"),
+    Field("job-timeout", DurationText(), "Timeout of all attempts together.", "1h"),
     Field("retries", WholeNumber(0, 100), "Maximum number of retries after a failure or a timeout."),
     Field(
         "retry",
@@ -389,7 +389,7 @@ WORKFLOW = Object(
         ),
         Field("env", _ENV, "Variables of all steps."),
         Field("defaults", DEFAULTS, "Defaults of all jobs."),
-        Field("timeout", Duration(), "Timeout of the run.", "1h"),
+        Field("timeout", DurationText(), "Timeout of the run.", "1h"),
         Field("fail-fast", Flag(), "false: other jobs continue if a required one fails."),
         Field("jobs", MapOf(JOB, "job", NAME, MOST_JOBS), "Jobs by name.", required=True),
     ),
@@ -452,7 +452,7 @@ _KIND_WORDS: dict[type[FieldType], str] = {
     TemplateText: "text",
     Flag: "true or false",
     WholeNumber: "number",
-    Duration: "90s, 15m, 2h",
+    DurationText: "90s, 15m, 2h",
     Pattern: "pattern",
     If: "condition",
     NeededJob: "name of a job",

@@ -56,7 +56,7 @@ class DrawnLoad(Workload[Lot]):
         """Do nothing: it runs in no process."""
 
 
-class Household:
+class SimulatedHost:
     """The machine of a workload process."""
 
     def __init__(self, agent: str, seed: int, clocks: Clocks, judge: FleetJudge) -> None:
@@ -70,20 +70,20 @@ class DrawnFamily:
     """The process of a workload; see `agent.execution.WorkloadFamily`."""
 
     def __init__(
-        self, home: Household, order: Order, receive: ReceiveFromWorkload, life: WorkloadLife
+        self, host: SimulatedHost, order: Order, receive: ReceiveFromWorkload, life: WorkloadLife
     ) -> None:
-        self._home = home
+        self._host = host
         self._order = order
         self._receive = receive
         self._life = life
-        self._drawn = random.Random(f"{home.seed}/{life.workload_id}/family")
+        self._drawn = random.Random(f"{host.seed}/{life.workload_id}/family")
         self._stop_requested = asyncio.Event()
         self._over = asyncio.Event()
         self._error: str | None = None
         self._up = False
         self._operations_per_s = 1 + self._drawn.randrange(40)
         life.survives_s = SURVIVES_S * self._drawn.random() if life.end == "undead" else 0.0
-        home.judge.spawned(life)
+        host.judge.spawned(life)
         self._living = asyncio.create_task(self._live(), name=f"process of {life.workload_id}")
 
     async def ended(self) -> str | None:
@@ -113,7 +113,7 @@ class DrawnFamily:
         """Kill it; some survive for a while."""
         if self._over.is_set() or not self._life.process.alive:
             return
-        self._home.judge.killed(self._life)
+        self._host.judge.killed(self._life)
         if self._life.survives_s:
             asyncio.get_running_loop().call_later(self._life.survives_s, self._die, "it was killed")
         else:
@@ -132,11 +132,11 @@ class DrawnFamily:
         if self._life.end == "stillborn":
             self._end("it could not prepare")
             return
-        if not await self._asked_within((self._order.start_at_ns - self._home.clocks.monotonic_ns()) / 1e9):
-            started_ns = self._home.clocks.monotonic_ns()
-            self._home.judge.began(self._life, started_ns)
+        if not await self._asked_within((self._order.start_at_ns - self._host.clocks.monotonic_ns()) / 1e9):
+            started_ns = self._host.clocks.monotonic_ns()
+            self._host.judge.began(self._life, started_ns)
             late_ns = started_ns - self._order.start_at_ns
-            self._receive(Started(at_unix_ns=self._home.clocks.wall_ns(), late_ns=late_ns))
+            self._receive(Started(at_unix_ns=self._host.clocks.wall_ns(), late_ns=late_ns))
             await self._work(started_ns)
         if self._stop_requested.is_set():
             await asyncio.sleep(self._drawn.uniform(*STOPS_S))
@@ -149,9 +149,9 @@ class DrawnFamily:
         done_s, stopping = 0.0, False
         while done_s < lasts_s and not stopping:
             next_s = min(lasts_s, done_s + self._order.sample_every_s)
-            ahead_s = next_s - (self._home.clocks.monotonic_ns() - started_ns) / 1e9
+            ahead_s = next_s - (self._host.clocks.monotonic_ns() - started_ns) / 1e9
             stopping = await self._asked_within(ahead_s)
-            elapsed_ns = self._home.clocks.monotonic_ns() - started_ns
+            elapsed_ns = self._host.clocks.monotonic_ns() - started_ns
             self._report_sample(round((elapsed_ns / 1e9 - done_s) * self._operations_per_s), elapsed_ns)
             done_s = max(next_s, elapsed_ns / 1e9)
 
@@ -178,7 +178,7 @@ class DrawnFamily:
     def _end(self, error: str | None) -> None:
         self._error = error
         self._over.set()
-        self._home.judge.ended(self._life, well=error is None and not self._stop_requested.is_set())
+        self._host.judge.ended(self._life, well=error is None and not self._stop_requested.is_set())
 
 
 def end_of(order: Order, agent: str) -> str:
@@ -225,7 +225,7 @@ class AgentActor:
     async def live(self, process: ActorProcess) -> None:
         """Serve until told to shut down; then stop the workload."""
         clocks = self._clocks(process)
-        home = Household(process.name, self._seed, clocks, self._judge)
+        host = SimulatedHost(process.name, self._seed, clocks, self._judge)
         settings = AgentSettings(sample_every_s=SAMPLE_EVERY_S, durations=process.network.world.durations)
         log = make_log("error", "json", cast(TextIO, Alarm(process.network.watcher)))
 
@@ -237,7 +237,7 @@ class AgentActor:
             life = WorkloadLife(
                 process, name, end, up_s=up_s, prepare_s=agent_state.present.checked.prepare_s
             )
-            return DrawnFamily(home, order, receive, life)
+            return DrawnFamily(host, order, receive, life)
 
         agent_state = AgentState(settings, KINDS, log, spawn, clocks)
         agent = WorldAgent(process, agent_state, self._judge)

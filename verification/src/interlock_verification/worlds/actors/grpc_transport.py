@@ -17,7 +17,7 @@ from interlock_verification.worlds import faults
 from interlock_verification.worlds.claims.episodes import REQUEST, UnexpectedError
 from interlock_verification.worlds.faults import CallFault
 from interlock_verification.worlds.judge_fleet import ConnectionFaults
-from interlock_verification.worlds.network import ActorProcess, Done, NetworkCall
+from interlock_verification.worlds.network import ActorProcess, NetworkCall, ReceiveAnswer
 
 REPEATED = ("StartWorkload", "AbortWorkload")
 """Requests that a proxy may repeat; repeating a status request is irrelevant."""
@@ -89,11 +89,11 @@ class WireServer:
         """Return the handler of a path."""
         return self._methods[path]
 
-    def answer(self, path: str, payload: bytes, done: Done) -> None:
+    def answer(self, path: str, payload: bytes, done: ReceiveAnswer) -> None:
         """Answer one call, in the process of the server."""
         self.process.loop.create_task(self._answer(path, payload, done), name=path)
 
-    async def _answer(self, path: str, payload: bytes, done: Done) -> None:
+    async def _answer(self, path: str, payload: bytes, done: ReceiveAnswer) -> None:
         method, name = self.method(path), named(path)
         request = method.request_deserializer(payload)
         self.observer.request_received(name, request)
@@ -142,7 +142,7 @@ class UnaryCalls:
         return ask
 
     async def _asked(self, path: str, payload: bytes, within_s: float) -> bytes:
-        def arrive(done: Done) -> None:
+        def arrive(done: ReceiveAnswer) -> None:
             server = server_at(self._caller.network.nodes[self._to].process)
             if server is None:
                 done(None, rpc_error(grpc.StatusCode.UNAVAILABLE, "connection refused"))

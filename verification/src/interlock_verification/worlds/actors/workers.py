@@ -33,7 +33,7 @@ from interlock.worker.telemetry import make_log
 from interlock_verification.worlds.actors.orchestrators import ObservedOrchestrator, ServerInterface
 from interlock_verification.worlds.claims.episodes import REQUEST, WORKER_LOOP, UnexpectedError
 from interlock_verification.worlds.judge import Judge
-from interlock_verification.worlds.network import ActorProcess, ClaimWatcher, Done, NetworkCall
+from interlock_verification.worlds.network import ActorProcess, ClaimWatcher, NetworkCall, ReceiveAnswer
 from interlock_verification.worlds.scheduler import WorldLoop
 from interlock_verification.worlds.storage import SharedStore, StoreLink
 
@@ -73,7 +73,7 @@ class ServedPort:
         """Send messages; they may arrive twice."""
         for message in messages:
             self._judge.message_sent(message)
-        sent = placeless(messages)
+        sent = without_tracebacks(messages)
         return await self._call(lambda served: served.report(sent), repeats=True)
 
     async def submit_children(
@@ -107,7 +107,7 @@ class ServedPort:
 
     async def register(self, spec: WorkerSpec) -> str:
         """Register the worker with the supervisor."""
-        named = as_in_this_world(self._process, spec)
+        named = without_host_facts(self._process, spec)
         return (await self._call(lambda served: served.runtime.workers.register(named))).id
 
     async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
@@ -171,7 +171,7 @@ class ServedPort:
         repeats: bool = False,
         within_s: float = TIMEOUT_S,
     ) -> T:
-        def arrive(done: Done) -> None:
+        def arrive(done: ReceiveAnswer) -> None:
             server = self._network.nodes[self._server].process
             if server is not None and server.alive and server.role is not None:
                 serve(server, request(server.role), done)
@@ -181,7 +181,7 @@ class ServedPort:
         return answer
 
 
-def serve(server: ActorProcess, work: Coroutine[Any, Any, object], done: Done) -> None:
+def serve(server: ActorProcess, work: Coroutine[Any, Any, object], done: ReceiveAnswer) -> None:
     """Do the requested work, in the process of the server."""
 
     async def run() -> None:
@@ -217,7 +217,7 @@ class EmbeddedPort(EmbeddedOrchestrator):
         """Process messages."""
         for message in messages:
             self._judge.message_sent(message)
-        return await ObservedOrchestrator(self.services, self._judge).report(placeless(messages))
+        return await ObservedOrchestrator(self.services, self._judge).report(without_tracebacks(messages))
 
     async def simulate(self, token: str, runner_id: str, message: AnySimulationMessage) -> SimulationOrders:
         """Process a message about a simulation."""
@@ -226,14 +226,14 @@ class EmbeddedPort(EmbeddedOrchestrator):
 
     async def register(self, spec: WorkerSpec) -> str:
         """Register the worker with the supervisor."""
-        return await super().register(as_in_this_world(self._process, spec))
+        return await super().register(without_host_facts(self._process, spec))
 
     async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
         """Return the other live workers of its name; those of earlier processes as dead."""
         return tuple(_as_seen_by(self._process, other) for other in await super().namesakes(worker_id))
 
 
-def as_in_this_world(process: ActorProcess, spec: WorkerSpec) -> WorkerSpec:
+def without_host_facts(process: ActorProcess, spec: WorkerSpec) -> WorkerSpec:
     """Return the spec without facts about the real machine, which no seed decides."""
     return msgspec.structs.replace(spec, host=process.name, pid=process.incarnation, metadata={})
 
@@ -244,7 +244,7 @@ def _as_seen_by(process: ActorProcess, other: WorkerView) -> WorkerView:
     return msgspec.structs.replace(other, metadata=gone)
 
 
-def placeless(messages: Sequence[Message]) -> list[Message]:
+def without_tracebacks(messages: Sequence[Message]) -> list[Message]:
     """Return the messages without tracebacks: they contain paths of this machine."""
     return [
         msgspec.structs.replace(message, outcome=msgspec.structs.replace(message.outcome, details=""))
