@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import platform
+import shlex
 import shutil
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 import typer
@@ -25,7 +27,7 @@ from interlock.cli.errors import colour_wanted
 from interlock.cli.output import lasting, on_terminal, print_row, print_struct
 from interlock.cli.permissions import blob_permissions, store_permissions
 from interlock.cli.sheets import COLOURS
-from interlock.errors import InterlockError, NotAllowed, StoreMisconfigured
+from interlock.errors import InterlockError, NotAllowed, StoreMisconfigured, StoreUnavailable
 from interlock.lifecycles.worker import WORKER
 from interlock.remote import is_server
 from interlock.remote.service_connection import ServiceConnection
@@ -139,10 +141,29 @@ async def _all(here: project.Project) -> list[Diagnosis]:
             for name, check in _checks(connection, here, subject):
                 found += await _guarded(name, check)
     except InterlockError as error:
-        found.append(_failed(subject, error))
+        failed = _failed(subject, error)
+        if isinstance(error, StoreUnavailable) and (command := _test_of(here.url)):
+            failed = msgspec.structs.replace(failed, todo=f"{failed.todo} To test it: {command}".lstrip())
+        found.append(failed)
         if subject == "store" and isinstance(error, StoreMisconfigured):  # permissions may be the reason
             found += await _guarded("permissions", lambda: _store_permissions(here))
     return found
+
+
+def _test_of(url: str) -> str:
+    """Return the command that tests a database server without Interlock."""
+    parsed = urlsplit(url)
+    place = parsed.netloc.rpartition("@")[2]
+    match parsed.scheme:
+        case "postgresql" | "postgres":
+            options = [each for each in parse_qsl(parsed.query) if each[0] in ("host", "port")]
+            query = f"?{urlencode(options)}" if options else ""
+            return shlex.join(["pg_isready", "-d", f"postgresql://{place}{query}"])
+        case "redis" | "rediss":
+            return shlex.join(["redis-cli", "-u", f"{parsed.scheme}://{place}", "ping"])
+        case "unix":
+            return shlex.join(["redis-cli", "-s", parsed.path, "ping"])
+    return ""
 
 
 def _checks(
