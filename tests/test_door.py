@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 import traceback
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+import interlock.sync
 from interlock import Context, FlakyError, Interlock, JobSpec, Registry, task
-from interlock.errors import BadFilter, BadStoreUrl, InvalidArguments, NotJson, ResultNotReady
+from interlock.errors import (
+    BadFilter,
+    BadStoreUrl,
+    InvalidArguments,
+    NotJson,
+    RequestIdReused,
+    ResultNotReady,
+)
 from interlock.store.records import Record
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.testing import in_memory
@@ -64,6 +75,40 @@ async def test_a_handler_and_a_middleware_may_submit_plain_values() -> None:
         (child,) = await (await il.submit(parent, 1)).result(timeout_s=60)
         assert (await il.wait(child, timeout_s=60)).state == "COMPLETED"
         assert await il.result(child) == 8
+
+
+async def test_a_request_id_among_the_options_makes_one_job_as_the_parameter_does(il: Interlock) -> None:
+    once = double.options(request_id="one")
+    first = await il.submit(once, 21)
+    assert (await il.submit(once, 21)).id == first.id
+    assert (await il.submit(double, 21, request_id="one")).id == first.id
+    assert (await il.submit(once, 21, request_id="two")).id != first.id, "the parameter takes precedence"
+    assert (await il.submit(double, 21)).id != first.id
+    with pytest.raises(RequestIdReused):
+        await il.submit(once, 22)
+
+
+def test_a_request_id_among_the_options_makes_one_job_also_in_a_transaction(tmp_path: Path) -> None:
+    once = double.options(request_id="one")
+    with interlock.sync.Interlock(f"sqlite:///{tmp_path}/jobs.db") as il:
+        first = il.submit(once, 21)
+        assert il.submit(once, 21) == first
+        connection = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
+        with contextlib.closing(connection):
+            connection.execute("BEGIN IMMEDIATE")
+            assert il.within(connection).submit(once, 21) == first
+            connection.execute("COMMIT")
+
+
+async def test_an_asynchronous_transaction_takes_a_request_id_from_the_options(tmp_path: Path) -> None:
+    once = double.options(request_id="one")
+    async with Interlock(f"sqlite:///{tmp_path}/jobs.db") as il:
+        first = await il.submit(once, 21)
+        connection = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
+        with contextlib.closing(connection):
+            connection.execute("BEGIN IMMEDIATE")
+            assert await il.within(connection).submit(once, 21) == first.id
+            connection.execute("COMMIT")
 
 
 async def test_an_input_that_json_cannot_hold_is_refused_with_its_place(il: Interlock) -> None:

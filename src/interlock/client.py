@@ -53,7 +53,7 @@ from interlock.worker.codec import Work, decoder_of, encode, spec_of
 from interlock.worker.composition import Composable, Ends
 from interlock.worker.context import Context
 from interlock.worker.middleware import Chain, layer_of
-from interlock.worker.signatures import ContextByName, J, Result_co, Returns
+from interlock.worker.signatures import ContextByName, J, Result_co, Returns, TaskWithTheseArguments
 from interlock.worker.tasks import DEFAULT, Task
 
 if TYPE_CHECKING:
@@ -310,6 +310,9 @@ class Interlock:
         self, work: Task[..., Any], /, *args: Any, request_id: str | None, **kwargs: Any
     ) -> JobHandle: ...
 
+    @overload  # matches no call: mypy names its parameter where the arguments fit no overload above
+    async def submit(self, work: TaskWithTheseArguments, /, *args: Any, **kwargs: Any) -> JobHandle: ...
+
     @overload
     async def submit(
         self, work: ContextByName | JobSpec | str, /, *args: Any, request_id: str | None = None, **kwargs: Any
@@ -321,8 +324,12 @@ class Interlock:
         """Submit one job.
 
         All arguments but `request_id` are passed to the task. `request_id` is an idempotency key: the same id
-        creates one job. For options see `task.options(...)`; a `JobSpec` is submitted as it is.
+        creates one job. With `task.options(request_id=...)` instead, type checkers check the arguments. For
+        options see `task.options(...)`; a `JobSpec` is submitted as it is.
         """
+        if isinstance(work, Task) and work.request_id is not None:
+            request_id = work.request_id if request_id is None else request_id
+            work = work.options(request_id=None)
         specs: Sequence[JobSpec] = [spec_of(work, args, kwargs)]
         if (chain := self.middleware()).layers:
             specs = await chain.submission(specs)

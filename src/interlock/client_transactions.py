@@ -26,7 +26,7 @@ from interlock.wire.jobs import JobSpec
 from interlock.worker.codec import Work, encode, spec_of
 from interlock.worker.context import Context
 from interlock.worker.middleware import Chain
-from interlock.worker.signatures import ContextByName
+from interlock.worker.signatures import ContextByName, TaskWithTheseArguments
 from interlock.worker.tasks import Task
 
 P = ParamSpec("P")
@@ -87,6 +87,9 @@ class TransactionClient:
         self, work: Task[..., Any], /, *args: Any, request_id: str | None, **kwargs: Any
     ) -> str: ...
 
+    @overload  # matches no call: mypy names its parameter where the arguments fit no overload above
+    async def submit(self, work: TaskWithTheseArguments, /, *args: Any, **kwargs: Any) -> str: ...
+
     @overload
     async def submit(
         self, work: ContextByName | JobSpec | str, /, *args: Any, request_id: str | None = None, **kwargs: Any
@@ -96,6 +99,9 @@ class TransactionClient:
         self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any
     ) -> str:
         """Submit a job and return its id; the job is visible once you have committed."""
+        if isinstance(work, Task) and work.request_id is not None:
+            request_id = work.request_id if request_id is None else request_id
+            work = work.options(request_id=None)
         return (await self.submit_many([spec_of(work, args, kwargs)], request_id=request_id))[0]
 
     async def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:
@@ -134,6 +140,9 @@ class SyncTransactionClient:
     @overload
     def submit(self, work: Task[..., Any], /, *args: Any, request_id: str | None, **kwargs: Any) -> str: ...
 
+    @overload  # matches no call: mypy names its parameter where the arguments fit no overload above
+    def submit(self, work: TaskWithTheseArguments, /, *args: Any, **kwargs: Any) -> str: ...
+
     @overload
     def submit(
         self, work: ContextByName | JobSpec | str, /, *args: Any, request_id: str | None = None, **kwargs: Any
@@ -143,6 +152,9 @@ class SyncTransactionClient:
         self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any
     ) -> str:
         """Submit a job and return its id; the job is visible once you have committed."""
+        if isinstance(work, Task) and work.request_id is not None:
+            request_id = work.request_id if request_id is None else request_id
+            work = work.options(request_id=None)
         return self.submit_many([spec_of(work, args, kwargs)], request_id=request_id)[0]
 
     def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:

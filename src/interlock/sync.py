@@ -38,7 +38,7 @@ from interlock.worker.codec import Work
 from interlock.worker.composition import Composable
 from interlock.worker.context import Context
 from interlock.worker.middleware import waiting_on
-from interlock.worker.signatures import ContextByName, J, Result_co, Returns
+from interlock.worker.signatures import ContextByName, J, Result_co, Returns, TaskWithTheseArguments
 from interlock.worker.tasks import Task
 
 P = ParamSpec("P")
@@ -133,6 +133,9 @@ class Interlock(SyncJobs):
 
     @overload
     def submit(self, work: Task[..., Any], /, *args: Any, request_id: str | None, **kwargs: Any) -> JobId: ...
+
+    @overload  # matches no call: mypy names its parameter where the arguments fit no overload above
+    def submit(self, work: TaskWithTheseArguments, /, *args: Any, **kwargs: Any) -> JobId: ...
 
     @overload
     def submit(

@@ -85,11 +85,11 @@ def test_formats_are_offered_after_o_and_output(tab: Tab) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_columns_are_offered_also_after_a_comma_and_each_once(tab: Tab) -> None:
-    columns = ["id", "state", "task", "queue", "submitted", "took", "says"]
+    columns = ["id", "state", "task", "queue", "submitted", "took", "message"]
     assert tab("interlock job list --columns ") == columns
-    assert tab("interlock job list --columns s") == ["state", "submitted", "says"]
-    assert tab("interlock job list --columns id,s") == ["id,state", "id,submitted", "id,says"]
-    assert tab("interlock job list --columns state,id,s") == ["state,id,submitted", "state,id,says"]
+    assert tab("interlock job list --columns s") == ["state", "submitted"]
+    assert tab("interlock job list --columns id,s") == ["id,state", "id,submitted"]
+    assert tab("interlock job list --columns state,id,s") == ["state,id,submitted"]
     assert tab("interlock job history j_1 --columns ow") == ["owner"]
     assert tab("interlock schedule history nightly --columns b") == ["by"]
     assert tab("interlock job explain j_1 --columns d") == ["deadline"]
@@ -101,7 +101,7 @@ def test_columns_to_sort_by_are_offered_also_in_descending_order(tab: Tab) -> No
     assert tab("interlock job list --sort t") == ["task", "took"]
     assert tab("interlock job list --sort -t") == ["-task", "-took"]
     assert tab("interlock job list --sort -") == [
-        *("-id", "-state", "-task", "-queue", "-submitted", "-took", "-says")
+        *("-id", "-state", "-task", "-queue", "-submitted", "-took", "-message")
     ]
     assert tab("interlock job list --sort queue,-t") == ["queue,-task", "queue,-took"]
     assert tab("interlock job list --sort -queue,t") == ["-queue,task", "-queue,took"]

@@ -90,6 +90,25 @@ def test_doctor_reports_an_error_and_a_remedy_for_a_file_that_is_not_a_database(
     assert fault["todo"]
 
 
+@pytest.mark.parametrize(
+    ("url", "command"),
+    [
+        ("postgresql://a:hush@127.0.0.1:1/x?pool=2", "pg_isready -d postgresql://127.0.0.1:1"),
+        ("postgresql:///x?host=/no/folder", "pg_isready -d 'postgresql://?host=%2Fno%2Ffolder'"),
+        ("redis://:hush@127.0.0.1:1/0", "redis-cli -u redis://127.0.0.1:1 ping"),
+        ("unix:///no/socket", "redis-cli -s /no/socket ping"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_doctor_names_the_command_that_tests_a_database_server_that_does_not_answer(
+    cli: RunCli, url: str, command: str
+) -> None:
+    fault = checks(cli, "--store", url, code=1)["store"]
+    assert fault["status"] == ERROR
+    assert fault["todo"].endswith(f". To test it: {command}")
+    assert "hush" not in str(fault)
+
+
 async def test_doctor_checks_the_version_of_the_server_and_the_roles_of_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

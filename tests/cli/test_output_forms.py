@@ -107,6 +107,14 @@ def test_a_format_is_given_as_every_other_option_is(
     assert [row["id"] for row in json.loads(cli("job", "list", *words).stdout)["jobs"]] == two
 
 
+def test_the_former_name_of_a_column_still_chooses_and_sorts_it(cli: RunCli, shop: Shop) -> None:
+    ids = [shop.submit(description=text) for text in ("b", "a")]
+    rows = f"a\t{ids[1]}\nb\t{ids[0]}\n"
+    assert cli("job", "list", "--columns", "message,id", "--sort", "message").stdout == rows
+    assert cli("job", "list", "--columns", "says,id", "--sort", "says").stdout == rows
+    assert cli("job", "list", "--columns", "says,id", "--sort", "-says").stdout.startswith("b\t")
+
+
 @pytest.mark.usefixtures("two")
 def test_an_unknown_column_exits_with_code_2_and_prints_the_known_columns(cli: RunCli) -> None:
     answer = cli("job", "list", "--columns", "id,nope")

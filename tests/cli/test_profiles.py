@@ -65,6 +65,15 @@ def test_an_unknown_profile_is_refused_with_the_closest_existing_name(cli: RunCl
         assert cli("config", *wrong).returncode == 2
 
 
+@pytest.mark.usefixtures("folder")
+def test_the_error_of_an_unknown_profile_names_the_command_that_creates_it(cli: RunCli) -> None:
+    create = "To create it: interlock config set prod URL\n"
+    for words in (("config", "use", "prod"), ("--profile", "prod", "job", "list")):
+        assert cli(*words).stderr == f"Error: There is no profile 'prod'.\n→ {create}"
+    cli("config", "set", "local", "sqlite:///jobs.db")
+    assert cli("config", "use", "prod").stderr.endswith(f"→ Use one of: local. {create}")
+
+
 def test_the_order_in_which_a_store_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = {name: profiles.Profile(url=f"https://{name}.example") for name in ("used", "named")}
     assert project.load().url == "sqlite:///interlock.db"

@@ -22,7 +22,7 @@ from interlock import client_batches, client_controls, client_resources, sync_re
 from interlock import client_transactions as transactions
 from interlock.worker.schedules import ScheduleOptions, schedule_spec
 from interlock.worker.signatures import JobOptions
-from interlock.worker.tasks import OPTIONS
+from interlock.worker.tasks import OPTIONS, REQUEST_ID
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 CLIENTS = (
@@ -178,7 +178,7 @@ def test_a_reason_that_is_not_needed_any_more_is_struck_from_the_list() -> None:
 
 def test_options_for_type_checkers_are_those_of_the_methods() -> None:
     assert ScheduleOptions.__optional_keys__ == options_of(schedule_spec)
-    assert JobOptions.__optional_keys__ == set(OPTIONS)
+    assert JobOptions.__optional_keys__ == {*OPTIONS, REQUEST_ID}
 
 
 def test_missing_annotations_and_any_would_be_noticed() -> None:

@@ -26,6 +26,20 @@ async def a_handle_knows_the_result_of_its_handler(il: Interlock) -> None:
     assert_type(await il.submit(double, 1, request_id="once"), JobHandle[int])
 
 
+async def arguments_beside_a_request_id_are_checked_if_it_is_an_option(
+    il: Interlock, sync: interlock.sync.Interlock, within: TransactionClient
+) -> None:
+    assert_type(await il.submit(double.options(request_id="once"), 1), JobHandle[int])
+    assert_type(await il.submit(greet.options(request_id="once", priority=9), "Ada"), JobHandle[list[str]])
+    assert_type(sync.submit(half.options(request_id="once"), 1, exact=False), JobId[float])
+    assert_type(await within.submit(count.options(request_id=None), "to be"), str)
+    await il.submit(double.options(request_id="once"), "1")  # type: ignore[arg-type]
+    await il.submit(greet.options(request_id="once"), "Ada", count=2)  # type: ignore[call-arg]
+    sync.submit(half.options(request_id="once"))  # type: ignore[arg-type]
+    await within.submit(count.options(request_id="once"), 1)  # type: ignore[arg-type]
+    double.options(request_id=17)  # type: ignore[arg-type]
+
+
 async def the_context_is_not_an_argument(il: Interlock) -> None:
     assert_type(await il.submit(greet, "Ada"), JobHandle[list[str]])
     assert_type(await il.submit(greet, name="Ada", times=2), JobHandle[list[str]])

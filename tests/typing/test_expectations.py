@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
+
+import pytest
+from tests.waiting import PROGRAM_S
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -38,6 +43,25 @@ def test_every_submit_method_has_an_expectation_with_a_valid_and_one_with_an_inv
         wrong = [bool(IGNORED.search(line)) for line in lines() if method in line]
         assert True in wrong, method
         assert False in wrong, method
+
+
+@pytest.mark.long
+def test_mypy_shows_the_signature_of_the_task_where_arguments_do_not_fit(tmp_path: Path) -> None:
+    example = tmp_path / "example.py"
+    example.write_text(
+        "from interlock import Interlock, task\n"
+        "@task\n"
+        "async def double(x: int) -> int: return x\n"
+        "async def use(il: Interlock) -> None:\n"
+        "    await il.submit(double, 'two')\n"
+    )
+    words = ("--strict", "--config-file=", f"--cache-dir={ROOT / '.mypy_cache'}", str(example))
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *words], capture_output=True, text=True, timeout=PROGRAM_S, check=False
+    )
+    assert 'expected "TaskWithTheseArguments"' in done.stdout, done.stdout + done.stderr
+    assert "def __call__(self, x: int)" in done.stdout
+    assert "Found 1 error" in done.stdout
 
 
 def test_every_type_error_that_is_expected_names_its_code() -> None:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from interlock.errors import CannotLoad, InterlockError, InvalidArguments, UnknownTask
-from interlock.wire.jobs import JobSpec, RetryRule
+from interlock.wire.jobs import After, JobSpec, RetryRule
 from interlock.wire.runner import Grant
 from interlock.worker.context import Context
 from interlock.worker.functions import EXECUTORS
@@ -104,6 +104,30 @@ def test_other_options_make_another_task_and_leave_this_one_alone() -> None:
     assert triple.spec(1).queue == "sums"
     assert slow(2) == 6
     assert DEFAULT.get("shop.triple") is triple
+
+
+def test_a_request_id_among_the_options_is_kept_by_further_options_and_is_part_of_no_job() -> None:
+    once = triple.options(request_id="one").options(queue="slow")
+    assert (once.request_id, once.template.queue, triple.request_id) == ("one", "slow", None)
+    makers: tuple[Callable[[], object], ...] = (
+        lambda: once.spec(1),
+        lambda: once.partial_spec(After(jobs=("#0",), into="x"), (), {}),
+        once.s(1).specs,
+        (double.s(1) | once.s()).specs,
+    )
+    for make in makers:
+        with pytest.raises(
+            InvalidArguments, match=r"The task shop\.triple has the option request_id"
+        ) as caught:
+            make()
+        assert "child_name" in caught.value.todo
+    assert once.options(request_id=None).spec(1).queue == "slow"
+
+
+def test_a_misspelt_request_id_among_the_options_is_guessed() -> None:
+    wrong: dict[str, Any] = {"requestid": "a"}
+    with pytest.raises(InvalidArguments, match="Did you mean request_id"):
+        triple.options(**wrong)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import shlex
 import shutil
 import statistics
 import time
@@ -17,6 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 import typer
@@ -26,7 +28,7 @@ from interlock.cli.connection import Embedded, connected
 from interlock.cli.errors import colour_wanted
 from interlock.cli.output import lasting, on_terminal, print_row, print_struct
 from interlock.cli.sheets import COLOURS
-from interlock.errors import InterlockError, NotAllowed, StoreMisconfigured
+from interlock.errors import InterlockError, NotAllowed, StoreMisconfigured, StoreUnavailable
 from interlock.lifecycles.worker import WORKER
 from interlock.remote import is_server
 from interlock.remote.service_connection import ServiceConnection
@@ -143,10 +145,29 @@ async def _all(here: project.Project) -> list[Diagnosis]:
             for name, check in _checks(connection, here, subject):
                 found += await _guarded(name, check)
     except InterlockError as error:
-        found.append(_failed(subject, error))
+        failed = _failed(subject, error)
+        if isinstance(error, StoreUnavailable) and (command := _test_of(here.url)):
+            failed = msgspec.structs.replace(failed, todo=f"{failed.todo} To test it: {command}".lstrip())
+        found.append(failed)
         if subject == "store" and isinstance(error, StoreMisconfigured):  # permissions may be the reason
             found += await _guarded("permissions", lambda: _store_permissions(here))
     return found
+
+
+def _test_of(url: str) -> str:
+    """Return the command that tests a database server without Interlock."""
+    parsed = urlsplit(url)
+    place = parsed.netloc.rpartition("@")[2]
+    match parsed.scheme:
+        case "postgresql" | "postgres":
+            options = [each for each in parse_qsl(parsed.query) if each[0] in ("host", "port")]
+            query = f"?{urlencode(options)}" if options else ""
+            return shlex.join(["pg_isready", "-d", f"postgresql://{place}{query}"])
+        case "redis" | "rediss":
+            return shlex.join(["redis-cli", "-u", f"{parsed.scheme}://{place}", "ping"])
+        case "unix":
+            return shlex.join(["redis-cli", "-s", parsed.path, "ping"])
+    return ""
 
 
 def _checks(

@@ -96,7 +96,7 @@ def _no_such_object(name: str, part: str, owner: object) -> CannotLoad:
     machines = [key for key, value in vars(owner).items() if isinstance(value, Machine)]
     guess = nearest(part, machines)
     hint = f" Did you mean {guess}?" if guess else ""
-    todo = f"Use one of: {', '.join(machines)}." if machines else "It holds no machine."
+    todo = f"Use one of: {', '.join(machines)}." if machines else ""
     return _cannot_load(name, f"there is no {part!r} in it", hint, todo=todo, allowed=machines)
 
 

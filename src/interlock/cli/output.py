@@ -20,6 +20,7 @@ import msgspec
 import typer
 
 from interlock.cli import forms
+from interlock.cli.sheets import FORMER_NAMES
 from interlock.cli.sheets import Sheet as Sheet  # noqa: PLC0414 (who prints sheets finds them here)
 from interlock.errors import InvalidArguments
 from interlock.text import harmless
@@ -171,11 +172,15 @@ def _items(plain: Any) -> list[Any]:
 
 def _chosen_columns(sheets: Sequence[Sheet]) -> list[Sheet]:
     """Return the tables with the chosen columns, in their order; tables without any of them are left out."""
-    wanted = forms.chosen.columns
+    wanted = [_present_name(name) for name in forms.chosen.columns]
     if not wanted or not sheets:
         return list(sheets)
     _check_columns(sheets, wanted)
     return [_narrowed(sheet, wanted) for sheet in sheets if set(wanted) & set(sheet.columns)]
+
+
+def _present_name(column: str) -> str:
+    return FORMER_NAMES.get(column, column)
 
 
 def _check_columns(sheets: Sequence[Sheet], wanted: Iterable[str]) -> None:
@@ -189,7 +194,7 @@ def _check_columns(sheets: Sequence[Sheet], wanted: Iterable[str]) -> None:
 
 def _sorted(sheets: Sequence[Sheet]) -> list[Sheet]:
     """Return the tables with their rows in the chosen order; a table without the column keeps its own."""
-    keys = [(name.removeprefix("-"), name.startswith("-")) for name in forms.chosen.sort]
+    keys = [(_present_name(name.removeprefix("-")), name.startswith("-")) for name in forms.chosen.sort]
     if sheets:
         _check_columns(sheets, [name for name, _ in keys])
     return [replace(sheet, rows=_sorted_rows(sheet, keys)) for sheet in sheets]

@@ -16,6 +16,7 @@ import json
 import os
 import tomllib
 from pathlib import Path
+from shlex import quote
 
 import msgspec
 
@@ -45,7 +46,9 @@ class Profiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def named(self, name: str) -> Profile:
         """Return a profile; raise if there is none of that name."""
         if name not in self.profiles:
-            raise UnknownProfile(name, sorted(self.profiles))
+            error = UnknownProfile(name, sorted(self.profiles))
+            error.todo = f"{error.todo} To create it: interlock config set {quote(name)} URL".lstrip()
+            raise error
         return self.profiles[name]
 
 
@@ -65,7 +68,7 @@ def read() -> Profiles:
     except (OSError, ValueError, msgspec.ValidationError) as error:
         raise InvalidSettings(
             f"{file} cannot be read: {error}.",
-            todo="Correct it, or remove it and make the profiles again with `interlock config set`.",
+            todo="Correct it, or remove it and create the profiles again: interlock config set NAME URL",
             facts={"file": str(file)},
         ) from None
 

@@ -25,7 +25,7 @@ which the work appends a line when it starts, {pid} one for its process id.
 \b
 Exit codes:
   0  the runner follows the protocol
-  1  it does not; the report shows where
+  1  the runner breaks the protocol; the report shows where
   2  invalid usage
 
 \b

@@ -65,7 +65,7 @@ def server(
         typer.Option(metavar="NAME", help="Answer to this host name too; requires a token in the store."),
     ] = None,
     allow_origin: Annotated[
-        list[str] | None, typer.Option(metavar="ORIGIN", help="Origin whose pages may send changes (CORS).")
+        list[str] | None, typer.Option(metavar="ORIGIN", help="Origin whose pages may use the API (CORS).")
     ] = None,
     repository: Annotated[
         list[str] | None,

@@ -20,6 +20,10 @@ def columns_of_entries(*, versions: bool) -> tuple[str, ...]:
     return ("when", *(["version"] if versions else ()), "event", "to", "by", "reason")
 
 
+FORMER_NAMES = {"said": "message", "says": "message"}
+"""Earlier names of columns, which `--columns` and `--sort` accept as well, each with the present one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sheet:
     """One table. `noun` begins each line of a pipe if several tables share it."""

@@ -9,6 +9,7 @@ Reading order:
     requests        bodies and queries of requests, with limits
     middleware      for every request: check the host, authenticate, log, answer errors
     authentication  session cookies and leases as credentials
+    cross_origin    the headers for pages of other origins (CORS)
     problems        errors as problem+json
     limits          limits of concurrency, rate, connections and time
     openapi         the operations as an OpenAPI document

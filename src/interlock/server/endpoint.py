@@ -25,6 +25,7 @@ from interlock.api.operation import TrafficClass
 from interlock.engine.unit_of_work import OwnRequestId
 from interlock.errors import MethodNotAllowed, RequestIdReused, TookTooLong
 from interlock.server.authentication import only_for_tokens
+from interlock.server.cross_origin import Headers
 from interlock.server.cycle import CYCLE, Cycle
 from interlock.server.limits import NOWHERE, Buckets, Crowd, Deadlines, Places, Within, origin_of
 from interlock.server.parts import Parts
@@ -73,6 +74,8 @@ class Exchange:
     """Whether it was counted against the rate limit of its token."""
     hsts: bool = False
     """Whether to send Strict-Transport-Security."""
+    cors: Headers = ()
+    """Headers for pages of other origins."""
 
 
 class TrafficLimits:
@@ -467,7 +470,8 @@ class PreparedRoute:
     def _head_for(self, exchange: Exchange) -> bytes:
         exchange.began, exchange.status = True, self.route.status
         hsts = b"%s: %s\r\n" % HSTS if exchange.hsts else b""
-        return b"%sx-request-id: %s\r\n%s" % (self._head, exchange.request.encode(), hsts)
+        cors = b"".join([b"%s: %s\r\n" % each for each in exchange.cors]) if exchange.cors else b""
+        return b"%sx-request-id: %s\r\n%s%s" % (self._head, exchange.request.encode(), hsts, cors)
 
 
 def own_request_id(principal: Principal, asked_as: str) -> str:

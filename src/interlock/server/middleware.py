@@ -30,6 +30,7 @@ from interlock.errors import (
 )
 from interlock.server.authentication import session_of
 from interlock.server.connections import head_too_large
+from interlock.server.cross_origin import CrossOrigin
 from interlock.server.cycle import CYCLE, Cycle
 from interlock.server.endpoint import ALWAYS, EXCHANGE, HSTS, Endpoint, Exchange, PreparedRoute
 from interlock.server.limits import NOWHERE, Buckets, origin_of
@@ -128,6 +129,7 @@ class Gate:
         self._hosts = _hosts(parts.settings)
         self._strangers = Buckets(parts.settings.stranger_rate)
         self._default_hosts = LOCAL if parts.settings.loopback else _ANYBODY
+        self._cross_origin = CrossOrigin(parts.settings.allowed_origins)
         self._tls = parts.settings.tls_cert is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,6 +139,9 @@ class Gate:
         send = _noting(exchange, send)
         try:
             self._check(exchange, scope)
+            if preflight := self._cross_origin.preflight(scope["method"], exchange.headers):
+                await preflight(scope, receive, send)  # browsers send no token with it
+                return
             exchange.principal = await self._principal(exchange, scope)
             await self._find(scope)(scope, receive, send)
         except ClientGone:
@@ -157,7 +162,8 @@ class Gate:
 
     def _exchange_of(self, scope: Scope) -> Exchange:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        exchange = scope[EXCHANGE] = Exchange(self._request_ids.next(), headers)
+        cors = self._cross_origin.headers_for(headers)
+        exchange = scope[EXCHANGE] = Exchange(self._request_ids.next(), headers, cors=cors)
         return exchange
 
     def _check(self, exchange: Exchange, scope: Scope) -> None:
@@ -317,7 +323,7 @@ class Gate:
         if not self._is_own(headers) and origin not in self._parts.settings.allowed_origins:
             raise ForeignOrigin(
                 f"A page of {str(origin)[:100]} may not change anything here.",
-                todo="Start the server with --allow-origin if that page is yours.",
+                todo="If that page is yours, start the server with --allow-origin ORIGIN.",
                 facts={"origin": str(origin)[:100]},
             )
 
@@ -391,7 +397,12 @@ def _noting(exchange: Exchange, send: Send) -> Send:
                 extra: Iterable[tuple[bytes, bytes]] = ALWAYS
             else:
                 extra = [(name, value) for name, value in ALWAYS if name not in named]
-            message["headers"] = [*given, *extra, (b"x-request-id", exchange.request.encode())]
+            message["headers"] = [
+                *given,
+                *extra,
+                *exchange.cors,
+                (b"x-request-id", exchange.request.encode()),
+            ]
             if exchange.hsts:
                 message["headers"].append(HSTS)
         await send(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from datetime import timedelta
 
 import msgspec
@@ -11,6 +12,8 @@ from interlock.engine.retention import Retention
 from interlock.errors import InvalidSettings
 
 DEFAULT_PORT = 8088
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_DEFAULT_PORTS = (("http://", ":80"), ("https://", ":443"))
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -35,7 +38,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     allowed_hosts: tuple[str, ...] = ()
     """Accepted host names in addition to its own; without tokens and names only those of this machine."""
     allowed_origins: tuple[str, ...] = ()
-    """Other origins whose pages may make changes: https://tools.example.org"""
+    """Other origins whose pages may use the API (CORS): https://tools.example.org"""
 
     max_body_bytes: int = 1_048_576
     max_json_depth: int = 64
@@ -134,9 +137,21 @@ def _faults(settings: ServerSettings) -> list[str]:
         faults.append(
             f"other machines can reach {settings.host}, so it requires tokens unless it is --insecure"
         )
+    faults += [
+        f"{origin[:100]!r} is no origin as browsers send it: scheme, name in lower case and a port other "
+        "than the default, such as https://tools.example.org"
+        for origin in settings.allowed_origins
+        if not _is_origin(origin)
+    ]
     foreign = [name for name in settings.allowed_hosts if not is_loopback(name)]
     if foreign and settings.tokens_required is False and not settings.insecure:
         faults.append(
             f"other machines can reach it as {foreign[0]}, so it requires tokens unless it is --insecure"
         )
     return faults
+
+
+def _is_origin(text: str) -> bool:
+    """Return whether text is spelled as in the header Origin of browsers."""
+    is_default = any(text.startswith(scheme) and text.endswith(port) for scheme, port in _DEFAULT_PORTS)
+    return bool(_ORIGIN.fullmatch(text)) and not is_default

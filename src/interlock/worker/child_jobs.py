@@ -30,7 +30,7 @@ from interlock.worker.waits import SignalWaiter, no_signals
 if TYPE_CHECKING:
     from interlock.worker.composition import Composable
     from interlock.worker.context import Context
-    from interlock.worker.signatures import ContextByName
+    from interlock.worker.signatures import ContextByName, TaskWithTheseArguments
     from interlock.worker.tasks import Task
 
 P = ParamSpec("P")
@@ -156,6 +156,9 @@ class ChildJobContext(SignalWaiter):
         self, work: Task[..., Any], /, *args: Any, child_name: str | None, **kwargs: Any
     ) -> str: ...
 
+    @overload  # matches no call: mypy names its parameter where the arguments fit no overload above
+    async def submit(self, work: TaskWithTheseArguments, /, *args: Any, **kwargs: Any) -> str: ...
+
     @overload
     async def submit(
         self, work: ContextByName | JobSpec | str, /, *args: Any, child_name: str | None = None, **kwargs: Any
@@ -192,6 +195,9 @@ class ChildJobContext(SignalWaiter):
     def submit_sync(
         self, work: Task[..., Any], /, *args: Any, child_name: str | None, **kwargs: Any
     ) -> str: ...
+
+    @overload  # matches no call: mypy names its parameter where the arguments fit no overload above
+    def submit_sync(self, work: TaskWithTheseArguments, /, *args: Any, **kwargs: Any) -> str: ...
 
     @overload
     def submit_sync(

@@ -99,8 +99,18 @@ There is no way to take a parameter by name off a signature, and so its argument
 """
 
 
+class TaskWithTheseArguments(_AnyTask, Protocol):
+    """The type that mypy names where arguments do not fit a task; no task has it.
+
+    mypy reports the first overload that arguments of any type would fit. Without this one it would name all
+    types of `ContextByName`; with it, it shows the signature of the task.
+    """
+
+    def __call__(self, *, arguments_of_this_call: object) -> Never: ...
+
+
 class JobOptions(TypedDict, total=False):
-    """Options of a submission, for `Task.options`: fields of `JobSpec`, with their short forms."""
+    """Options of a submission, for `Task.options`: those of `JobSpec`, with short forms, and `request_id`."""
 
     queue: str
     priority: int
@@ -127,3 +137,4 @@ class JobOptions(TypedDict, total=False):
     weight: int
     metadata: Mapping[str, str]
     after: AfterJobs | None
+    request_id: str | None

@@ -54,7 +54,9 @@ M = TypeVar("M")
 
 START_WITHIN = "start_within"
 OPTIONS = (*(name for name in JobSpec.__struct_fields__ if name not in ("task", "input")), START_WITHIN)
-"""Options of a submission besides the arguments."""
+"""Options of a job besides the arguments."""
+REQUEST_ID = "request_id"
+"""The option of one submission, which no job spec has."""
 
 
 class Task(Generic[P, R_co]):
@@ -82,6 +84,8 @@ class Task(Generic[P, R_co]):
         self.memory_limit_bytes: int | None = _memory_limit(self.name, memory_limit_mb, self.executor)
         self.template: JobSpec = _template(self.name, {}, options)
         """The spec of every job of this task, without arguments."""
+        self.request_id: str | None = None
+        """Idempotency key of the submission, from `options(request_id=...)`."""
         self.module_run: Any | None = written_function(plain).__globals__.get("__spec__")
         """The execution of its module that defined it: a reload is another one."""
         self._arguments = Arguments(plain, self.name, local_names or {})
@@ -115,6 +119,8 @@ class Task(Generic[P, R_co]):
 
     def spec(self, *args: Any, **kwargs: Any) -> JobSpec:
         """Return a job to submit. Arguments are checked and encoded here, not in the worker."""
+        if self.request_id is not None:
+            raise _without_request_id(self)
         after = self.template.after
         later = after.into if after is not None else ""
         return msgspec.structs.replace(self.template, input=self._arguments.encode(args, kwargs, later))
@@ -160,6 +166,8 @@ class Task(Generic[P, R_co]):
 
     def partial_spec(self, after: After, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
         """Return a job that comes after others; their result may be one of its arguments."""
+        if self.request_id is not None:
+            raise _without_request_id(self)
         given = self._arguments.encode(args, kwargs, after.into)
         return msgspec.structs.replace(self.template, input=given, after=after)
 
@@ -168,10 +176,13 @@ class Task(Generic[P, R_co]):
 
         `start_within` and `not_after` take "10m" or a timedelta, and `not_after` also a time. `unique` takes
         a `Unique`, True for all arguments, the names of some of them, or a key as text. `after` takes jobs
-        that have to succeed first, or `all_of(...)` or `any_of(...)`.
+        that have to succeed first, or `all_of(...)` or `any_of(...)`. `request_id` is the idempotency key of
+        one submission: `il.submit(send.options(request_id="17"), "a@b.example")`.
         """
-        other = copy.copy(self)
-        other.template = _template(self.name, msgspec.structs.asdict(self.template), overrides)
+        other, given = copy.copy(self), dict[str, Any](overrides)
+        other.request_id = given.pop(REQUEST_ID, self.request_id)
+        known = msgspec.structs.asdict(self.template)
+        other.template = _template(self.name, known, given, (*OPTIONS, REQUEST_ID))
         return other
 
     def invoke(self, raw: msgspec.Raw | bytes, context: Context | None) -> R_co:
@@ -401,16 +412,18 @@ def _no_tasks(spec: str, module: ModuleType) -> CannotLoad:
     return cannot_load(spec, "there are no tasks in it", todo)
 
 
-def _template(name: str, known: Mapping[str, Any], options: Mapping[str, Any]) -> JobSpec:
+def _template(
+    name: str, known: Mapping[str, Any], options: Mapping[str, Any], allowed: Sequence[str] = OPTIONS
+) -> JobSpec:
     """Return a job spec without arguments; raise for invalid options."""
-    wrong = [option for option in options if option not in OPTIONS]
+    wrong = [option for option in options if option not in allowed]
     if wrong:
-        guess = nearest(wrong[0], OPTIONS)
+        guess = nearest(wrong[0], allowed)
         raise InvalidArguments(
             f"The task {name} cannot have the option {wrong[0]}."
             + (f" Did you mean {guess}?" if guess else ""),
-            allowed=OPTIONS,
-            todo=f"Use some of: {', '.join(OPTIONS)}.",
+            allowed=allowed,
+            todo=f"Use some of: {', '.join(allowed)}.",
             facts={"task": name, "option": wrong[0]},
         )
     try:
@@ -443,6 +456,16 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
         elif plain.get(other):
             plain.setdefault(one, None)
     return plain
+
+
+def _without_request_id(task: Task[..., Any]) -> InvalidArguments:
+    """Return the error of a spec that would lose a request id."""
+    return InvalidArguments(
+        f"The task {task.name} has the option request_id, which is that of one submission by a client.",
+        todo="Pass the task itself to il.submit. Elsewhere leave the option out: submit_many and compose "
+        "take a request_id, and a child has a child_name.",
+        facts={"task": task.name, "request_id": task.request_id},
+    )
 
 
 def _unique(rule: object) -> object:

@@ -103,7 +103,7 @@ def use(
     ] = None,
     none: Annotated[bool, typer.Option("--none", help="Use no profile.")] = False,
 ) -> None:
-    """Use a profile wherever neither a store nor a project is given."""
+    """Set the profile of commands without --store and outside a project."""
     import msgspec
 
     from interlock.cli import profiles

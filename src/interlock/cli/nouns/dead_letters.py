@@ -258,7 +258,7 @@ def list_sheet(views: Iterable[DeadLetterView], now: datetime, *, terminal: bool
         )
         for view in views
     ]
-    columns = ("id", "task", "queue", "failed", "says")
+    columns = ("id", "task", "queue", "failed", "message")
     return Sheet("dead letter", "", columns, rows, one_line=True, spare=("queue",))
 
 

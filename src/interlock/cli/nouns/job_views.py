@@ -96,7 +96,7 @@ def list_sheet(views: Iterable[JobView], now: datetime, *, terminal: bool) -> Sh
         (view.id, view.state, view.task, view.queue, *_times(view, now, terminal=terminal), job_status(view))
         for view in views
     ]
-    columns = ("id", "state", "task", "queue", *times, "says")
+    columns = ("id", "state", "task", "queue", *times, "message")
     return Sheet("job", "", columns, rows, one_line=True, spare=("queue", "took", "submitted"))
 
 
@@ -104,7 +104,7 @@ def job_sheets(view: JobView, now: datetime, *, terminal: bool) -> list[Sheet]:
     """Return all tables about one job."""
     about = [(what, value) for what, value in _facts_of(view, now, terminal=terminal) if value]
     attempts = [_attempt_row(one, now, terminal=terminal) for one in view.attempts]
-    columns = ("attempt", "state", "runner", "began", "took", "says")
+    columns = ("attempt", "state", "runner", "began", "took", "message")
     return [
         Sheet("about", "Job", ("what", "value"), about),
         Sheet("attempt", "Attempts", columns, attempts),

@@ -260,7 +260,7 @@ def show_tree(
 
 def sheet_of(view: TreeView) -> output.Sheet:
     """Return one row for each job, for a pipe."""
-    columns = ("id", "depth", "parent", "state", "task", "started", "ended", "cost", "tree cost", "says")
+    columns = ("id", "depth", "parent", "state", "task", "started", "ended", "cost", "tree cost", "message")
     rows = [
         (
             node.id,

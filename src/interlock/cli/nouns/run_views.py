@@ -117,7 +117,7 @@ def list_sheet(views: Iterable[RunView], now: datetime, *, terminal: bool) -> Sh
         )
         for view in views
     ]
-    columns = ("id", "state", "outcome", "workflow", "change", *times, "says")
+    columns = ("id", "state", "outcome", "workflow", "change", *times, "message")
     return Sheet("run", "", columns, rows, one_line=True, spare=("workflow", "took", "asked for", "change"))
 
 
@@ -128,7 +128,7 @@ def run_sheets(view: RunView, now: datetime, *, terminal: bool) -> list[Sheet]:
     skipped = [(job.name, job.why) for job in view.skipped]
     return [
         Sheet("about", "Run", ("what", "value"), about),
-        Sheet("job", "Jobs", ("name", "id", "state", "needs", "took", "says"), jobs),
+        Sheet("job", "Jobs", ("name", "id", "state", "needs", "took", "message"), jobs),
         Sheet("skipped", "Left out", ("name", "why"), skipped),
     ]
 

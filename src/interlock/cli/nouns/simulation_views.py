@@ -162,7 +162,7 @@ def story_sheets(view: SimulationStory, now: datetime, *, terminal: bool) -> lis
     ]
     return [
         Sheet("fact", f"Simulation {found.run_id}", ("name", "value"), facts),
-        Sheet("event", "History", ("when", "to", "says", "by"), rows),
+        Sheet("event", "History", ("when", "to", "message", "by"), rows),
     ]
 
 

@@ -65,7 +65,7 @@ WHAT = """\b
 Values of WHAT:
   models.py            a file with one @simulation; models.py:flu names one of several
   shop.models:flu      the same in a module
-  scenario.yml         a file with `simulation: WHAT` and `arguments:`, perhaps name, steps and priority"""
+  scenario.yml         a file with `simulation: WHAT`; optional: arguments, name, steps, priority"""
 
 
 def _noun() -> Noun[Any]:

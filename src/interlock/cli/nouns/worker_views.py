@@ -45,7 +45,7 @@ def list_sheet(views: Iterable[WorkerView], now: datetime, *, terminal: bool) ->
         )
         for view in views
     ]
-    columns = ("id", "name", "state", "busy", "host", "pid", "labels", "heard", "says")
+    columns = ("id", "name", "state", "busy", "host", "pid", "labels", "heard", "message")
     return Sheet("worker", "", columns, rows, one_line=True, spare=("pid", "labels", "host", "heard"))
 
 
@@ -82,7 +82,7 @@ def _facts_of(view: WorkerView, now: datetime, *, terminal: bool) -> Iterator[tu
     yield "id", view.id
     yield "name", view.name
     yield "state", view.state
-    yield "says", order_text(view)
+    yield ("message" if terminal else "says"), order_text(view)
     yield "workspace", view.workspace_id
     yield "incarnation", view.incarnation
     yield "where", f"{view.host}, process {view.pid}" if view.pid else view.host

@@ -126,7 +126,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 FILES = ("result.json", "seconds.csv", "latencies.hlog", "report.html")
-COLUMNS = ("id", "state", "name", "agents", "submitted", "said")
+COLUMNS = ("id", "state", "name", "agents", "submitted", "message")
 MEMBER_COLUMNS = ("agent", "state", "outcome", "operations", "error")
 
 
@@ -179,7 +179,7 @@ def show(store: str | None, text: str, out: Path | None, *, as_json: bool) -> No
         print_struct(found)
         return
     about = [(found.job.id, found.job.state, found.job.description, _status_text(found.job, now))]
-    print_sheets([Sheet("job", "", ("id", "state", "name", "said"), about), *sheets_of(found, now)])
+    print_sheets([Sheet("job", "", ("id", "state", "name", "message"), about), *sheets_of(found, now)])
 
 
 def abort(store: str | None, text: str, reason: str, *, as_json: bool) -> None:
