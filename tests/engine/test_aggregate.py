@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from interlock.engine.aggregate import Columns, RecordKind, postponed, rewritten
+from interlock.engine.step_templates import StepTemplates
 from interlock.errors import InterlockError, MalformedCouplings, MalformedKind
 from interlock.machine import (
     STAY,
@@ -273,16 +274,19 @@ def test_a_step_is_the_change_after_one_event_with_another_body_and_other_column
         DOORS.step(record, unlock, LATER)
 
 
-@pytest.mark.parametrize("kind", [DOORS, DOORS.lasting(spring_s=5.0)], ids=["usual", "slow"])
+STEPS = StepTemplates(DOORS)
+
+
+@pytest.mark.parametrize("durations", [{}, {"spring_s": 5.0}], ids=["usual", "slow"])
 @pytest.mark.parametrize("event", [None, unlock, knock, wall])
 def test_a_new_record_like_others_is_one_that_its_table_makes(
-    kind: RecordKind[DoorBody], event: Event | None
+    durations: dict[str, float], event: Event | None
 ) -> None:
     columns = Columns(queue="hall", ready_at=NOW)
-    door = kind.new("d", DoorBody(by="anna"), NOW, columns)
+    door = DOORS.lasting(**durations).new("d", DoorBody(by="anna"), NOW, columns)
     if event is not None:
         door.must(event)
-    found = kind.new_alike(
+    found = STEPS.lasting(**durations).new(
         "d", b'{"by":"anna"}', NOW, event=event, commit_id="m1", queue="hall", ready_at=NOW
     )
     assert found == door.change(commit_id="m1")
@@ -296,10 +300,10 @@ def test_a_step_like_others_is_what_the_table_decides_about_the_record_alone(
 ) -> None:
     record = msgspec.structs.replace(opened(), state=state, deadline_at=EVENING if state is OPEN else None)
     alone = DOORS.step(record, event, LATER, commit_id=commit_id, actor=actor, reason="why")
-    found = DOORS.step_alike(record, event, LATER, commit_id=commit_id, actor=actor, reason="why")
+    found = STEPS.step(record, event, LATER, commit_id=commit_id, actor=actor, reason="why")
     assert found == alone
 
 
 def test_a_record_whose_data_decide_is_not_like_others() -> None:
     with pytest.raises(ValueError, match="What becomes of a door depends on its data"):
-        TIMED.new_alike("d", b"{}", NOW)
+        StepTemplates(TIMED)

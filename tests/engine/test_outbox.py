@@ -213,13 +213,13 @@ def test_a_message_moves_as_its_table_decides_about_it_alone(
     alone = outbox._MESSAGES.lasting(delivery_s=7.0).of(record, now, kept)
     if refused := alone.send(event):
         with pytest.raises(type(refused.error())):
-            outbox._MESSAGES.step_alike(record, event, now)
+            outbox._STEPS.step(record, event, now)
         return
     if not alone.taken:
         return  # the table ignores it
     alone.place(ready_at=ready_at)
     wanted = alone.change(commit_id=commit_id, actor="courier", reason=reason)
-    found = outbox._MESSAGES.lasting(delivery_s=7.0).step_alike(
+    found = outbox._STEPS.lasting(delivery_s=7.0).step(
         record,
         event,
         now,

@@ -10,7 +10,7 @@ import pytest
 from tests.sources import tree_of
 
 SOURCE = Path(__file__).parents[2] / "src" / "interlock"
-ENGINE = ("engine/aggregate.py", "machine/cascade.py")
+ENGINE = ("engine/aggregate.py", "engine/step_templates.py", "machine/cascade.py")
 """Where timers are started and stopped, as tables and kinds declare."""
 KEPT = {
     "systems/fleet/workloads.py: def deadline_at": "its timers are the agent's; it waits for messages",

@@ -27,7 +27,8 @@ DECIDED = {"state", "body", "ready_at", "deadline_at", "note", "expected"}
 OF_A_RECORD = {"version", "created_at", "updated_at"}
 """Columns that only a record has."""
 REWRITTEN_BY = {
-    AGGREGATE: "makes the changes of records that differ in nothing that decides",
+    AGGREGATE: "empties a column in states in which records are not claimed",
+    "engine/step_templates.py": "makes the changes of records that differ in nothing that decides",
     "engine/unit_of_work.py": "puts the id of a commit into notes",
     "systems/orchestrator/shapes.py": "puts the id of a run, or that of any run, into a body",
     "systems/orchestrator/uniqueness.py": "a new key has no time and no note: others differ in id and body",

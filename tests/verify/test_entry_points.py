@@ -42,7 +42,7 @@ ROOT = Path(__file__).parents[2]
 SYSTEMS = Path(next(iter(interlock.systems.__path__)))
 SOURCE = Path(interlock.__file__).parent
 AGGREGATES = {"JobAggregate", "RunAggregate", "SimulationAggregate", "WorkerAggregate", "WorkloadAggregate"}
-MAKERS = ("new", "of", "upsert", "fired", "step", "new_alike", "step_alike")
+MAKERS = ("new", "of", "upsert", "fired", "step")
 """The methods of a `RecordKind` that make a working copy, or decide about a record."""
 ASKING = ("server/**/*.py", "client*.py", "systems/embedded.py", "systems/runtime.py")
 """Where production calls the systems."""
@@ -315,9 +315,7 @@ def kinds_of(tree: ast.Module) -> Iterator[str]:
                 | ast.AnnAssign(target=ast.Name(id=name), value=ast.Call(func=func))
             ) if ast.unparse(func).startswith("RecordKind"):
                 yield name
-            case ast.FunctionDef(name=name, returns=ast.expr() as returns) if ast.unparse(returns).startswith(
-                "RecordKind"
-            ):
+            case ast.FunctionDef(name=name, returns=ast.expr() as made) if "RecordKind[" in ast.unparse(made):
                 yield name
 
 
@@ -339,15 +337,8 @@ def _makes_copy(node: ast.AST, kinds: Collection[str]) -> bool:
             return name in AGGREGATES
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)):
             return name in AGGREGATES or (name in kinds and method in MAKERS)
-        case ast.Call(
-            func=ast.Attribute(
-                value=ast.Call(
-                    func=ast.Attribute(value=ast.Name(id=name), attr="lasting") | ast.Name(id=name)
-                ),
-                attr=method,
-            )
-        ):
-            return name in kinds and method in MAKERS
+        case ast.Call(func=ast.Attribute(value=ast.Call(func=made), attr=method)):
+            return ast.unparse(made).removesuffix(".lasting") in kinds and method in MAKERS
     return False
 
 

@@ -34,7 +34,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -44,7 +44,6 @@ from interlock.errors import MalformedKind
 from interlock.machine import Couplings, Event, Machine, Moved, State, ignore, on
 from interlock.machine.cascade import (
     Cascade,
-    CouplingRoute,
     EventRules,
     Owner,
     Refusal,
@@ -63,7 +62,6 @@ B = TypeVar("B")
 """The type of a body; `msgspec.Raw` if the system encodes bodies itself."""
 
 _MOST_NAMES = 4_096
-_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -131,7 +129,7 @@ class Aggregate(Cascade):
             raise refused.error()
 
     def extend_timer(self, by: timedelta) -> None:
-        """Let the running timer of the record expire later, or earlier; without one nothing changes."""
+        """Let a running timer of the record expire later, or earlier."""
         if self.root.timer_at is not None:
             self.root.timer_at += by
 
@@ -201,9 +199,10 @@ def rewritten(record: Record, **columns: Any) -> Change:
 
 
 def postponed(record: Record, until: datetime, note: Note) -> Change:
-    """Return the unchanged record whose timer expires later, because its event could not be decided.
+    """Return the unchanged record, with its timer postponed.
 
-    A record that stays due would be found first by every sweep. The note says why.
+    For a timer whose event could not be decided: a record that stays due would be found first by every
+    sweep. The note says why.
     """
     return rewritten(record, deadline_at=until, note=note)
 
@@ -252,7 +251,7 @@ class Entity(Aggregate, Generic[B]):
 
     @property
     def deadline_at(self) -> datetime | None:
-        """The time at which its only timer expires, or at which its data say that it does."""
+        """The time at which its only timer expires, by its data if so declared."""
         due = self._kind.due_in.get(self.root.state)
         if due is not None:
             return due(self)
@@ -264,7 +263,7 @@ class Entity(Aggregate, Generic[B]):
         self._columns = replace(self._columns, **columns)
 
     def expire_by(self, at: datetime) -> None:
-        """Let the timer of its state expire at this time at the latest."""
+        """Bring the timer of its state forward to this time, if needed."""
         if self._kind.machine.table.entry(self.root.state).within is None:
             raise ValueError(f"A {self.kind} that is {self.root.state} has no timer.")
         if self.root.timer_at is None or at < self.root.timer_at:
@@ -293,27 +292,13 @@ class Entity(Aggregate, Generic[B]):
 _PLAIN = EventRules()
 
 
-class _Pattern(msgspec.Struct, frozen=True, gc=False):
-    """What the changes of all records in a state by an event have in common."""
-
-    change: Change
-    timer: str | None
-    """The setting of the timer that runs then; "" if none does, None if the same one as before does."""
-    may_claim: bool
-
-
-def _with_context(note: Note | None, commit_id: str, reason: str = "") -> Note | None:
-    return (
-        note
-        if note is None or not (commit_id or reason)
-        else replace(note, request_id=commit_id, reason=reason)
-    )
-
-
 def _due_in(
     machine: Machine[Any, Any], due: Mapping[EventRef, Callable[[Entity[B]], datetime | None]]
 ) -> dict[Any, Callable[[Entity[B]], datetime | None]]:
-    """Return when records end, by state; raise for an event that is the timer of no state."""
+    """Return the functions by state.
+
+    Raise for an event that is the timer of no state.
+    """
     when = {type_of(event): function for event, function in due.items()}
     timed = {entry.name: type_of(entry.within.event) for entry in machine.table.states if entry.within}
     if strange := [event.name for event in when if event not in timed.values()]:
@@ -339,8 +324,6 @@ class RecordKind(Generic[B]):
         claimed_in: Collection[S] | None = None,
         durations: Mapping[str, float] | None = None,
         due: Mapping[EventRef, Callable[[Entity[B]], datetime | None]] | None = None,
-        couplings: Couplings[Any] | None = None,
-        routes: Mapping[str | tuple[str, Event | type[Event]], CouplingRoute] | None = None,
         events: EventRules = _PLAIN,
         journalled: bool = True,
     ) -> None:
@@ -360,15 +343,14 @@ class RecordKind(Generic[B]):
         self.durations = durations
         self.wiring: Wiring = Wiring(
             (machine,),
-            Couplings(()) if couplings is None else couplings,
-            routes or {},
+            Couplings(()),
+            {},
             events=events,
             durations=tuple(durations),
         )
         self.claimed_in: frozenset[S] | None = None if claimed_in is None else frozenset(claimed_in)
         self.due_in: dict[Any, Callable[[Entity[B]], datetime | None]] = _due_in(machine, due or {})
-        """When a record ends, by state."""
-        self._patterns: dict[tuple[str, Event | None, str], _Pattern] = {}
+        """The function for the end of a record, by state."""
         self._decoder = msgspec.json.Decoder(body)
         self._is_frozen = issubclass(body, msgspec.Struct) and body.__struct_config__.frozen
         declared = {"kind": self.name, "wiring": self.wiring, "journalled": journalled, "__slots__": ()}
@@ -445,106 +427,6 @@ class RecordKind(Generic[B]):
     def may_claim(self, state: Any) -> bool:
         """Return whether records in this state are claimed."""
         return self.claimed_in is None or state in self.claimed_in
-
-    # Records that differ in nothing that decides: the table is asked once for each state and event.
-
-    def new_alike(
-        self,
-        record_id: str,
-        body: bytes,
-        now: datetime,
-        *,
-        event: Event | None = None,
-        commit_id: str = "",
-        queue: str | None = None,
-        ready_at: datetime | None = None,
-    ) -> Change:
-        """Return the change that creates a record, as `new` and `change` do, perhaps with an event."""
-        pattern = self._pattern("", event, "")
-        like = pattern.change
-        return replace(
-            like,
-            id=record_id,
-            body=body,
-            queue=queue,
-            ready_at=ready_at if pattern.may_claim else None,
-            deadline_at=self._expiry(pattern, None, now),
-            note=_with_context(like.note, commit_id),
-        )
-
-    def step_alike(
-        self,
-        record: Record,
-        event: Event,
-        now: datetime,
-        body: bytes | None = None,
-        *,
-        commit_id: str = "",
-        actor: str = "",
-        reason: str = "",
-        ready_at: datetime | None = None,
-    ) -> Change:
-        """Return the change of a record by one event, as `step` does."""
-        pattern = self._pattern(record.state, event, actor)
-        like = pattern.change
-        return replace(
-            like,
-            id=record.id,
-            expected=record.version,
-            expected_at=record.updated_at,
-            body=record.body if body is None else body,
-            parent=record.parent,
-            queue=record.queue,
-            labels=record.labels,
-            priority=record.priority,
-            ready_at=ready_at if pattern.may_claim else None,
-            deadline_at=self._expiry(pattern, record.deadline_at, now),
-            note=_with_context(like.note, commit_id, reason),
-        )
-
-    def _expiry(self, pattern: _Pattern, running: datetime | None, now: datetime) -> datetime | None:
-        if pattern.timer is None:
-            return running
-        return now + timedelta(seconds=self.durations[pattern.timer]) if pattern.timer else None
-
-    def _pattern(self, state: str, event: Event | None, actor: str) -> _Pattern:
-        """Return the common part of the changes of all records in a state; "" for those to be created."""
-        known = self._patterns.get((state, event, actor))
-        if known is None:
-            known = self._decided(state, event, actor)
-            if len(self._patterns) < _MOST_NAMES:
-                self._patterns[state, event, actor] = known
-        return known
-
-    def _decided(self, state: str, event: Event | None, actor: str) -> _Pattern:
-        """Let the table decide about a record without data; raise if a decision could depend on them."""
-        if (
-            self.columns is not None
-            or self.due_in
-            or any(row.when or row.then for row in self.machine.table.rows)
-        ):
-            raise ValueError(f"What becomes of a {self.name} depends on its data.")
-        root = Root(self.machine.state(state) if state else self.machine.initial, msgspec.Raw(b""))
-        record, timer = None, None
-        if state:
-            record = Record(
-                kind=self.name,
-                id="",
-                state=state,
-                version=1,
-                body=b"",
-                created_at=_ANY_TIME,
-                updated_at=_ANY_TIME,
-            )
-        else:
-            within = self.machine.table.entry(root.state).within
-            timer = "" if within is None else within.setting
-        entity = self._entity(self, "", root, Columns(), _ANY_TIME, record)
-        if event is not None:
-            entity.must(event)
-        for _, effects in entity.taken:
-            timer = effects.arms if effects.sets_timer else timer
-        return _Pattern(entity.change(actor=actor), timer, self.may_claim(root.state))
 
 
 class WriteOnce(Machine[S, None]):

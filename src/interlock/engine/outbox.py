@@ -23,6 +23,7 @@ from interlock.engine.aggregate import RecordKind
 from interlock.engine.committer import Committer
 from interlock.engine.loops import gather_all
 from interlock.engine.recovery import Sleeper, commit_with_recovery
+from interlock.engine.step_templates import StepTemplates
 from interlock.machine import (
     Deadline,
     Event,
@@ -113,6 +114,7 @@ def message_in(body: bytes, kind: type[P]) -> P:
 
 
 _MESSAGES = RecordKind(MESSAGE, OutboxMessage, claimed_in=(WAITING,), events=EventRules(sent=(drop,)))
+_STEPS = StepTemplates(_MESSAGES)
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(OutboxMessage)
 
@@ -145,23 +147,21 @@ def outgoing(
     """
     body = _ENCODER.encode(OutboxMessage(msgspec.Raw(payload)))
     if taken_until is None:
-        return _MESSAGES.new_alike(name, body, now, commit_id=commit_id, queue=topic, ready_at=now)
+        return _STEPS.new(name, body, now, commit_id=commit_id, queue=topic, ready_at=now)
     taken = _taken_for(taken_until - now)
-    return taken.new_alike(name, body, now, event=take, commit_id=commit_id, queue=topic)
+    return taken.new(name, body, now, event=take, commit_id=commit_id, queue=topic)
 
 
 def sent(record: Record, commit_id: str = "") -> Change:
     """Return the change of a delivered message, to be committed with its effect."""
     now = record.updated_at  # no timer starts then, so a known time is good enough
-    return _MESSAGES.step_alike(record, delivered, now, commit_id=commit_id, actor="courier")
+    return _STEPS.step(record, delivered, now, commit_id=commit_id, actor="courier")
 
 
 def returned(record: Record, now: datetime, commit_id: str = "") -> Change:
     """Return the change of a message whose courier stops: another one may take it at once."""
     why = "its courier has ended"
-    return _MESSAGES.step_alike(
-        record, failed, now, commit_id=commit_id, actor="courier", reason=why, ready_at=now
-    )
+    return _STEPS.step(record, failed, now, commit_id=commit_id, actor="courier", reason=why, ready_at=now)
 
 
 async def deliver(
@@ -250,7 +250,7 @@ async def take_groups(store: Store, groups: Sequence[TopicGroup], *, limit: int 
     Take at most `limit` in all; by default, as many as the largest group may have.
     """
     numbers = {topic: number for number, group in enumerate(groups) for topic in group.topics}
-    kinds = [_taken_for(group.patience) for group in groups]
+    steps = [_taken_for(group.patience) for group in groups]
     most = max([group.limit for group in groups]) if limit is None else limit
     chosen: list[Record] = []
     seen = 0
@@ -266,7 +266,7 @@ async def take_groups(store: Store, groups: Sequence[TopicGroup], *, limit: int 
             if left[number]:
                 left[number] -= 1
                 chosen.append(record)
-                change = kinds[number].step_alike(record, take, now, actor="courier")
+                change = steps[number].step(record, take, now, actor="courier")
                 commits.append(Commit(changes=(change,)))
         return commits
 
@@ -284,7 +284,7 @@ async def recover(store: Store, *, limit: int = 500) -> int:
 
     def requeued(records: Sequence[Record], now: datetime) -> list[Commit]:
         return [
-            Commit(changes=(_MESSAGES.step_alike(record, courier_lost, now, actor="courier", ready_at=now),))
+            Commit(changes=(_STEPS.step(record, courier_lost, now, actor="courier", ready_at=now),))
             for record in records
         ]
 
@@ -311,7 +311,7 @@ def undelivered(
     why = f"{type(error).__name__}: {error}"[:500]
     again = _ENCODER.encode(OutboxMessage(kept.payload, tries, why))
     is_over = tries >= policy.max_tries
-    return _MESSAGES.step_alike(
+    return _STEPS.step(
         record,
         gave_up if is_over else failed,
         now,
@@ -323,6 +323,6 @@ def undelivered(
     )
 
 
-def _taken_for(patience: timedelta) -> RecordKind[OutboxMessage]:
-    """Return the kind of messages that others may take after this time."""
-    return _MESSAGES.lasting(delivery_s=patience.total_seconds())
+def _taken_for(patience: timedelta) -> StepTemplates:
+    """Return the steps of messages that others may take after this time."""
+    return _STEPS.lasting(delivery_s=patience.total_seconds())

@@ -494,7 +494,10 @@ class Cascade(ABC):
         self.settle()
 
     def arm(self, machine: AnyMachine, part: Any, since: datetime | None = None) -> None:
-        """Start the timer of a part's state, for a new or reloaded part; by default it runs from now on."""
+        """Start the timer of a part's state, for a new or reloaded part.
+
+        It runs from now on, or since another time.
+        """
         within = machine.table.entry(part.state).within
         seconds = math.inf if within is None else self.seconds(within.setting)
         part.timer_at = None if seconds == math.inf else (since or self.now) + timedelta(seconds=seconds)

@@ -504,7 +504,7 @@ def _part_change(
 
 
 def _change(name: str, before: Record | None, body: bytes, kept_s: float, now: datetime) -> Change:
-    """Return the change of a record; its period determines how long a new one is kept."""
+    """Return the change of a record; a new one is kept for `kept_s`."""
     figures = _FIGURES.lasting(figures_kept_s=kept_s).upsert(before, name, msgspec.Raw(body), now)
     if before is not None:
         figures.must(count)

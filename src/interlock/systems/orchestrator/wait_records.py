@@ -185,7 +185,7 @@ def body_of(record: Record) -> Wait:
 
 
 def new_wait(wait: Wait, queue: str | None, now: datetime, waits_s: float) -> Entity[Wait]:
-    """Return the record of a wait that is being created; `waits_s`: how long it waits."""
+    """Return the record of a new wait, which times out after `waits_s`."""
     label = "signal" if wait.question is None else "approval"
     columns = Columns(parent=wait.job_id, queue=queue, labels=(label,))
     name = id_of(wait.job_id, wait.address, wait.number)

@@ -52,7 +52,10 @@ MAX_ERROR = 500
 
 
 def _given_up_at(report: Entity[ReportBody]) -> datetime:
-    """Return until when its status is tried; a status that is too old then is tried once more."""
+    """Return until when its status is tried.
+
+    A status that is too old already is given up at once.
+    """
     return max(report.body.since + timedelta(seconds=report.seconds(LONG_ENOUGH.setting)), report.now)
 
 
