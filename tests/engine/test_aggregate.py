@@ -8,9 +8,22 @@ from enum import StrEnum
 import msgspec
 import pytest
 
-from interlock.engine.aggregate import Columns, RecordKind, rewritten
-from interlock.errors import InterlockError, MalformedCouplings
-from interlock.machine import STAY, Deadline, Machine, command, consequence, end, ignore, on, state, timer
+from interlock.engine.aggregate import Columns, RecordKind, postponed, rewritten
+from interlock.engine.step_templates import StepTemplates
+from interlock.errors import InterlockError, MalformedCouplings, MalformedKind
+from interlock.machine import (
+    STAY,
+    Deadline,
+    Event,
+    Machine,
+    command,
+    consequence,
+    end,
+    ignore,
+    on,
+    state,
+    timer,
+)
 from interlock.machine.cascade import EventRules
 from interlock.store.records import Change, Note, Record, StepLine, record_after
 
@@ -177,3 +190,120 @@ def test_a_rewritten_record_keeps_every_column_that_is_not_changed() -> None:
     other = rewritten(record, queue="cellar", body=b"{}")
     assert (other.queue, other.body, other.labels, other.note) == ("cellar", b"{}", ("oak",), None)
     assert (other.expected, other.expected_at) == (record.version, record.updated_at)
+
+
+def test_an_unchanged_record_is_postponed_with_a_note_that_says_why() -> None:
+    record, note = opened(), Note(actor="clock", reason="it could not fall")
+    later = record_after(postponed(record, LATER, note), record, LATER)
+    assert (later.deadline_at, later.version) == (LATER, 2)
+    assert (later.state, later.body, later.labels) == (record.state, record.body, record.labels)
+    assert postponed(record, LATER, note).note == note
+
+
+# Deadlines
+
+
+class Shift(msgspec.Struct, frozen=True, kw_only=True):
+    """What the record of a door keeps that is closed at a time."""
+
+    closes_at: datetime | None = None
+
+
+TIMED = RecordKind(DOOR, Shift, due={fall: lambda door: door.body.closes_at}, events=EventRules(sent=(wall,)))
+EVENING = NOW + timedelta(hours=8)
+
+
+def test_a_record_ends_when_its_data_say_so_as_long_as_it_is_in_a_state_with_that_timer() -> None:
+    door = TIMED.new("d", Shift(closes_at=EVENING), NOW)
+    assert door.change().deadline_at is None, "no timer runs while it is shut"
+    door.must(unlock)
+    assert door.change().deadline_at == EVENING, "and not after the duration of the table"
+    record = written(door.change())
+    moved = TIMED.of(record, LATER, Shift(closes_at=LATER))
+    assert moved.change().deadline_at == LATER, "other data are enough"
+    assert TIMED.of(record, LATER, Shift()).change().deadline_at is None
+    assert TIMED.fired(record, EVENING).change().deadline_at is None, "it is shut"
+
+
+def test_data_can_say_when_a_timer_ends_but_only_one_that_the_table_declares() -> None:
+    for event in (knock, wall):
+        with pytest.raises(
+            MalformedKind, match=f"The table of door has no state with a timer of {event.name}"
+        ):
+            RecordKind(DOOR, Shift, due={event: lambda _: NOW}, events=EventRules(sent=(wall,)))
+
+
+def test_a_timer_expires_earlier_if_asked_but_not_later_and_only_where_there_is_one() -> None:
+    door = DOORS.of(opened(), NOW)
+    door.expire_by(EVENING)
+    assert door.deadline_at == NOW + timedelta(seconds=30)
+    door.expire_by(LATER)
+    assert door.deadline_at == LATER
+    with pytest.raises(ValueError, match="A door that is shut has no timer"):
+        DOORS.new("d", DoorBody(), NOW).expire_by(LATER)
+
+
+def test_a_running_timer_is_extended_and_one_that_does_not_run_is_not() -> None:
+    door, shut = DOORS.of(opened(), NOW), DOORS.new("d", DoorBody(), NOW)
+    for each in (door, shut):
+        each.extend_timer(timedelta(seconds=5))
+    assert (door.deadline_at, shut.deadline_at) == (NOW + timedelta(seconds=35), None)
+
+
+def test_only_records_in_states_in_which_they_are_claimed_have_a_time_from_which_they_are() -> None:
+    doors = RecordKind(DOOR, DoorBody, claimed_in=(SHUT,), events=EventRules(sent=(wall,)))
+    door = doors.new("d", DoorBody(), NOW, Columns(queue="hall", ready_at=NOW))
+    assert door.change().ready_at == NOW
+    record = written(door.change())
+    assert doors.step(record, unlock, LATER).ready_at is None
+    assert doors.step(record, unlock, LATER, ready_at=LATER).ready_at is None
+    assert doors.step(record, knock, LATER).ready_at == NOW
+
+
+# One event
+
+
+def test_a_step_is_the_change_after_one_event_with_another_body_and_other_columns() -> None:
+    record = opened()
+    change = DOORS.step(record, knock, LATER, DoorBody(by="bob"), actor="bob", reason="a bell", queue="porch")
+    door = DOORS.of(record, LATER, DoorBody(by="bob"))
+    door.must(knock)
+    door.place(queue="porch")
+    assert change == door.change(actor="bob", reason="a bell")
+    with pytest.raises(InterlockError, match="The door is already open"):
+        DOORS.step(record, unlock, LATER)
+
+
+STEPS = StepTemplates(DOORS)
+
+
+@pytest.mark.parametrize("durations", [{}, {"spring_s": 5.0}], ids=["usual", "slow"])
+@pytest.mark.parametrize("event", [None, unlock, knock, wall])
+def test_a_new_record_like_others_is_one_that_its_table_makes(
+    durations: dict[str, float], event: Event | None
+) -> None:
+    columns = Columns(queue="hall", ready_at=NOW)
+    door = DOORS.lasting(**durations).new("d", DoorBody(by="anna"), NOW, columns)
+    if event is not None:
+        door.must(event)
+    found = STEPS.lasting(**durations).new(
+        "d", b'{"by":"anna"}', NOW, event=event, commit_id="m1", queue="hall", ready_at=NOW
+    )
+    assert found == door.change(commit_id="m1")
+
+
+@pytest.mark.parametrize("actor", ["", "anna"])
+@pytest.mark.parametrize("commit_id", ["", "m1"])
+@pytest.mark.parametrize(("state", "event"), [(SHUT, unlock), (SHUT, knock), (OPEN, fall), (OPEN, knock)])
+def test_a_step_like_others_is_what_the_table_decides_about_the_record_alone(
+    state: Door, event: Event, commit_id: str, actor: str
+) -> None:
+    record = msgspec.structs.replace(opened(), state=state, deadline_at=EVENING if state is OPEN else None)
+    alone = DOORS.step(record, event, LATER, commit_id=commit_id, actor=actor, reason="why")
+    found = STEPS.step(record, event, LATER, commit_id=commit_id, actor=actor, reason="why")
+    assert found == alone
+
+
+def test_a_record_whose_data_decide_is_not_like_others() -> None:
+    with pytest.raises(ValueError, match="What becomes of a door depends on its data"):
+        StepTemplates(TIMED)

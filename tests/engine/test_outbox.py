@@ -213,21 +213,21 @@ def test_a_message_moves_as_its_table_decides_about_it_alone(
     alone = outbox._MESSAGES.lasting(delivery_s=7.0).of(record, now, kept)
     if refused := alone.send(event):
         with pytest.raises(type(refused.error())):
-            outbox._moved(record, event, now)
+            outbox._STEPS.step(record, event, now)
         return
     if not alone.taken:
         return  # the table ignores it
     alone.place(ready_at=ready_at)
     wanted = alone.change(commit_id=commit_id, actor="courier", reason=reason)
-    found = outbox._moved(
+    found = outbox._STEPS.lasting(delivery_s=7.0).step(
         record,
         event,
         now,
-        kept,
-        ready_at=ready_at,
-        reason=reason,
+        None if kept is None else msgspec.json.encode(kept),
         commit_id=commit_id,
-        patience=timedelta(seconds=7),
+        actor="courier",
+        reason=reason,
+        ready_at=ready_at,
     )
     assert found == wanted
 
@@ -236,10 +236,10 @@ def test_a_message_moves_as_its_table_decides_about_it_alone(
 @pytest.mark.parametrize("commit_id", ["", "m1"])
 def test_a_new_message_is_one_that_its_table_makes(commit_id: str, until: datetime | None) -> None:
     columns = Columns(queue="bell", ready_at=AT if until is None else None)
-    alone = outbox._MESSAGES.new("m", OutboxMessage(msgspec.Raw(b"[1]")), AT, columns)
+    messages = outbox._MESSAGES if until is None else outbox._MESSAGES.lasting(delivery_s=120.0)
+    alone = messages.new("m", OutboxMessage(msgspec.Raw(b"[1]")), AT, columns)
     if until is not None:
         alone.must(outbox.take)
-        alone.root.timer_at = until
     assert outgoing("m", "bell", b"[1]", AT, commit_id=commit_id, taken_until=until) == alone.change(
         commit_id=commit_id
     )

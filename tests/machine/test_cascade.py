@@ -289,6 +289,16 @@ def test_a_quiet_event_alone_is_no_news() -> None:
     assert steps(kitchen) == [("", "tap", "drip")]
 
 
+def test_a_timer_that_is_started_again_runs_from_now_or_since_another_time() -> None:
+    kitchen = Kitchen()
+    kitchen.send_to(TAP, kitchen.tap, open_it)
+    kitchen.now = NOW + timedelta(seconds=10)
+    kitchen.arm(TAP, kitchen.tap)
+    assert kitchen.tap.timer_at == NOW + timedelta(seconds=40)
+    kitchen.arm(TAP, kitchen.tap, since=NOW + timedelta(seconds=5))
+    assert kitchen.tap.timer_at == NOW + timedelta(seconds=35)
+
+
 def test_a_timer_runs_from_entering_the_state_and_fires_once() -> None:
     kitchen = Kitchen()
     kitchen.send_to(TAP, kitchen.tap, open_it)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.sources import tree_of
 
 SOURCE = Path(__file__).parents[2] / "src" / "interlock"
 OF_A_STEP = ("event", "source", "target", "owner")
@@ -21,6 +22,18 @@ MADE_BY = {
     },
 }
 """Which modules make a line or a change themselves, and why."""
+DECIDED = {"state", "body", "ready_at", "deadline_at", "note", "expected"}
+"""Columns of a change that follow from a decision; others say which record it is about."""
+OF_A_RECORD = {"version", "created_at", "updated_at"}
+"""Columns that only a record has."""
+REWRITTEN_BY = {
+    AGGREGATE: "empties a column in states in which records are not claimed",
+    "engine/step_templates.py": "makes the changes of records that differ in nothing that decides",
+    "engine/unit_of_work.py": "puts the id of a commit into notes",
+    "systems/orchestrator/shapes.py": "puts the id of a run, or that of any run, into a body",
+    "systems/orchestrator/uniqueness.py": "a new key has no time and no note: others differ in id and body",
+}
+"""Which modules change what was decided in a change, and why."""
 
 
 def spelled_out(source: Path, code: str) -> Iterator[str]:
@@ -65,6 +78,43 @@ def makes(name: str, tree: ast.Module) -> bool:
     )
     called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     return imported and any(isinstance(func, ast.Name) and func.id == name for func in called)
+
+
+def rewrites(tree: ast.Module) -> Iterator[str]:
+    """Where a copy of a change differs in what follows from a decision, in a module that handles changes."""
+    handles = any(
+        isinstance(node, ast.ImportFrom)
+        and node.module == "interlock.store.records"
+        and any(each.name in ("Change", "Commit") for each in node.names)
+        for node in ast.walk(tree)
+    )
+    for node in ast.walk(tree) if handles else ():
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "replace":
+            named = {each.arg for each in node.keywords}
+            if named & DECIDED and not named & OF_A_RECORD:
+                yield ast.unparse(node)
+
+
+def test_systems_leave_what_was_decided_in_a_change_as_it_is() -> None:
+    found = {
+        path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if any(rewrites(tree_of(path)))
+    }
+    assert {each for each in found if not each.startswith(("store/", "testing/"))} == REWRITTEN_BY.keys()
+
+
+@pytest.mark.parametrize(
+    ("call", "noticed"),
+    [
+        ("replace(like, id=name, deadline_at=until)", True),
+        ("msgspec.structs.replace(change, state=SENDING)", True),
+        ("msgspec.structs.replace(like, id=job_id, given=given)", False),
+        ("replace(common, id=one.id, expected_at=one.updated_at)", False),
+        ("replace(record, version=record.version + 1, state=SENDING)", False),
+    ],
+)
+def test_a_decision_that_is_changed_by_hand_would_be_noticed(call: str, noticed: bool) -> None:
+    tree = ast.parse(f"from interlock.store.records import Change\n{call}")
+    assert bool(list(rewrites(tree))) is noticed
 
 
 @pytest.mark.parametrize("name", list(MADE_BY))

@@ -14,6 +14,11 @@ the whole body needs no class: `RecordKind` makes its `Entity`.
     door.body = msgspec.structs.replace(door.body, by="anna")
     change = door.change(actor="anna")
 
+A deadline is that of the timer that the table declares for the state. How long the timer runs is the table's,
+a setting's or one record's (`RecordKind.lasting`). If a record ends at a time that is in its data, its kind
+declares that for the timer's event (`due`). Nothing else sets a deadline: see
+`tests/tidy/test_deadlines_come_from_tables.py`.
+
 A record that is open, then settled, and never changed after that is a `WriteOnce`: logs, large results and
 artifacts are settled when they are created, a plan when its run was reported, a tree when its last job has
 ended. The journal line of the step is made from the table.
@@ -21,23 +26,24 @@ ended. The journal line of the step is made from the table.
     LOG = WriteOnce("log", "Some lines of an attempt.", opened=state(OPEN, …), settled=end(KEPT, …), …)
     change = LOG.change(name, body, settle=True, parent=job_id, actor=actor, commit_id=commit_id)
 
-Why: decision 0375.
+Why: decisions 0375 and 0610.
 """
 
 from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
+from interlock.errors import MalformedKind
 from interlock.machine import Couplings, Event, Machine, Moved, State, ignore, on
 from interlock.machine.cascade import (
     Cascade,
-    CouplingRoute,
     EventRules,
     Owner,
     Refusal,
@@ -48,6 +54,7 @@ from interlock.machine.cascade import (
     deadlines_of,
 )
 from interlock.machine.couplings import AnyMachine
+from interlock.machine.events import EventRef, type_of
 from interlock.machine.table import S
 from interlock.store.records import Change, Key, Note, Record, StepLine
 
@@ -121,6 +128,11 @@ class Aggregate(Cascade):
         if refused := self.send(event):
             raise refused.error()
 
+    def extend_timer(self, by: timedelta) -> None:
+        """Let a running timer of the record expire later, or earlier."""
+        if self.root.timer_at is not None:
+            self.root.timer_at += by
+
     @abstractmethod
     def columns(self) -> Columns:
         """Return the columns by which the record is found and claimed."""
@@ -186,6 +198,15 @@ def rewritten(record: Record, **columns: Any) -> Change:
     return Change(expected=record.version, expected_at=record.updated_at, **{**kept, **columns})
 
 
+def postponed(record: Record, until: datetime, note: Note) -> Change:
+    """Return the unchanged record, with its timer postponed.
+
+    For a timer whose event could not be decided: a record that stays due would be found first by every
+    sweep. The note says why.
+    """
+    return rewritten(record, deadline_at=until, note=note)
+
+
 def _lines(effects: StepEffects, name: str) -> tuple[StepLine, ...]:
     """Make the lines of these steps; kept, since names and lines repeat from record to record."""
     lines = tuple(
@@ -198,10 +219,7 @@ def _lines(effects: StepEffects, name: str) -> tuple[StepLine, ...]:
 
 
 class Entity(Aggregate, Generic[B]):
-    """A record with one machine, whose data are the body.
-
-    The table runs its timer. If the body determines when a record ends, set `root.timer_at` after sending.
-    """
+    """A record with one machine, whose data are the body."""
 
     __slots__ = ("_columns", "_kind", "_read")
 
@@ -233,13 +251,23 @@ class Entity(Aggregate, Generic[B]):
 
     @property
     def deadline_at(self) -> datetime | None:
-        """The time at which its only timer expires."""
+        """The time at which its only timer expires, by its data if so declared."""
+        due = self._kind.due_in.get(self.root.state)
+        if due is not None:
+            return due(self)
         timer_at: datetime | None = self.root.timer_at
         return timer_at
 
     def place(self, **columns: Any) -> None:
         """Change columns of the record."""
-        self._columns = msgspec.structs.replace(self._columns, **columns)
+        self._columns = replace(self._columns, **columns)
+
+    def expire_by(self, at: datetime) -> None:
+        """Bring the timer of its state forward to this time, if needed."""
+        if self._kind.machine.table.entry(self.root.state).within is None:
+            raise ValueError(f"A {self.kind} that is {self.root.state} has no timer.")
+        if self.root.timer_at is None or at < self.root.timer_at:
+            self.root.timer_at = at
 
     def seconds(self, setting: str) -> float:
         """Return how long a timer runs."""
@@ -247,8 +275,12 @@ class Entity(Aggregate, Generic[B]):
 
     def columns(self) -> Columns:
         """Return the columns derived from the body, or else the previous ones."""
-        derive = self._kind.columns
-        return self._columns if derive is None else derive(self.body)
+        kind = self._kind
+        if kind.columns is not None:
+            return kind.columns(self.body)
+        if self._columns.ready_at is None or kind.may_claim(self.root.state):
+            return self._columns
+        return replace(self._columns, ready_at=None)
 
     def encoded(self) -> bytes:
         """Return the encoded body; the original bytes if it is unchanged."""
@@ -260,25 +292,48 @@ class Entity(Aggregate, Generic[B]):
 _PLAIN = EventRules()
 
 
+def _due_in(
+    machine: Machine[Any, Any], due: Mapping[EventRef, Callable[[Entity[B]], datetime | None]]
+) -> dict[Any, Callable[[Entity[B]], datetime | None]]:
+    """Return the functions by state.
+
+    Raise for an event that is the timer of no state.
+    """
+    when = {type_of(event): function for event, function in due.items()}
+    timed = {entry.name: type_of(entry.within.event) for entry in machine.table.states if entry.within}
+    if strange := [event.name for event in when if event not in timed.values()]:
+        known = sorted({event.name for event in timed.values()})
+        raise MalformedKind(
+            f"The table of {machine.name} has no state with a timer of {', '.join(strange)}.",
+            allowed=known,
+            todo="Declare when records end for events of timers of the table's states.",
+            facts={"kind": machine.name, "events": strange},
+        )
+    return {state: when[event] for state, event in timed.items() if event in when}
+
+
 class RecordKind(Generic[B]):
     """A kind of record with one machine: its table, its body, and its columns."""
 
     def __init__(
         self,
-        machine: Machine[Any, Any],
+        machine: Machine[S, Any],
         body: type[B],
         *,
         columns: Callable[[B], Columns] | None = None,
+        claimed_in: Collection[S] | None = None,
         durations: Mapping[str, float] | None = None,
-        couplings: Couplings[Any] | None = None,
-        routes: Mapping[str | tuple[str, Event | type[Event]], CouplingRoute] | None = None,
+        due: Mapping[EventRef, Callable[[Entity[B]], datetime | None]] | None = None,
         events: EventRules = _PLAIN,
         journalled: bool = True,
     ) -> None:
         """Declare a kind of record.
 
-        `columns`: derives them from the body; by default they do not change. `durations`: those of the
-        timers; by default those of the table. `journalled`: False for records without a journal.
+        `columns`: derives them from the body; by default they do not change. `claimed_in`: the states in
+        which records are claimed; in others they have no `ready_at`. `durations`: those of the timers; by
+        default those of the table. `due`: for the event of a timer, when it expires according to the data;
+        it is asked for every change, as long as the record is in a state with that timer. `journalled`:
+        False for records without a journal.
         """
         self.machine = machine
         self.name: str = machine.name
@@ -288,11 +343,14 @@ class RecordKind(Generic[B]):
         self.durations = durations
         self.wiring: Wiring = Wiring(
             (machine,),
-            Couplings(()) if couplings is None else couplings,
-            routes or {},
+            Couplings(()),
+            {},
             events=events,
             durations=tuple(durations),
         )
+        self.claimed_in: frozenset[S] | None = None if claimed_in is None else frozenset(claimed_in)
+        self.due_in: dict[Any, Callable[[Entity[B]], datetime | None]] = _due_in(machine, due or {})
+        """The function for the end of a record, by state."""
         self._decoder = msgspec.json.Decoder(body)
         self._is_frozen = issubclass(body, msgspec.Struct) and body.__struct_config__.frozen
         declared = {"kind": self.name, "wiring": self.wiring, "journalled": journalled, "__slots__": ()}
@@ -331,6 +389,27 @@ class RecordKind(Generic[B]):
         """Return the working copy of a record with this body, or of a new one."""
         return self.new(record_id, body, now) if record is None else self.of(record, now, body)
 
+    def step(
+        self,
+        record: Record,
+        event: Event,
+        now: datetime,
+        body: B | None = None,
+        *,
+        commit_id: str = "",
+        actor: str = "",
+        reason: str = "",
+        **columns: Any,
+    ) -> Change:
+        """Return the change of a record by one event; `body` replaces its body.
+
+        Raise the table's refusal.
+        """
+        entity = self.of(record, now, body)
+        entity.must(event)
+        entity.place(**columns)
+        return entity.change(commit_id=commit_id, actor=actor, reason=reason)
+
     def fired(self, record: Record, now: datetime) -> Entity[B]:
         """Return the working copy of a due record, after the event of its timer."""
         entity = self.of(record, now)
@@ -344,6 +423,10 @@ class RecordKind(Generic[B]):
     def body_of(self, record: Record) -> B:
         """Return the body of a record."""
         return self._decoder.decode(record.body)
+
+    def may_claim(self, state: Any) -> bool:
+        """Return whether records in this state are claimed."""
+        return self.claimed_in is None or state in self.claimed_in
 
 
 class WriteOnce(Machine[S, None]):

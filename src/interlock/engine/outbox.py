@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ from interlock.engine.aggregate import RecordKind
 from interlock.engine.committer import Committer
 from interlock.engine.loops import gather_all
 from interlock.engine.recovery import Sleeper, commit_with_recovery
+from interlock.engine.step_templates import StepTemplates
 from interlock.machine import (
     Deadline,
     Event,
@@ -37,7 +38,7 @@ from interlock.machine import (
 )
 from interlock.machine.cascade import EventRules
 from interlock.store.contract import Store
-from interlock.store.records import Change, Claim, Commit, Committed, Note, Record
+from interlock.store.records import Change, Claim, Commit, Committed, Record
 
 
 class MessageState(StrEnum):
@@ -112,10 +113,10 @@ def message_in(body: bytes, kind: type[P]) -> P:
     return msgspec.json.decode(_DECODER.decode(body).payload, type=kind)
 
 
-_MESSAGES = RecordKind(MESSAGE, OutboxMessage, events=EventRules(sent=(drop,)))
+_MESSAGES = RecordKind(MESSAGE, OutboxMessage, claimed_in=(WAITING,), events=EventRules(sent=(drop,)))
+_STEPS = StepTemplates(_MESSAGES)
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(OutboxMessage)
-_PATIENCE = timedelta(seconds=PATIENCE.seconds)
 
 
 class DeliveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,27 +145,23 @@ def outgoing(
 
     A caller that delivers it at once takes it in the same commit, until a time; after that others do.
     """
-    like = _new_like(is_taken=taken_until is not None)
-    return replace(
-        like,
-        id=name,
-        body=_ENCODER.encode(OutboxMessage(msgspec.Raw(payload))),
-        queue=topic,
-        ready_at=now if taken_until is None else None,
-        deadline_at=taken_until,
-        note=_with_id(like.note, commit_id),
-    )
+    body = _ENCODER.encode(OutboxMessage(msgspec.Raw(payload)))
+    if taken_until is None:
+        return _STEPS.new(name, body, now, commit_id=commit_id, queue=topic, ready_at=now)
+    taken = _taken_for(taken_until - now)
+    return taken.new(name, body, now, event=take, commit_id=commit_id, queue=topic)
 
 
 def sent(record: Record, commit_id: str = "") -> Change:
     """Return the change of a delivered message, to be committed with its effect."""
     now = record.updated_at  # no timer starts then, so a known time is good enough
-    return _moved(record, delivered, now, commit_id=commit_id)
+    return _STEPS.step(record, delivered, now, commit_id=commit_id, actor="courier")
 
 
 def returned(record: Record, now: datetime, commit_id: str = "") -> Change:
     """Return the change of a message whose courier stops: another one may take it at once."""
-    return _moved(record, failed, now, ready_at=now, reason="its courier has ended", commit_id=commit_id)
+    why = "its courier has ended"
+    return _STEPS.step(record, failed, now, commit_id=commit_id, actor="courier", reason=why, ready_at=now)
 
 
 async def deliver(
@@ -253,6 +250,7 @@ async def take_groups(store: Store, groups: Sequence[TopicGroup], *, limit: int 
     Take at most `limit` in all; by default, as many as the largest group may have.
     """
     numbers = {topic: number for number, group in enumerate(groups) for topic in group.topics}
+    steps = [_taken_for(group.patience) for group in groups]
     most = max([group.limit for group in groups]) if limit is None else limit
     chosen: list[Record] = []
     seen = 0
@@ -268,8 +266,8 @@ async def take_groups(store: Store, groups: Sequence[TopicGroup], *, limit: int 
             if left[number]:
                 left[number] -= 1
                 chosen.append(record)
-                patience = groups[number].patience
-                commits.append(Commit(changes=(_moved(record, take, now, patience=patience),)))
+                change = steps[number].step(record, take, now, actor="courier")
+                commits.append(Commit(changes=(change,)))
         return commits
 
     outcomes = await store.claim(Claim(kind=MESSAGE.name, queues=tuple(numbers), limit=most), send)
@@ -285,7 +283,10 @@ async def recover(store: Store, *, limit: int = 500) -> int:
     """Return messages of lost couriers to the queue."""
 
     def requeued(records: Sequence[Record], now: datetime) -> list[Commit]:
-        return [Commit(changes=(_moved(record, courier_lost, now, ready_at=now),)) for record in records]
+        return [
+            Commit(changes=(_STEPS.step(record, courier_lost, now, actor="courier", ready_at=now),))
+            for record in records
+        ]
 
     outcomes = await store.due([MESSAGE.name], limit, requeued)
     return sum(isinstance(outcome, Committed) for outcome in outcomes)
@@ -307,78 +308,21 @@ def undelivered(
     """Return the change of an undelivered message: retried after a pause, or given up."""
     kept = _DECODER.decode(record.body)
     tries = kept.tries + 1
-    again = OutboxMessage(kept.payload, tries, f"{type(error).__name__}: {error}"[:500])
-    if tries >= policy.max_tries:
-        return _moved(record, gave_up, now, again, reason=again.last_error, commit_id=commit_id)
-    ready_at = now + policy.pause_after(tries)
-    return _moved(record, failed, now, again, ready_at=ready_at, reason=again.last_error, commit_id=commit_id)
-
-
-def _moved(
-    record: Record,
-    event: Event,
-    now: datetime,
-    kept: OutboxMessage | None = None,
-    *,
-    ready_at: datetime | None = None,
-    reason: str = "",
-    commit_id: str = "",
-    patience: timedelta = _PATIENCE,
-) -> Change:
-    """Return the change for an event of the table, which decides once for each state and event."""
-    like = _moved_like(record.state, event)
-    return replace(
-        like,
-        id=record.id,
-        expected=record.version,
-        expected_at=record.updated_at,
-        body=record.body if kept is None else _ENCODER.encode(kept),
-        parent=record.parent,
-        queue=record.queue,
-        labels=record.labels,
-        priority=record.priority,
-        ready_at=ready_at,
-        deadline_at=None if like.deadline_at is None else now + patience,
-        note=_with_id(like.note, commit_id, reason),
+    why = f"{type(error).__name__}: {error}"[:500]
+    again = _ENCODER.encode(OutboxMessage(kept.payload, tries, why))
+    is_over = tries >= policy.max_tries
+    return _STEPS.step(
+        record,
+        gave_up if is_over else failed,
+        now,
+        again,
+        commit_id=commit_id,
+        actor="courier",
+        reason=why,
+        ready_at=None if is_over else now + policy.pause_after(tries),
     )
 
 
-_SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-_SOME = OutboxMessage(msgspec.Raw(b"null"))
-
-
-@lru_cache(maxsize=2)
-def _new_like(*, is_taken: bool) -> Change:
-    """Return what all new messages have in common."""
-    message = _MESSAGES.new("", _SOME, _SOME_TIME)
-    if is_taken:
-        message.must(take)
-    return message.change()
-
-
-@lru_cache(maxsize=64)
-def _moved_like(state: str, event: Event) -> Change:
-    """Return what all messages in this state have in common after an event; raise if it is refused.
-
-    The table has no guards, so that neither body nor time decides.
-    """
-    like = Record(
-        kind=MESSAGE.name,
-        id="",
-        state=state,
-        version=1,
-        body=_ENCODER.encode(_SOME),
-        created_at=_SOME_TIME,
-        updated_at=_SOME_TIME,
-    )
-    message = _MESSAGES.of(like, _SOME_TIME)
-    message.must(event)
-    return message.change(actor="courier")
-
-
-def _with_id(note: Note | None, commit_id: str, reason: str = "") -> Note | None:
-    return (
-        note
-        if note is None or not (commit_id or reason)
-        else replace(note, request_id=commit_id, reason=reason)
-    )
+def _taken_for(patience: timedelta) -> StepTemplates:
+    """Return the steps of messages that others may take after this time."""
+    return _STEPS.lasting(delivery_s=patience.total_seconds())

@@ -493,11 +493,14 @@ class Cascade(ABC):
         self._follow(self.wiring.effects_of(machine, _as_steps(step)), owner)
         self.settle()
 
-    def arm(self, machine: AnyMachine, part: Any) -> None:
-        """Start the timer of a part's state, for a new or reloaded part."""
+    def arm(self, machine: AnyMachine, part: Any, since: datetime | None = None) -> None:
+        """Start the timer of a part's state, for a new or reloaded part.
+
+        It runs from now on, or since another time.
+        """
         within = machine.table.entry(part.state).within
         seconds = math.inf if within is None else self.seconds(within.setting)
-        part.timer_at = None if seconds == math.inf else self.now + timedelta(seconds=seconds)
+        part.timer_at = None if seconds == math.inf else (since or self.now) + timedelta(seconds=seconds)
 
     def has_entered(self, states: Collection[Any]) -> bool:
         """Return whether a step of the root has led to one of these states."""

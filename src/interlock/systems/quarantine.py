@@ -279,7 +279,7 @@ class Quarantine:
             record = records[0]
             if record is None or record.state == CLEARED:
                 return Decision(None)
-            change = _moved(record, body_of(record), lift, now, actor=actor, reason=reason)
+            change = _STANDINGS.step(record, lift, now, actor=actor, reason=reason)
             return Decision(None, Commit(changes=(change,)))
 
         await self._engine.apply([found.key], decide)
@@ -331,7 +331,8 @@ class Quarantine:
             if body == body_of(record):
                 return Decision(None)
             enough = record.state == QUARANTINED and occasions(body.losses) < self._settings.occasions
-            change = _moved(record, body, lift if enough else forgiven, now, actor="orchestrator")
+            event = lift if enough else forgiven
+            change = _STANDINGS.step(record, event, now, body, actor="orchestrator")
             return Decision(None, Commit(changes=(change,)))
 
         await self._engine.apply([found.key], decide)
@@ -367,11 +368,3 @@ def _view(record: Record) -> StandingView:
         explanation=sentence_of(body) if held else f"{body.runner} receives work; its losses are counted.",
         todo=f"When the cause is fixed: interlock worker lift {body.runner}" if held else "",
     )
-
-
-def _moved(
-    record: Record, body: StandingBody, event: Event, now: datetime, *, actor: str, reason: str = ""
-) -> Change:
-    standing = _STANDINGS.of(record, now, body)
-    standing.must(event)
-    return standing.change(actor=actor, reason=reason)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.aggregate import rewritten
+from interlock.engine.aggregate import postponed
 from interlock.engine.loader import every_entry
 from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import RecordExists, UnknownKind, UnknownRecord, VersionChanged
@@ -217,7 +217,7 @@ class RecordService:
             entity.fire_due()
             change: Change = entity.change(actor="clock", note=True)
         except Exception as error:  # noqa: BLE001 - a fault in one kind must not stop the timers of others
-            return _postponed(record, now, error)
+            return _not_fired(record, now, error)
         return change
 
     async def _load(self, kind: str, record_id: str) -> Record:
@@ -272,17 +272,13 @@ def unknown(kind: str, record_id: str) -> UnknownRecord:
     )
 
 
-def _postponed(record: Record, now: datetime, error: Exception) -> Change:
+def _not_fired(record: Record, now: datetime, error: Exception) -> Change:
     """Return an unchanged record whose timer is retried later.
 
     The journal has the reason.
     """
     why = f"The timer failed: {type(error).__name__}: {error}"
-    return rewritten(
-        record,
-        deadline_at=now + timedelta(seconds=TRY_AGAIN_S),
-        note=Note(actor="clock", reason=why[:_WHY]),
-    )
+    return postponed(record, now + timedelta(seconds=TRY_AGAIN_S), Note(actor="clock", reason=why[:_WHY]))
 
 
 def _version_changed(record: Record, expected: int) -> VersionChanged:

@@ -28,7 +28,7 @@ from interlock.systems.orchestrator.runner_messages import (
     result_in,
 )
 from interlock.systems.orchestrator.shapes import ANY_JOB
-from interlock.systems.orchestrator.submission import alike, new_job
+from interlock.systems.orchestrator.submission import group_equal_specs, new_job
 from interlock.systems.orchestrator.tokens import digest_of, read_token
 from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.wire.jobs import JobSpec, RetryRule
@@ -118,7 +118,7 @@ def test_a_job_submitted_in_bulk_is_stored_exactly_as_if_submitted_alone(
         replace(spec, input=msgspec.Raw(b"%d" % number)) for spec, times in makes for number in range(times)
     ]
     found: dict[str, Commit] = {}
-    for group in alike(bulk, DEFAULT_SETTINGS):
+    for group in group_equal_specs(bulk, DEFAULT_SETTINGS):
         ids = [f"j_{place}" for place in group.places]
         batch = group.batch(ids, NOW, DEFAULT_SETTINGS, commit_id="m", actor="somebody")
         found |= dict(zip(ids, batch.commits(), strict=True))
@@ -129,7 +129,7 @@ def test_a_job_submitted_in_bulk_is_stored_exactly_as_if_submitted_alone(
 
 def test_jobs_that_alternate_make_one_batch_for_each_task() -> None:
     bulk = [JobSpec(task=f"t{place % 3}", input=msgspec.Raw(b"%d" % place)) for place in range(30)]
-    assert [len(group.places) for group in alike(bulk, DEFAULT_SETTINGS)] == [10, 10, 10]
+    assert [len(group.places) for group in group_equal_specs(bulk, DEFAULT_SETTINGS)] == [10, 10, 10]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_jobs_that_alternate_make_one_batch_for_each_task() -> None:
 def test_a_bad_one_among_many_that_are_alike_is_found(place: int, fault: JobSpec) -> None:
     bulk = [JobSpec(task="t", input=msgspec.Raw(b"%d" % number)) for number in range(5)]
     with pytest.raises(InvalidJob):
-        alike([*bulk[:place], fault, *bulk[place:]], DEFAULT_SETTINGS)
+        group_equal_specs([*bulk[:place], fault, *bulk[place:]], DEFAULT_SETTINGS)
 
 
 def test_jobs_of_a_task_have_the_same_body_regardless_of_input_trace_and_submission_time() -> None:

@@ -22,7 +22,7 @@ from interlock.engine.clock import Clock
 from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import NotSignedIn, UnknownSession
 from interlock.machine import Deadline, Event, Machine, command, end, ignore, on, state, timer
-from interlock.store.records import Change, Commit, Committed, Key, Query, Record
+from interlock.store.records import Commit, Committed, Key, Query, Record
 from interlock.systems.access.principals import Principal
 from interlock.systems.access.tokens import (
     ID_BYTES,
@@ -345,7 +345,7 @@ class Sessions:
             if not hmac.compare_digest(secret.digest, _read(record).digest):
                 return Decision(None)
             name = _read(record).name
-            change = _moved(record, sign_out, now, actor=name, reason="signed out")
+            change = _SESSIONS.step(record, sign_out, now, actor=name, reason="signed out")
             return Decision(None, Commit(changes=(change,)))
 
         await self._engine.apply([Key(SESSION.name, secret.id)], decide)
@@ -372,7 +372,7 @@ class Sessions:
                     todo="See which are: GET /api/server/sessions",
                     facts={"session_id": session_id[:64]},
                 )
-            change = _moved(record, revoke, now, actor=actor, reason=reason)
+            change = _SESSIONS.step(record, revoke, now, actor=actor, reason=reason)
             return Decision(None, Commit(changes=(change,)))
 
         await self._engine.apply([key], decide)
@@ -429,9 +429,3 @@ def _view(record: Record) -> SessionView:
         created_at=record.created_at,
         expires_at=body.expires_at,
     )
-
-
-def _moved(record: Record, event: Event, now: datetime, *, actor: str, reason: str) -> Change:
-    session = _SESSIONS.of(record, now)
-    session.must(event)
-    return session.change(actor=actor, reason=reason)

@@ -169,7 +169,13 @@ class TokenBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The key that seals cursors of this token; drawn on first use."""
 
 
-_TOKENS = RecordKind(TOKEN, TokenBody)
+def _ends_at(token: Entity[TokenBody]) -> datetime | None:
+    """Return when the first of its secrets expires."""
+    ends = [at for at in (token.body.old_until, token.body.expires_at) if at is not None]
+    return min(ends, default=None)
+
+
+_TOKENS = RecordKind(TOKEN, TokenBody, due={expire: _ends_at, retire: _ends_at})
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -215,7 +221,7 @@ class Tokens:
                 expires_at=now + lasts if lasts is not None else None,
             )
             token = _TOKENS.new(secret.id, body, now)
-            change = _written(token, actor=actor, reason=f"{name} ({role})")
+            change = token.change(actor=actor, reason=f"{name} ({role})")
             return Decision(_view(secret.id, ACTIVE, now, body), _with_request(idempotency_key, change))
 
         applied = await self._engine.apply([], decide)
@@ -273,7 +279,7 @@ class Tokens:
             record = _present(name, found[0])
             body = _rotated(record, secret.digest, now, overlap)
             event = rotate if overlap else rotate_at_once
-            change = _moved(record, event, body, now, actor=actor, reason=reason)
+            change = _TOKENS.step(record, event, now, body, actor=actor, reason=reason)
             return Decision(
                 _view(record.id, change.state, record.created_at, body),
                 _with_request(idempotency_key, change),
@@ -302,7 +308,7 @@ class Tokens:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[TokenView]:
             record = _present(name, found[0])
             body = msgspec.structs.replace(read_body(record), old_digest="", old_until=None)
-            change = _moved(record, revoke, body, now, actor=actor, reason=reason)
+            change = _TOKENS.step(record, revoke, now, body, actor=actor, reason=reason)
             return Decision(
                 _view(record.id, change.state, record.created_at, body),
                 _with_request(idempotency_key, change),
@@ -431,7 +437,7 @@ def _swept(record: Record, now: datetime) -> Change:
     body = read_body(record)
     over = body.expires_at is not None and body.expires_at <= now
     alone = msgspec.structs.replace(body, old_digest="", old_until=None)
-    return _moved(record, expire if over else retire, alone, now, actor="clock")
+    return _TOKENS.step(record, expire if over else retire, now, alone, actor="clock")
 
 
 def _used(use: Use, record: Record | None, _: datetime, __: str) -> Decision[None]:
@@ -450,24 +456,6 @@ def _with_request(idempotency_key: IdempotencyKey | None, change: Change) -> Com
     The stored answer does not contain the secret.
     """
     return Commit(changes=(change,), request=idempotency_key.answered(b"null") if idempotency_key else None)
-
-
-def _moved(
-    record: Record, event: Event, body: TokenBody, now: datetime, *, actor: str, reason: str = ""
-) -> Change:
-    token = _TOKENS.of(record, now, body)
-    token.must(event)
-    return _written(token, actor=actor, reason=reason)
-
-
-def _written(token: Entity[TokenBody], *, actor: str, reason: str) -> Change:
-    """Return the change.
-
-    The body has the expiry of each secret, instead of the durations of the table.
-    """
-    ends = [at for at in (token.body.old_until, token.body.expires_at) if at is not None]
-    token.root.timer_at = min(ends, default=None) if token.state in WORKING else None
-    return token.change(actor=actor, reason=reason)
 
 
 def _present(name: str, record: Record | None) -> Record:

@@ -7,6 +7,7 @@ Why: decision 0355.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -341,7 +342,7 @@ class Figures:
         """Start counting now."""
         head = Head(cursor=await self._engine.store.latest(), at=now)
         await self._recount(head, minute_of(now))
-        change = _change(HEAD.id, None, msgspec.json.encode(head), None, now)
+        change = _change(HEAD.id, None, msgspec.json.encode(head), math.inf, now)
         await self._engine.committer.commit(Commit(changes=(change,)))
         return 0
 
@@ -411,7 +412,7 @@ class Figures:
         wanted = [(grain, number) for grain in GRAINS for number in additions.records(grain)]
         keys = [Key(FIGURES.name, grain.id_of(number)) for grain, number in wanted]
         found = await self._engine.store.load(keys) if keys else []
-        changes = [_change(HEAD.id, record, msgspec.json.encode(head), None, now)]
+        changes = [_change(HEAD.id, record, msgspec.json.encode(head), math.inf, now)]
         for (grain, number), before in zip(wanted, found, strict=True):
             if before is None or before.state == COUNTING:
                 part = PeriodFigures() if before is None else read_part(before.body)
@@ -498,18 +499,15 @@ def _part_change(
     grain: Grain, number: int, before: Record | None, part: PeriodFigures, now: datetime
 ) -> Change:
     end = datetime.fromtimestamp((number + 1) * grain.record_s, UTC)
-    deadline_at = end + timedelta(seconds=KEPT.seconds)
-    return _change(grain.id_of(number), before, written(part), deadline_at, now)
+    kept_s = (end - now).total_seconds() + KEPT.seconds
+    return _change(grain.id_of(number), before, written(part), kept_s, now)
 
 
-def _change(
-    name: str, before: Record | None, body: bytes, deadline_at: datetime | None, now: datetime
-) -> Change:
-    """Return the change of a record; its period determines when it is removed, except for the head."""
-    figures = _FIGURES.upsert(before, name, msgspec.Raw(body), now)
+def _change(name: str, before: Record | None, body: bytes, kept_s: float, now: datetime) -> Change:
+    """Return the change of a record; a new one is kept for `kept_s`."""
+    figures = _FIGURES.lasting(figures_kept_s=kept_s).upsert(before, name, msgspec.Raw(body), now)
     if before is not None:
         figures.must(count)
-    figures.root.timer_at = deadline_at
     return figures.change()
 
 

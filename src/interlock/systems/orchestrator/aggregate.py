@@ -455,8 +455,7 @@ class JobAggregate(Aggregate):
 
     def _extend(self, until: datetime) -> None:
         """Let the timeout of the job not count the time that its handler has asked to wait for."""
-        if self.root.timer_at is not None:
-            self.root.timer_at += max(until - self.now, timedelta(0))
+        self.extend_timer(max(until - self.now, timedelta(0)))
 
     def _pause_after(self, one: AttemptBody, failure: Failure) -> timedelta:
         if failure.retry_at is not None:

@@ -35,7 +35,7 @@ from interlock.systems.orchestrator.ids import Draw
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.submission import NewJobs, alike, check_spec, new_job
+from interlock.systems.orchestrator.submission import NewJobs, check_spec, group_equal_specs, new_job
 from interlock.wire.batches import (
     MAX_BATCH,
     BatchAddition,
@@ -358,9 +358,12 @@ class Batches:
         idempotency_key: IdempotencyKey | None,
     ) -> BatchAddition:
         _check_alone(given)
-        alike(given, self._settings)
+        group_equal_specs(given, self._settings)
         specs = list(await self._limits.with_declared_limits(given)) if given else []
-        groups = [alike(specs[at : at + PART_SIZE], self._settings) for at in range(0, len(specs), PART_SIZE)]
+        groups = [
+            group_equal_specs(specs[at : at + PART_SIZE], self._settings)
+            for at in range(0, len(specs), PART_SIZE)
+        ]
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[BatchAddition]:
             commit_id = self._engine.commit_id()

@@ -192,8 +192,10 @@ def new_ticket(
     commit_id: str = "",
 ) -> Change:
     """Return a ticket for jobs that want a slot of a key from this time on."""
-    ticket = TICKETS.new(name, TicketBody(tuple(ids)), now, Columns(parent=key, priority=priority))
-    ticket.root.timer_at = at
+    columns = Columns(parent=key, priority=priority)
+    ticket = TICKETS.lasting(ticket_s=(at - now).total_seconds()).new(
+        name, TicketBody(tuple(ids)), now, columns
+    )
     return ticket.change(commit_id=commit_id, actor="orchestrator")
 
 
@@ -417,8 +419,8 @@ class _Gate:
         elif due:
             gate.must(review)
         self.look_at = next_at = self._next_at(now) if target is FULL else None
-        if next_at is not None and (gate.root.timer_at is None or next_at < gate.root.timer_at):
-            gate.root.timer_at = next_at
+        if next_at is not None:
+            gate.expire_by(next_at)
         change = gate.change(commit_id=commit_id, actor="orchestrator")
         if record is None or gate.taken:
             return change

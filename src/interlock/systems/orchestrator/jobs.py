@@ -61,8 +61,8 @@ from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, Orchestrat
 from interlock.systems.orchestrator.submission import (
     JobParts,
     NewJobs,
-    alike,
     check_specs,
+    group_equal_specs,
     new_job,
     unique_part,
     without_context,
@@ -235,7 +235,7 @@ class Jobs:
         if any(spec.unique is not None for spec in specs):
             return await self._submit_unique(specs, actor, request_id)
         parts = [specs[start : start + BULK] for start in range(0, len(specs), BULK)]
-        checked = [(part, alike(part, self.settings)) for part in parts]
+        checked = [(part, group_equal_specs(part, self.settings)) for part in parts]
         common = [group.spec for _, groups in checked for group in groups]
         limits = self._limits
         if limits is not None and (limits.scopes or any(spec.limits for spec in common)):
@@ -261,7 +261,7 @@ class Jobs:
             ids = []
             for start in range(0, len(specs), BULK):
                 part = specs[start : start + BULK]
-                ids += await self._submit_batch(part, alike(part, self.settings), actor)
+                ids += await self._submit_batch(part, group_equal_specs(part, self.settings), actor)
         self.engine.bus.publish(LimitsNotified())
         return ids
 
@@ -312,7 +312,7 @@ class Jobs:
             case Illegal() | RequestReused():
                 raise failed(outcome)
             case _:
-                return (await self._submit_batch([spec], alike([spec], self.settings), actor))[0]
+                return (await self._submit_batch([spec], group_equal_specs([spec], self.settings), actor))[0]
 
     async def _submit_together(
         self, specs: Sequence[JobSpec], actor: str, request_key: IdempotencyKey | None

@@ -119,8 +119,7 @@ def answered(draft: JobAggregate, address: str, *, signalled: int | None = None,
     for one in draft.body.attempts:
         if wakes and one.awaits == mail.wait and one.state is attempt.CREATED:
             one.awaits, one.ready_at = "", draft.now
-            if draft.root.timer_at is not None:
-                draft.root.timer_at -= unused
+            draft.extend_timer(-unused)
             draft.send_attempt(one, attempt.publish)
     number = mail.signalled if signalled is None else signalled
     put(draft, address, Mail(asked=mail.asked, signalled=number))

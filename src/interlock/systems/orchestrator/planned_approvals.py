@@ -9,8 +9,6 @@ Why: decision 0423.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from interlock.lifecycles import attempt, job
 from interlock.store.records import Change
 from interlock.systems.orchestrator.aggregate import JobAggregate
@@ -39,10 +37,10 @@ def open_gate(draft: JobAggregate, commit_id: str) -> tuple[Change, ...]:
         question=question_of(terms),
         asked_at=draft.now,
     )
-    entity = new_wait(wait, draft.place.queue, draft.now)
-    entity.must(ask)
     waits_s = draft.settings.durations.approval_timeout_s if terms.timeout_s is None else terms.timeout_s
-    entity.root.timer_at = until = draft.now + timedelta(seconds=waits_s)
+    entity = new_wait(wait, draft.place.queue, draft.now, waits_s)
+    entity.must(ask)
+    until = entity.deadline_at
     put(draft, GATE, Mail(asked=1, wait=entity.id, since=draft.now, until=until, question=terms.question))
     for one in draft.body.attempts:
         if one.state is attempt.CREATED:

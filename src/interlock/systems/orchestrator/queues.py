@@ -23,7 +23,7 @@ from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
 from interlock.machine import Event, Machine, Refusal, Tone, command, ignore, on, rest, state
 from interlock.store.contract import Store
-from interlock.store.records import Change, Commit, Key, Query, Record
+from interlock.store.records import Commit, Key, Query, Record
 from interlock.store.validation import MAX_ID
 from interlock.systems.orchestrator.explanation import Blocker
 from interlock.wire.filter_language import LOOKED_AT
@@ -135,9 +135,14 @@ class Queues:
         key = Key(QUEUE.name, name)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            change = _moved(name, found[0], event, QueueBody(reason=reason, by=actor), now)
+            queue = _QUEUES.upsert(found[0], name, QueueBody(reason=reason, by=actor), now)
+            if refused := queue.send(event):
+                if refused.kind is Refusal.IGNORED:
+                    return Decision(None)
+                raise refused.error()
             request = idempotency_key.answered(b"null") if idempotency_key else None
-            return Decision(None, Commit(changes=(change,), request=request) if change else None)
+            change = queue.change(actor=actor, reason=reason)
+            return Decision(None, Commit(changes=(change,), request=request))
 
         async def do() -> QueueHold:
             await self._engine.apply_once(idempotency_key, [key], decide)
@@ -216,17 +221,6 @@ def hold_of(record: Record) -> QueueHold:
     """Return whether a queue is paused, since when and why."""
     body = _QUEUES.body_of(record)
     return QueueHold(name=record.id, state=record.state, reason=body.reason, by=body.by, at=record.updated_at)
-
-
-def _moved(name: str, record: Record | None, event: Event, body: QueueBody, now: datetime) -> Change | None:
-    """Return the change of an event; None if it has no effect."""
-    queue = _QUEUES.upsert(record, name, body, now)
-    refused = queue.send(event)
-    if refused is None:
-        return queue.change(actor=body.by, reason=body.reason)
-    if refused.kind is Refusal.IGNORED:
-        return None
-    raise refused.error()
 
 
 def _check(name: str) -> None:

@@ -210,7 +210,7 @@ class NewJobs(msgspec.Struct, frozen=True):
         return Commit(changes=tuple(changes))
 
 
-def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJobs]:
+def group_equal_specs(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJobs]:
     """Return the specs in groups of equal ones; raise for the first invalid one."""
     if len(specs) == 1:  # there is none to compare it with
         check_spec(specs[0], settings)

@@ -36,7 +36,7 @@ from interlock.systems.orchestrator.gates import limit_messages_of
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.submission import alike, new_job, without_context
+from interlock.systems.orchestrator.submission import group_equal_specs, new_job, without_context
 from interlock.systems.orchestrator.tokens import Token, raise_for_answer, read_token
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Complete, Succeeded
@@ -82,7 +82,7 @@ def submitting(
 
 
 def _check(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> None:
-    alike(specs, settings)
+    group_equal_specs(specs, settings)
     if any(spec.parent_job_id is not None for spec in specs):
         raise InvalidArguments(
             "A job with a parent cannot be submitted in your transaction: its tree is stored elsewhere.",

@@ -184,11 +184,12 @@ def body_of(record: Record) -> Wait:
     return _WAITS.body_of(record)
 
 
-def new_wait(wait: Wait, queue: str | None, now: datetime) -> Entity[Wait]:
-    """Return the record of a wait that is being created."""
+def new_wait(wait: Wait, queue: str | None, now: datetime, waits_s: float) -> Entity[Wait]:
+    """Return the record of a new wait, which times out after `waits_s`."""
     label = "signal" if wait.question is None else "approval"
     columns = Columns(parent=wait.job_id, queue=queue, labels=(label,))
-    return _WAITS.new(id_of(wait.job_id, wait.address, wait.number), wait, now, columns)
+    name = id_of(wait.job_id, wait.address, wait.number)
+    return _WAITS.lasting(approval_timeout_s=waits_s).new(name, wait, now, columns)
 
 
 # A handler waits
@@ -219,7 +220,8 @@ def decide_ask(
     mail = NO_MAIL if record is None else _mailbox(record).get(address, NO_MAIL)
     if wait_id != wait_asked(token.job_id, address, record, request.number):
         return Decision(MOVED)
-    until = now + timedelta(seconds=request.timeout_s or settings.durations.approval_timeout_s)
+    waits_s = request.timeout_s or settings.durations.approval_timeout_s
+    until = now + timedelta(seconds=waits_s)
     new = _mail_asked(mail, request, wait_id, now, until)
     message = WaitHeartbeat(token=request.token, runner_id=request.runner_id, address=address, mail=new)
     decision = decide_message(record, token, message, now, commit_id, settings)
@@ -228,7 +230,7 @@ def decide_ask(
     check_number(mail, request.name, request.number)
     if new is mail:
         return Decision(_known(wait, wait_id))
-    entity = _opened(wait, record, request, address, now, until)
+    entity = _opened(wait, record, request, address, now, waits_s)
     change = entity.change(commit_id=commit_id, actor=request.runner_id)
     commit = replace(decision.commit, changes=(*decision.commit.changes, change))
     return Decision(_answer(wait_id, entity.state, entity.body), commit)
@@ -245,7 +247,7 @@ def _mail_asked(mail: Mail, request: WaitRequest, wait_id: str, now: datetime, u
 
 
 def _opened(
-    kept: Record | None, record: Record, request: WaitRequest, address: str, now: datetime, until: datetime
+    kept: Record | None, record: Record, request: WaitRequest, address: str, now: datetime, waits_s: float
 ) -> Entity[Wait]:
     if kept is not None:
         entity = _WAITS.of(kept, now)
@@ -262,9 +264,8 @@ def _opened(
         question=request.question,
         asked_at=now,
     )
-    entity = new_wait(wait, record.queue, now)
+    entity = new_wait(wait, record.queue, now, waits_s)
     entity.must(ask)
-    entity.root.timer_at = until
     return entity
 
 
@@ -319,7 +320,8 @@ def decide_signal(
         return Decision(MOVED)
     mail = draft.body.mail.get(sent.address, NO_MAIL)
     if wait is None:
-        entity = new_wait(Wait(job_id=record.id, address=sent.address, number=number), record.queue, now)
+        first = Wait(job_id=record.id, address=sent.address, number=number)
+        entity = new_wait(first, record.queue, now, settings.durations.approval_timeout_s)
         put(draft, sent.address, replace(mail, signalled=number))
     elif _is_overdue(wait, now):
         return Decision(OVERDUE)

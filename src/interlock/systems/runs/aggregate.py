@@ -246,12 +246,6 @@ class RunAggregate(Aggregate):
         return encode_run(self.body)
 
     @property
-    def deadline_at(self) -> datetime | None:
-        """The time at which its only timer expires."""
-        timer_at: datetime | None = self.root.timer_at
-        return timer_at
-
-    @property
     def is_planned_already(self) -> bool:
         """Whether the plan is stored and only has to be accepted: then the planner is not late."""
         return self.state is run.PLANNING and self.body.pieces > 0

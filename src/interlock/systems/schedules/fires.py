@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from interlock.engine.aggregate import Columns, Entity, RecordKind, rewritten
+from interlock.engine.aggregate import Columns, Entity, RecordKind, postponed
 from interlock.errors import InvalidSchedule, TransitionRefused
 from interlock.lifecycles import job, schedule
 from interlock.lifecycles.job import JOB
@@ -84,6 +84,7 @@ SCHEDULES = RecordKind(
     SCHEDULE,
     ScheduleBody,
     columns=lambda body: Columns(queue=body.spec.job.queue),
+    due={schedule.Due: lambda entity: entity.body.due_at},
     # The jobs of a fire are journalled; polling for one that waits is not.
     events=EventRules(
         made={schedule.Due: lambda entity, _: schedule.Due(at=entity.now)}, quiet=(schedule.Due,)
@@ -189,15 +190,6 @@ def next_fire(calendar: Calendar, after: datetime) -> tuple[datetime | None, dat
     return next_at, None if next_at is None else calendar.due_at(next_at)
 
 
-def written(entity: Entity[ScheduleBody], *, actor: str, reason: str = "", note: bool = True) -> Change:
-    """Return the change of a schedule.
-
-    The body has its due time, instead of the durations of the table.
-    """
-    entity.root.timer_at = entity.body.due_at
-    return entity.change(actor=actor, reason=reason, note=note)
-
-
 # Due schedules
 
 
@@ -235,7 +227,7 @@ def decide_due(record: Record, jobs: KnownJobs, now: datetime, settings: Schedul
     )
     entity.body = msgspec.structs.replace(entity.body, recent=_recent(body, made))
     reason = _summary(made, skipped, chosen.waiting)
-    change = written(entity, actor="clock", reason=reason, note=bool(passed or made))
+    change = entity.change(actor="clock", reason=reason, note=bool(passed or made))
     return Commit(changes=(change, *new, *stopped))
 
 
@@ -409,11 +401,10 @@ def job_keys(ids: Sequence[str]) -> list[Key]:
     return [Key(JOB.name, job_id) for job_id in ids]
 
 
-def postponed(record: Record, now: datetime, error: Exception) -> Commit:
+def not_fired(record: Record, now: datetime, error: Exception) -> Commit:
     """Return the commit of an undecidable schedule, to be retried later.
 
     The journal has the reason.
     """
     why = f"It could not fire: {type(error).__name__}: {error}"
-    change = rewritten(record, deadline_at=now + TRY_AGAIN, note=Note(actor="clock", reason=why[:_WHY]))
-    return Commit(changes=(change,))
+    return Commit(changes=(postponed(record, now + TRY_AGAIN, Note(actor="clock", reason=why[:_WHY])),))

@@ -38,9 +38,8 @@ from interlock.systems.schedules.fires import (
     new_schedule,
     new_scheduled_job,
     next_fire,
-    postponed,
+    not_fired,
     submitted,
-    written,
 )
 from interlock.systems.schedules.settings import ScheduleSettings
 from interlock.text import counted
@@ -112,7 +111,7 @@ class ScheduleService:
         def decide(record: Record | None, now: datetime) -> Commit | None:
             if record is None:
                 made = new_schedule(name, spec, now, source=source, actor=actor, calendar=calendar)
-                return Commit(changes=(written(made, actor=actor, reason="created"),))
+                return Commit(changes=(made.change(actor=actor, reason="created", note=True),))
             if record.state != ENDED and not replace:
                 raise _exists(name)
             body = SCHEDULES.body_of(record)
@@ -172,7 +171,7 @@ class ScheduleService:
                     return None
                 raise refused.error()
             entity.body = msgspec.structs.replace(entity.body, reason=reason, by=actor)
-            return Commit(changes=(written(entity, actor=actor, reason=reason),))
+            return Commit(changes=(entity.change(actor=actor, reason=reason, note=True),))
 
         return await self._changed(name, f"{verb} schedule", reason, decide, request_id)
 
@@ -223,7 +222,7 @@ class ScheduleService:
             new = new_scheduled_job(name, body.spec.job, now, job_id, now, self._settings.jobs)
             note = f"{reason}; as {job_id}" if reason else f"as {job_id}"
             view = FireView(scheduled_for=now, job_id=job_id, how="run", state=str(new[0].state))
-            commit = Commit(changes=(written(entity, actor=actor, reason=note), *new))
+            commit = Commit(changes=(entity.change(actor=actor, reason=note, note=True), *new))
             return Decision(view, _with_request(idempotency_key, commit, msgspec.json.encode(view)))
 
         applied = await self._engine.apply_once(idempotency_key, [_key(name)], decide)
@@ -278,7 +277,7 @@ class ScheduleService:
                 recent = (*reversed(fresh), *body.recent)[:MAX_RECENT]
                 entity.body = msgspec.structs.replace(entity.body, recent=recent)
             note = f"{counted(len(fresh), 'fire')} from {first} until {last}"
-            change = written(entity, actor=actor, reason=f"{reason}; {note}" if reason else note)
+            change = entity.change(actor=actor, reason=f"{reason}; {note}" if reason else note, note=True)
             commit = Commit(changes=(change, *new))
             return Decision(answer, _with_request(idempotency_key, commit, msgspec.json.encode(answer)))
 
@@ -365,7 +364,7 @@ class ScheduleService:
         except StoreUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - one schedule with a fault must not stop all others
-            stamped = self._engine.stamped(postponed(record, due, error), [record])
+            stamped = self._engine.stamped(not_fired(record, due, error), [record])
             await commit_with_recovery(self._engine.store, self._engine.committer, stamped)
 
     def _likely_jobs(self, record: Record, due: datetime) -> Sequence[str]:
@@ -472,7 +471,7 @@ def _edited(
     entity = SCHEDULES.of(record, now)
     entity.must(schedule.Edit(at=now, next_at=next_at, due_at=due_at))
     entity.body = msgspec.structs.replace(entity.body, spec=spec, source=source, by=actor, reason="")
-    return written(entity, actor=actor, reason="edited")
+    return entity.change(actor=actor, reason="edited", note=True)
 
 
 def _past_fires(calendar: Calendar, since: str, until: str, now: datetime) -> list[datetime]:

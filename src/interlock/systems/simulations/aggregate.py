@@ -139,10 +139,6 @@ class SimulationAggregate(Aggregate):
 
     # Facts for the tables
 
-    def parts(self) -> Iterable[tuple[AnyMachine, Any, None]]:
-        """Return the simulation, and its pulse with the timer of both."""
-        return ((SIMULATION, self.root, None), (PULSE, self.pulse_root, None))
-
     def facts(self, _: None) -> Circumstances:
         """Return the facts for couplings."""
         return Circumstances(stopping=self.body.data.cancel_requested)
@@ -216,11 +212,6 @@ class SimulationAggregate(Aggregate):
     def lines(self) -> tuple[StepLine, ...]:
         """The steps of the simulation; its pulse has a separate journal."""
         return tuple(line for line in super().lines if line.machine == SIMULATION.name)
-
-    @property
-    def deadline_at(self) -> datetime | None:
-        """None: the timer is that of the pulse."""
-        return None
 
     def commit(
         self, *, commit_id: str, actor: str, reason: str = "", more: tuple[Change, ...] = ()

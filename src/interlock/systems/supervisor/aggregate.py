@@ -324,6 +324,5 @@ def decide_silence(record: Record, now: datetime, settings: SupervisorSettings) 
         draft.body.reason = f"no heartbeat for {settings.worker_silence_s:g} s"
     elif draft.state not in WORKER.terminal and draft.root.data.last_heartbeat_at is not None:
         # The timer was stale: the last heartbeat counts.
-        silence = timedelta(seconds=settings.worker_silence_s)
-        draft.root.timer_at = draft.root.data.last_heartbeat_at + silence
+        draft.arm(WORKER, draft.root, since=draft.root.data.last_heartbeat_at)
     return draft

@@ -42,7 +42,7 @@ from interlock.systems.orchestrator.runner_messages import (
     result_in,
 )
 from interlock.systems.orchestrator.shapes import of_any_run
-from interlock.systems.orchestrator.submission import JobParts, alike, new_job
+from interlock.systems.orchestrator.submission import JobParts, group_equal_specs, new_job
 from interlock.systems.orchestrator.tokens import Token, token_for
 from interlock.systems.runs.new_jobs import (
     RELEASE,
@@ -228,9 +228,9 @@ class JobDecisions:
             commit = commit_of(self._new(number), commit_id=COMMIT_ID, actor="user")
             return self._committed(ABSENT, commit, number, cause="orchestrator")
         names = (*OTHERS, JOB_ID)
-        (alone,) = alike([self.plan.spec(number)], self._settings)
+        (alone,) = group_equal_specs([self.plan.spec(number)], self._settings)
         commit = alone.commit((JOB_ID,), NOW, self._settings, commit_id=COMMIT_ID, actor="user")
-        (group,) = alike([self.plan.spec(number)] * len(names), self._settings)
+        (group,) = group_equal_specs([self.plan.spec(number)] * len(names), self._settings)
         batch = group.batch(names, NOW, self._settings, commit_id=COMMIT_ID, actor="user")
         return self._compared(commit, batch.commits()[-1], ABSENT, number, cause="orchestrator")
 

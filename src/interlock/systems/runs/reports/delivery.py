@@ -21,11 +21,11 @@ import msgspec
 from interlock.engine.aggregate import Columns, Entity, RecordKind, rewritten
 from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import InterlockError, StoreUnavailable
-from interlock.machine import Event
 from interlock.machine.cascade import EventRules
 from interlock.store.records import Change, Claim, Commit, Committed, Key, Record, record_after
 from interlock.systems.runs.reports.report import (
     ENDED,
+    LONG_ENOUGH,
     REPORT,
     SENDING,
     STATUSES,
@@ -49,7 +49,27 @@ from interlock.systems.runs.settings import ReportingSettings
 from interlock.wire.runs import RunView
 
 MAX_ERROR = 500
-_REPORTS = RecordKind(REPORT, ReportBody, events=EventRules(sent=(drop,)))
+
+
+def _given_up_at(report: Entity[ReportBody]) -> datetime:
+    """Return until when its status is tried.
+
+    A status that is too old already is given up at once.
+    """
+    return max(report.body.since + timedelta(seconds=report.seconds(LONG_ENOUGH.setting)), report.now)
+
+
+_REPORTS = RecordKind(
+    REPORT,
+    ReportBody,
+    claimed_in=(WAITING,),
+    due={LONG_ENOUGH.event: _given_up_at},
+    events=EventRules(sent=(drop,)),
+)
+
+
+def _reports(settings: ReportingSettings) -> RecordKind[ReportBody]:
+    return _REPORTS.lasting(telling_s=settings.telling_s, report_for_s=settings.report_for_s)
 
 
 def body_of(record: Record) -> ReportBody:
@@ -77,13 +97,14 @@ def with_status(
     """
     fresh = ReportBody(status=status, since=now, beside=tuple(beside))
     if before is None:
-        report = _created(report_id(run_id, reporter), fresh, run_id, reporter)
-        return _written(report, settings, ready_at=now, actor="orchestrator", reason=status)
+        columns = Columns(parent=run_id, queue=reporter, ready_at=now)
+        report = _reports(settings).new(report_id(run_id, reporter), fresh, now, columns)
+        return report.change(actor="orchestrator", reason=status)
     known = body_of(before)
     if before.state in ENDED or status.rank <= known.status.rank:
         return None
     body = msgspec.structs.replace(fresh, told=known.told, memory=known.memory)
-    return _moved(before, news, body, now, settings, ready_at=now, reason=status)
+    return _reports(settings).step(before, news, now, body, actor="reporter", reason=status, ready_at=now)
 
 
 def redeliver(before: Record, number: int, now: datetime, settings: ReportingSettings) -> Change:
@@ -93,14 +114,14 @@ def redeliver(before: Record, number: int, now: datetime, settings: ReportingSet
         status=known.status, since=now, told=known.told, memory=known.memory, beside=known.beside
     )
     name = f"{report_id(before.parent or '', before.queue or '')}.{number}"
-    report = _created(name, fresh, before.parent, before.queue)
+    columns = Columns(parent=before.parent, queue=before.queue, ready_at=now)
     reason = f"retried after it was given up: {known.last_error}"[:MAX_ERROR]
-    return _written(report, settings, ready_at=now, actor="operator", reason=reason)
+    return _reports(settings).new(name, fresh, now, columns).change(actor="operator", reason=reason)
 
 
 def begin_delivery(record: Record, now: datetime, settings: ReportingSettings) -> Change:
     """Return the change that starts the delivery."""
-    return _moved(record, take, body_of(record), now, settings)
+    return _reports(settings).step(record, take, now, actor="reporter")
 
 
 def delivered(
@@ -109,11 +130,10 @@ def delivered(
     """Return the change after a delivery; a later status is sent next."""
     known = body_of(record)
     body = msgspec.structs.replace(known, told=status, memory=memory, tries=0, last_error="")
-    if status.final:
-        return _moved(record, told_outcome, body, now, settings, reason=status)
-    if known.status.rank > status.rank:
-        return _moved(record, failed, body, now, settings, ready_at=now, reason="there is a later status")
-    return _moved(record, told, body, now, settings, reason=status)
+    event, reason = (told_outcome if status.final else told), str(status)
+    if not status.final and known.status.rank > status.rank:
+        event, reason = failed, "there is a later status"
+    return _reports(settings).step(record, event, now, body, actor="reporter", reason=reason, ready_at=now)
 
 
 def delivery_failed(
@@ -124,22 +144,27 @@ def delivery_failed(
     overtaken = known.status.rank > status.rank
     tries = 0 if overtaken else known.tries + 1
     body = msgspec.structs.replace(known, tries=tries, last_error=error.sentence[:MAX_ERROR])
+    pause = timedelta(0)
     if overtaken:
-        return _moved(record, failed, body, now, settings, ready_at=now, reason=body.last_error)
-    if not status.final:
-        return _moved(record, missed, body, now, settings, reason=body.last_error)
-    if error.never:
-        return _moved(record, refused, body, now, settings, reason=body.last_error)
-    pause = settings.pause_after(tries, record.id)
-    ready_at = now + max(pause, timedelta(seconds=error.after_s or 0.0))
-    return _moved(record, failed, body, now, settings, ready_at=ready_at, reason=body.last_error)
+        event = failed
+    elif not status.final:
+        event = missed
+    elif error.never:
+        event = refused
+    else:
+        event = failed
+        pause = max(settings.pause_after(tries, record.id), timedelta(seconds=error.after_s or 0.0))
+    return _reports(settings).step(
+        record, event, now, body, actor="reporter", reason=body.last_error, ready_at=now + pause
+    )
 
 
 def overdue(record: Record, now: datetime, settings: ReportingSettings) -> Change:
     """Return the change after an expired deadline of the report."""
-    report = _REPORTS.fired(record, now)
+    report = _reports(settings).fired(record, now)
+    report.place(ready_at=now)
     reason = "" if report.state is WAITING else report.body.last_error or "its sender was lost"
-    return _written(report, settings, ready_at=now, reason=reason)
+    return report.change(actor="reporter", reason=reason)
 
 
 def superseded(
@@ -149,53 +174,13 @@ def superseded(
     if body_of(record).status.rank > status.rank:
         return delivery_failed(record, status, DeliveryFailed(why), now, settings)
     body = msgspec.structs.replace(body_of(record), last_error=why)
-    return _moved(record, drop, body, now, settings, reason=why)
+    return _reports(settings).step(record, drop, now, body, actor="reporter", reason=why)
 
 
 def dropped(record: Record, now: datetime, settings: ReportingSettings) -> Change:
     """Return the change that drops a report of a removed reporter."""
     reason = "the reporter is not configured any more"
-    return _moved(record, drop, body_of(record), now, settings, reason=reason)
-
-
-def _created(name: str, body: ReportBody, run_id: str | None, reporter: str | None) -> Entity[ReportBody]:
-    return _REPORTS.new(name, body, body.since, Columns(parent=run_id, queue=reporter))
-
-
-def _moved(
-    record: Record,
-    event: Event,
-    body: ReportBody,
-    now: datetime,
-    settings: ReportingSettings,
-    *,
-    ready_at: datetime | None = None,
-    reason: str = "",
-) -> Change:
-    """Return the change for an event of the table."""
-    report = _REPORTS.lasting(telling_s=settings.telling_s).of(record, now, body)
-    report.must(event)
-    return _written(report, settings, ready_at=ready_at, reason=reason)
-
-
-def _written(
-    report: Entity[ReportBody],
-    settings: ReportingSettings,
-    *,
-    ready_at: datetime | None,
-    actor: str = "reporter",
-    reason: str,
-) -> Change:
-    """Return the change.
-
-    A waiting report can be claimed, and is given up after `report_for_s`.
-    """
-    waits = report.state is WAITING
-    report.place(ready_at=ready_at if waits else None)
-    if waits:
-        given_up_at = report.body.since + timedelta(seconds=settings.report_for_s)
-        report.root.timer_at = max(given_up_at, report.now)
-    return report.change(actor=actor, reason=reason)
+    return _reports(settings).step(record, drop, now, actor="reporter", reason=reason)
 
 
 log: logging.Logger = logging.getLogger("interlock.reports")
