@@ -191,7 +191,6 @@ BY_WORLDS: Mapping[str, Collection[str]] = {
 
 BY_TESTS: Mapping[str, Collection[str]] = {
     "cli/test_holding_workers.py": ("workers.history",),
-    "cli/test_simulation_run.py": ("simulations.end_execution",),
     "server/test_administration.py": (
         "sessions.list",
         "sessions.revoke",
@@ -375,7 +374,10 @@ BY_TESTS: Mapping[str, Collection[str]] = {
         "schedules/schedules.py: _edited",
         "schedules/schedules.py: decide",
     ),
-    "systems/simulations/test_executions.py": ("simulations.lost",),
+    "systems/simulations/test_executions.py": (
+        "simulations.end_execution",
+        "simulations.lost",
+    ),
     "systems/simulations/test_importing.py": ("simulations.import_directory",),
     "systems/simulations/test_manager.py": ("simulations.prune",),
     "systems/simulations/test_metrics.py": ("simulations.metrics",),
@@ -402,6 +404,13 @@ BY_TESTS: Mapping[str, Collection[str]] = {
 """What neither explores, and the tests that try it."""
 QUICK_TEST = "systems/access/test_rotating.py"
 """Its tests are traced in `make test`, the other ones in `make test-all`."""
+AT_ONCE = 8
+"""Number of files whose tests are traced by one process."""
+
+
+def _parts() -> Iterator[tuple[str, ...]]:
+    paths = sorted(BY_TESTS)
+    return (tuple(paths[start : start + AT_ONCE]) for start in range(0, len(paths), AT_ONCE))
 
 
 def deciders() -> dict[str, set[tuple[str, int]]]:
@@ -577,15 +586,19 @@ def test_a_decider_that_is_left_to_a_world_is_called_in_its_chapter(world: str) 
     assert [name for name in BY_WORLDS[world] if not found[name] & called] == []
 
 
-@pytest.mark.parametrize("paths", [(QUICK_TEST,), *further((tuple(BY_TESTS),))], ids=["quick", "all"])
+@pytest.mark.parametrize("paths", [(QUICK_TEST,), *further(*((part,) for part in _parts()))])
 def test_what_is_left_to_tests_is_called_by_the_tests_of_that_file(
     paths: Sequence[str], tmp_path: Path
 ) -> None:
     found = {**deciders(), **entry_points()}
     wanted = {path: {name: found[name] for name in BY_TESTS[path]} for path in paths}
     called = called_by_tests({path: set().union(*names.values()) for path, names in wanted.items()}, tmp_path)
-    for path, names in wanted.items():
-        assert [name for name, places in names.items() if not places & called[path]] == [], path
+    assert [
+        (path, name)
+        for path, names in wanted.items()
+        for name, places in names.items()
+        if not places & called[path]
+    ] == []
 
 
 def test_an_entry_point_that_the_tests_of_a_file_do_not_call_is_noticed(tmp_path: Path) -> None:
