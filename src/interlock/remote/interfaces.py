@@ -638,7 +638,7 @@ class RecordsApi(Protocol):
         """Return why a record waits, the owner of the next step and the time of its timer."""
 
     def subscribe(self, kind: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` when records of a kind may have changed; return a function that stops this."""
+        """Call `wake` at news of a kind; return a function that stops this."""
 
 
 class Services(Protocol):

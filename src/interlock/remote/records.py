@@ -43,7 +43,7 @@ class LiveEvents:
         self._cursor = ""
 
     def subscribe(self, kind: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` when there is news of jobs, runs or this kind; return a function that stops this."""
+        """Call `wake` at news of a kind; return a function that stops this."""
         self._wakes[wake] = kind
         following = self._following
         if following is None or following.done() or following.cancelling() or kind not in self._kinds:
@@ -168,7 +168,7 @@ class HttpRecords:
         return await self._client.call(api.EXPLAIN, kind=kind, record_id=record_id)
 
     def subscribe(self, kind: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` when records of a kind may have changed; return a function that stops this."""
+        """Call `wake` at news of a kind; return a function that stops this."""
         return self._events.subscribe(kind, wake)
 
 

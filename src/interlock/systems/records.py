@@ -197,7 +197,7 @@ class RecordService:
         return explain(self.kind(kind), await self._load(kind, record_id))
 
     def subscribe(self, kind: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` when records of a kind may have changed; return a function that stops this."""
+        """Call `wake` at news of a kind; return a function that stops this."""
         self.kind(kind)
         return self._engine.store.subscribe(wake)
 
