@@ -521,7 +521,7 @@ class RecordsClient(Generic[D]):
         """
         seen, called = 0, asyncio.Event()
         view = await self.get(record_id)
-        stop = self._services().store.subscribe(waker(called))
+        stop = self._services().records.subscribe(self.kind, waker(called))
         try:
             while True:
                 if view.version != seen:

@@ -7,12 +7,14 @@ run, and it is one all the same.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+import pytest
 from tests.sources import tree_of
 
-SRC = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
+SRC, VERIFICATION = ROOT / "src", ROOT / "verification" / "src"
 KEPT = {
     frozenset(
         f"interlock.worker.{name}"
@@ -80,14 +82,18 @@ def reached_from(name: str, graph: Mapping[str, set[str]]) -> set[str]:
     return reached
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
-    graph = graph_of(SRC, deferred=False)
-    assert len(graph) > 400
+@pytest.mark.parametrize(("folder", "modules_at_least"), [(SRC, 400), (VERIFICATION, 60)])
+def test_no_module_imports_itself_by_way_of_others(folder: Path, modules_at_least: int) -> None:
+    graph = graph_of(folder, deferred=False)
+    assert len(graph) > modules_at_least
     assert circles_in(graph) == set()
 
 
-def test_circles_that_are_closed_by_a_deferred_import_have_a_reason() -> None:
-    assert circles_in(graph_of(SRC, deferred=True)) == KEPT.keys()
+@pytest.mark.parametrize(("folder", "kept"), [(SRC, KEPT.keys()), (VERIFICATION, set())])
+def test_circles_that_are_closed_by_a_deferred_import_have_a_reason(
+    folder: Path, kept: Collection[frozenset[str]]
+) -> None:
+    assert circles_in(graph_of(folder, deferred=True)) == kept
 
 
 def test_a_circle_would_be_noticed(tmp_path: Path) -> None:

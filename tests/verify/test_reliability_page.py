@@ -70,6 +70,57 @@ def test_a_figure_that_is_out_of_date_would_be_noticed(figure: str) -> None:
     assert [*wrong_figures(PAGE.replace(figure, "351,297"))]
 
 
+def costs(page: str) -> list[tuple[int, float, int]]:
+    """Return states, millions of edges and seconds of each row of figures; the last row is the sum."""
+    return [
+        (_number(cells[0]), float(cells[1].split()[0]), _number(cells[2].split()[0]))
+        for cells in rows(page).values()
+        if len(cells) == 4 and cells[1].endswith(" million")
+    ]
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def wrong_sums(page: str) -> Iterator[str]:
+    """Yield the columns of the figures whose last row is not the sum of the others."""
+    *parts, whole = costs(page)
+    for name, numbers, total in zip(
+        ("states", "edges", "seconds"), zip(*parts, strict=True), whole, strict=True
+    ):
+        if round(sum(numbers), 1) != total:
+            yield f"{name}: {sum(numbers):.1f}, not {total}"
+
+
+def test_the_last_row_of_the_figures_is_the_sum_of_the_others() -> None:
+    assert len(costs(PAGE)) == len(LONG) + 2
+    assert [*wrong_sums(PAGE)] == []
+
+
+@pytest.mark.parametrize("figure", ["660 s", "32.7 million", "| 110 s", "404,024"])
+def test_a_sum_that_is_out_of_date_would_be_noticed(figure: str) -> None:
+    assert [*wrong_sums(PAGE.replace(figure, figure.replace("0", "1").replace("7", "8")))]
+
+
+def test_the_speed_of_the_model_checker_is_that_of_its_figures() -> None:
+    speeds = [states / seconds for states, _, seconds in costs(PAGE)]
+    slowest, fastest = (100 * round(speed / 100) for speed in (min(speeds), max(speeds)))
+    assert f"about {slowest:,} to {fastest:,} states a second" in PAGE
+
+
+def test_the_episodes_of_worlds_last_as_long_as_the_page_says() -> None:
+    lengths = {world.name: world.episode_h for world in WORLDS}
+    assert "work for hours up to weeks under all kinds of faults" in " ".join(PAGE.split())
+    assert min(lengths.values()) < 24
+    assert "ten to twenty days in which little happens (`nights`, `pair`, `holidays`)" in " ".join(
+        PAGE.split()
+    )
+    quiet = {lengths.pop(name) for name in ("nights", "pair", "holidays")}
+    assert (min(quiet), max(quiet)) == (10 * 24, 20 * 24)
+    assert max(lengths.values()) < 24
+
+
 def test_the_environments_of_make_test_are_named() -> None:
     first, second = IN_MINUTES
     assert f"`make test` explores `{first}` and `{second}` of the quick environments" in PAGE

@@ -637,6 +637,9 @@ class RecordsApi(Protocol):
     async def explain(self, kind: str, record_id: str) -> RecordExplanation:
         """Return why a record waits, the owner of the next step and the time of its timer."""
 
+    def subscribe(self, kind: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` at news of a kind; return a function that stops this."""
+
 
 class Services(Protocol):
     """The services of a store or of a server."""

@@ -1,8 +1,8 @@
 """Records of declared kinds and the journal, over HTTP.
 
 The stream of live events is opened when the first waiter subscribes, and shared by all of them. When it
-breaks it is opened again where it was. A token that may not follow events is never woken, so waiters also
-poll now and then.
+breaks, or a waiter needs a further kind, it is opened again where it was. A token that may not follow
+events is never woken, so waiters also poll now and then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from interlock.api import jobs, journal, records
 from interlock.api import kinds as api
 from interlock.api.messages import MAX_PAGE, HistoryQuery
-from interlock.errors import InterlockError, NotAllowed, StoreUnavailable
+from interlock.errors import InterlockError, NotAllowed, StoreUnavailable, UnknownKind
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.remote.history import entry_of, history_of
@@ -24,12 +24,86 @@ from interlock.remote.http_client import ApiClient, Lines
 from interlock.store.records import Entry, Feed, Key
 from interlock.wire.records import KindView, RecordExplanation, StoredRecord
 
+AGAIN_S = 0.5
+FOLLOWED = frozenset((JOB.name, RUN.name))
+"""Kinds that every stream has."""
+
+
+class LiveEvents:
+    """The stream of live events, shared by all waiters of a process."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        self._wakes: dict[Callable[[], None], str] = {}
+        """The kind that each waiter needs."""
+        self._kinds = FOLLOWED
+        """The kinds of the present stream."""
+        self._following: asyncio.Task[None] | None = None
+        self._alone = asyncio.Lock()
+        self._cursor = ""
+
+    def subscribe(self, kind: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` at news of a kind; return a function that stops this."""
+        self._wakes[wake] = kind
+        following = self._following
+        if following is None or following.done() or following.cancelling() or kind not in self._kinds:
+            if following is not None and not following.cancelling():
+                following.cancel()
+            self._kinds = FOLLOWED.union(self._wakes.values())
+            self._following = asyncio.create_task(self._follow_alone(), name="live events")
+
+        def leave() -> None:
+            self._wakes.pop(wake, None)
+            if not self._wakes and self._following is not None:
+                self._following.cancel()
+
+        return leave
+
+    async def close(self) -> None:
+        """Stop following."""
+        self._wakes.clear()
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait([self._following])
+
+    async def _follow_alone(self) -> None:
+        async with self._alone:  # the stream before is closed: a server limits how many there are
+            await self._follow()
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._follow_once()
+            except StoreUnavailable:
+                self._wake()  # the waiters read the store and get the same error
+            except (NotAllowed, UnknownKind):
+                if self._kinds == FOLLOWED:
+                    return
+                self._kinds = FOLLOWED  # the waiters for other kinds poll
+            except InterlockError:
+                return
+            await asyncio.sleep(AGAIN_S)
+
+    async def _follow_once(self) -> None:
+        headers = {"Last-Event-ID": self._cursor} if self._cursor else {}
+        wanted = journal.EventsQuery(kind=",".join(sorted(self._kinds)))
+        stream = self._client.stream(journal.FOLLOW_EVENTS, headers, wanted)
+        async with stream as lines, aclosing(_ids(lines)) as ids:
+            async for cursor in ids:
+                self._cursor = cursor
+                self._wake()
+
+    def _wake(self) -> None:
+        for wake in tuple(self._wakes):
+            wake()
+
 
 class HttpRecords:
     """The records behind a server."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, events: LiveEvents) -> None:
         self._client = client
+        self._events = events
 
     async def kinds(self) -> list[KindView]:
         """Return the kinds, by name."""
@@ -93,18 +167,17 @@ class HttpRecords:
         """Return why a record waits, the owner of the next step and the time of its timer."""
         return await self._client.call(api.EXPLAIN, kind=kind, record_id=record_id)
 
-
-AGAIN_S = 0.5
+    def subscribe(self, kind: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` at news of a kind; return a function that stops this."""
+        return self._events.subscribe(kind, wake)
 
 
 class HttpJournal:
     """The journal behind a server."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, events: LiveEvents) -> None:
         self._client = client
-        self._wakes: set[Callable[[], None]] = set()
-        self._following: asyncio.Task[None] | None = None
-        self._cursor = ""
+        self._events = events
 
     async def latest(self) -> str:
         """Return the present end of the journal as a cursor, at which a stream would start.
@@ -136,46 +209,11 @@ class HttpJournal:
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` when there is news; return a function that stops this."""
-        self._wakes.add(wake)
-        if self._following is None or self._following.done():
-            self._following = asyncio.create_task(self._follow(), name="live events")
-
-        def leave() -> None:
-            self._wakes.discard(wake)
-            if not self._wakes and self._following is not None:
-                self._following.cancel()
-
-        return leave
+        return self._events.subscribe(JOB.name, wake)
 
     async def close(self) -> None:
         """Stop following."""
-        self._wakes.clear()
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.wait([self._following])
-
-    async def _follow(self) -> None:
-        while True:
-            try:
-                await self._follow_once()
-            except StoreUnavailable:
-                self._wake()  # the waiters read the store and get the same error
-            except InterlockError:
-                return
-            await asyncio.sleep(AGAIN_S)
-
-    async def _follow_once(self) -> None:
-        headers = {"Last-Event-ID": self._cursor} if self._cursor else {}
-        wanted = journal.EventsQuery(kind=f"{JOB.name},{RUN.name}")
-        stream = self._client.stream(journal.FOLLOW_EVENTS, headers, wanted)
-        async with stream as lines, aclosing(_ids(lines)) as ids:
-            async for cursor in ids:
-                self._cursor = cursor
-                self._wake()
-
-    def _wake(self) -> None:
-        for wake in tuple(self._wakes):
-            wake()
+        await self._events.close()
 
 
 async def _ids(lines: Lines) -> AsyncGenerator[str, None]:

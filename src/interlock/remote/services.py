@@ -20,7 +20,7 @@ from interlock.remote.interfaces import JobsApi, JournalApi
 from interlock.remote.jobs import HttpArtifacts, HttpJobs, HttpQueues, NewLines
 from interlock.remote.limits import HttpLimits
 from interlock.remote.overview import HttpOverview, HttpServer
-from interlock.remote.records import HttpJournal, HttpRecords
+from interlock.remote.records import HttpJournal, HttpRecords, LiveEvents
 from interlock.remote.runs import HttpRuns
 from interlock.remote.schedules import HttpSchedules
 from interlock.remote.simulations import HttpSimulations
@@ -86,7 +86,8 @@ class HttpServices:
     """The services that are available over HTTP."""
 
     def __init__(self, client: ApiClient, clock: Callable[[], Any]) -> None:
-        self.store: HttpJournal = HttpJournal(client)
+        events = LiveEvents(client)
+        self.store: HttpJournal = HttpJournal(client, events)
         self.jobs: HttpJobs = HttpJobs(client, clock=clock)
         self.artifacts: HttpArtifacts = HttpArtifacts(client)
         self.workers: HttpWorkers = HttpWorkers(client)
@@ -103,7 +104,7 @@ class HttpServices:
         self.workloads: HttpWorkloads = HttpWorkloads(client)
         self.runs: HttpRuns = HttpRuns(client)
         self.simulations: HttpSimulations = HttpSimulations(client)
-        self.records: HttpRecords = HttpRecords(client)
+        self.records: HttpRecords = HttpRecords(client, events)
         self.waiting: HttpWaiters = HttpWaiters(self.jobs, self.store)
 
 

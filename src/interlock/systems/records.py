@@ -196,6 +196,11 @@ class RecordService:
         """Return why a record waits, the role that acts next and when its timer fires."""
         return explain(self.kind(kind), await self._load(kind, record_id))
 
+    def subscribe(self, kind: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` at news of a kind; return a function that stops this."""
+        self.kind(kind)
+        return self._engine.store.subscribe(wake)
+
     # Sweeping
 
     async def sweep(self, *, limit: int = 500) -> int:

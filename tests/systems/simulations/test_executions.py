@@ -195,6 +195,25 @@ async def test_cancelling_the_job_of_a_running_simulation_interrupts_the_simulat
     assert not (await player.beat(1)).go_on
 
 
+async def test_an_execution_whose_worker_is_known_to_be_gone_is_ended_and_resumed_at_once(
+    house: House,
+) -> None:
+    view, old = await running(house)
+    await old.beat(3)
+    await simulations(house).end_execution(view.run_id, view.execution + 1, "of another one")
+    assert (await simulations(house).get(view.run_id)).status == "running"
+    await simulations(house).end_execution(view.run_id, view.execution, "its process has ended")
+    gone = await simulations(house).get(view.run_id)
+    assert (gone.status, gone.current_step) == ("interrupted", 3)
+    assert (await house.view(view.job_id)).attempts[-1].state == "CANCEL_REQUESTED"
+    await simulations(house).resume(view.run_id)
+    new = await begun(house, "runner#2")
+    await simulations(house).end_execution(view.run_id, view.execution, "its process has ended")
+    assert (await new.beat(4)).go_on, "the earlier execution has ended already"
+    assert not (await old.beat(9)).go_on
+    assert await faults(house) == []
+
+
 async def test_a_failed_simulation_shows_its_error(house: House) -> None:
     view, player = await running(house)
     assert (await player.say(Failed(step=2, error="division by zero"))).go_on

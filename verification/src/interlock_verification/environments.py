@@ -1,8 +1,8 @@
 """The environments that ship with Interlock, written as data, and their exploration.
 
-`QUICK` are explored by `make test`, `LONG` by `make verify` as well, `REDUCED` once for every mutant. Each
-lists the events that must occur, and the number of its states: another number means that tables, deciders or
-the model have changed.
+`QUICK` are explored by `make test-all` (two of them by `make test`), `LONG` by `make verify` as well,
+`REDUCED` once for every mutant. Each lists the events that must occur, and the number of its states: another
+number means that tables, deciders or the model have changed.
 """
 
 from __future__ import annotations

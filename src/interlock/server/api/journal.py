@@ -121,16 +121,22 @@ async def _newest(call: Call, query: api.JournalQuery, wanted: Wants) -> api.Jou
 def kinds_for(call: Call) -> frozenset[str]:
     """Return the kinds whose journal the principal may read.
 
-    Tokens and sessions are for admins.
+    Tokens and sessions are for admins, and a kind of users for the role that it declares.
     """
-    every = frozenset(call.parts.lifecycles.kinds)
-    return every if call.principal.may(Role.ADMIN) else every - {TOKEN.name, SESSION.name}
+    return frozenset(name for name in call.parts.lifecycles.kinds if call.principal.may(_reading(call, name)))
 
 
 def need_kinds(call: Call, kinds: Iterable[str]) -> None:
     """Raise if the principal may not read the journal of one of these kinds."""
-    if not kinds_for(call).issuperset(kinds):
-        call.principal.need(Role.ADMIN)
+    for name in kinds:
+        call.principal.need(_reading(call, name))
+
+
+def _reading(call: Call, kind: str) -> Role:
+    if kind in (TOKEN.name, SESSION.name):
+        return Role.ADMIN
+    declared = (each.roles.read for each in call.parts.lifecycles.own if each.name == kind)
+    return next(declared, Role.VIEWER)
 
 
 async def _some(call: Call, query: api.JournalQuery, wanted: Wants) -> api.JournalPage:

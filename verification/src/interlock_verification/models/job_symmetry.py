@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from interlock_verification.models import budget
+from interlock_verification.models.job_decisions import JobDecisions
 from interlock_verification.models.job_values import (
     FIRST_COMMAND,
     Say,
@@ -12,21 +13,17 @@ from interlock_verification.models.job_values import (
     read_hand,
     read_message,
 )
-
-if TYPE_CHECKING:
-    from interlock_verification.models.job_world import JobWorld
-
+from interlock_verification.models.plan import ModelPlan
 
 StateTuple: TypeAlias = tuple[Any, ...]
 """A state of a world: small numbers, which are quick to hash."""
 
 
 class CanonicalNames:
-    """Maps states of one world to their canonical names."""
+    """Maps states of the world of one plan to their canonical names."""
 
-    def __init__(self, world: JobWorld) -> None:
-        plan = world.plan
-        self._deciding = world.deciding
+    def __init__(self, plan: ModelPlan, deciding: JobDecisions) -> None:
+        self._deciding = deciding
         self._workers_alike = plan.workers == 2
         self._jobs_alike = len(plan.jobs) == 2 and plan.jobs[0] == plan.jobs[1]
         self._shapes: dict[int, int] = {}

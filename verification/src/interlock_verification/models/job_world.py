@@ -517,7 +517,7 @@ class JobWorld(WorkerSteps):
             trigger_bit(self.places[CANCEL_SETTLES]),
             trigger_bit(self.places[RECLAIMED]),
         )
-        self.names = job_symmetry.CanonicalNames(self)
+        self.names = job_symmetry.CanonicalNames(plan, self.deciding)
 
     # Initial state and observations
 
