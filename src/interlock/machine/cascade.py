@@ -21,7 +21,11 @@ the cause must name the same one, and the deliverer must have a route for each o
 A coupling without a route, a timer without a duration and an event that is never sent are faults, and a
 wiring with faults cannot be made. This module knows no lifecycle, clock or store.
 
-Why: decisions 0119 and 0375.
+A cascade of a record collects its steps for the journal, and sets the one timer of each part. One that is
+`in_memory` lives as long as its process: each step is reported and its effects are carried out at once, and a
+part may have several timers, which `set_timers` starts and stops by a clock of its own.
+
+Why: decisions 0119, 0375 and 0605.
 """
 
 from __future__ import annotations
@@ -167,7 +171,18 @@ class Consequence:
 class StepEffects:
     """The effects of the steps of one decision, independent of the part. Computed once."""
 
-    __slots__ = ("arms", "consequences", "is_news", "lines", "machine", "named", "sets_timer", "steps")
+    __slots__ = (
+        "arms",
+        "consequences",
+        "ended",
+        "is_news",
+        "lines",
+        "machine",
+        "named",
+        "sets_timer",
+        "started",
+        "steps",
+    )
 
     def __init__(self, wiring: Wiring, machine: AnyMachine, steps: StepsTaken) -> None:
         self.machine: AnyMachine = machine
@@ -175,8 +190,13 @@ class StepEffects:
         self.named: bool = machine is not wiring.root
         self.arms: str = ""
         self.sets_timer: bool = False
+        self.ended: tuple[Deadline, ...] = ()
+        """The timers that the steps stop, if they run; for parts in memory, which may have several."""
+        self.started: tuple[Deadline, ...] = ()
+        """The timers that the steps start."""
         if machine not in wiring.own_timers:
             self._look_for_timer(machine)
+            self._look_for_timers(machine)
         self.is_news: bool = any(step.moves or step.event not in wiring.quiet for step in steps)
         parts = ((wiring.noted(machine, step), wiring.consequences(step)) for step in steps)
         self.consequences: tuple[tuple[Step[Any] | None, tuple[Consequence, ...]], ...] = tuple(
@@ -195,6 +215,19 @@ class StepEffects:
             ends = step.moves and machine.table.entry(step.target).within is None
             if step.arms or ends:
                 self.arms, self.sets_timer = step.arms[0].setting if step.arms else "", True
+
+    def _look_for_timers(self, machine: AnyMachine) -> None:
+        """Find all timers that the steps stop and start."""
+        ended, started = dict[Deadline, None](), dict[Deadline, None]()
+        for step in self.steps:
+            if step.moves:
+                kept = machine.table.entry(step.target).within
+                over = [each for each in deadlines_in(machine, step.source) if each != kept]
+                ended.update(dict.fromkeys(over))
+                for each in over:
+                    started.pop(each, None)
+            started.update(dict.fromkeys(step.arms))
+        self.ended, self.started = tuple(ended), tuple(started)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,6 +444,16 @@ def deadlines_of(machine: AnyMachine) -> Iterator[Deadline]:
         yield from row.arms
 
 
+def deadlines_in(machine: AnyMachine, state: Any) -> Iterator[Deadline]:
+    """Return the deadlines that may run in a state: its own, and those that rows into it arm."""
+    within = machine.table.entry(state).within
+    if within is not None:
+        yield within
+    for row in machine.table.rows:
+        if row.target == state or (row.target is None and state in row.sources):
+            yield from row.arms
+
+
 def _unknown_timers(machine: AnyMachine, durations: Collection[str] | None) -> Iterator[str]:
     if durations is None:
         return
@@ -424,6 +467,10 @@ class Cascade(ABC):
 
     __slots__ = ("_waiting", "is_news", "now", "outward", "taken")
     wiring: ClassVar[Wiring]
+    in_memory: ClassVar[bool] = False
+    """Whether its parts live in this process, instead of in a record."""
+    is_reported: bool = True
+    """Whether its steps are reported, if it is in memory."""
 
     def __init__(self, now: datetime) -> None:
         self.now: datetime = now
@@ -459,6 +506,26 @@ class Cascade(ABC):
         """Return the event of an expired timer."""
         return self.wiring.event_for(type_of(within.event))(self, owner)
 
+    # Interface of subclasses in memory
+
+    def report(  # noqa: B027 - only for cascades in memory
+        self, machine: AnyMachine, event: Event, owner: Owner, steps: StepsTaken
+    ) -> None:
+        """Report steps to log and metrics."""
+
+    def report_refusal(  # noqa: B027
+        self, machine: AnyMachine, event: Event, owner: Owner, refused: Refused[Any]
+    ) -> None:
+        """Report an event that the table has refused or ignored."""
+
+    def carry_out(self, effect: object, owner: Owner) -> None:  # noqa: B027
+        """Carry out an effect of a row."""
+
+    def set_timers(  # noqa: B027
+        self, owner: Owner, ended: tuple[Deadline, ...], started: tuple[Deadline, ...]
+    ) -> None:
+        """Stop the timers in `ended`, as far as they run, and start those in `started`."""
+
     # Operations
 
     def send_to(self, machine: AnyMachine, part: Part, event: Event, owner: Owner = None) -> Refusal:
@@ -472,21 +539,35 @@ class Cascade(ABC):
         """Let the table decide about one part. Consequences wait for `settle`."""
         decision = machine.decide(part.state, part.data, event)
         if not isinstance(decision, Moved):
+            if self.in_memory:
+                self.report_refusal(machine, event, owner, decision)
             return decision
         part.state, part.data = decision.state, decision.data
         steps = decision.steps
         effects = self.wiring.known.get(id(steps))
         if effects is None or effects.steps is not steps:
             effects = self.wiring.effects_of(machine, steps)
-        self.taken.append((owner, effects))
-        if effects.is_news:
-            self.is_news = True
-        if effects.sets_timer:
-            seconds = self.seconds(effects.arms) if effects.arms else math.inf
-            part.timer_at = None if seconds == math.inf else self.now + timedelta(seconds=seconds)  # type: ignore[misc]
+        if self.in_memory:
+            self._apply(effects, event, owner, decision.effects)
+        else:
+            self.taken.append((owner, effects))
+            if effects.is_news:
+                self.is_news = True
+            if effects.sets_timer:
+                seconds = self.seconds(effects.arms) if effects.arms else math.inf
+                part.timer_at = None if seconds == math.inf else self.now + timedelta(seconds=seconds)  # type: ignore[misc]
         if effects.consequences:
             self._follow(effects, owner)
         return None
+
+    def _apply(self, effects: StepEffects, event: Event, owner: Owner, emitted: tuple[object, ...]) -> None:
+        """Report steps of a part in memory, set its timers, and carry out what its rows emit."""
+        if self.is_reported:
+            self.report(effects.machine, event, owner, effects.steps)
+        if effects.ended or effects.started:
+            self.set_timers(owner, effects.ended, effects.started)
+        for effect in emitted:
+            self.carry_out(effect, owner)
 
     def follow_step(self, machine: AnyMachine, step: Step[Any], owner: Owner) -> None:
         """Follow the consequences of a step of a machine elsewhere."""
@@ -511,9 +592,10 @@ class Cascade(ABC):
 
     def settle(self) -> None:
         """Carry out waiting consequences, and theirs, in order."""
-        for consequence, owner in self._waiting:  # further consequences are appended meanwhile
-            consequence.deliver(self, owner)
-        self._waiting.clear()
+        while self._waiting:
+            waiting, self._waiting = self._waiting, []  # further consequences wait for those before them
+            for consequence, owner in waiting:
+                consequence.deliver(self, owner)
 
     def fire_due(self) -> None:
         """Send the events of all expired timers, the earliest first."""
