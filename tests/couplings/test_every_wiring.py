@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 import interlock
+from interlock.agent.state import AgentState
 from interlock.lifecycles import RUN
 from interlock.lifecycles.couplings import COUPLINGS, Deliverer
 from interlock.machine import Machine
-from interlock.machine.cascade import Wiring
+from interlock.machine.cascade import Wiring, deadlines_of
 from interlock.machine.events import Event, Kind
 from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.fleet.driver import _Load
@@ -40,6 +41,7 @@ WIRINGS: Mapping[str, Wiring] = {
         SimulationAggregate,
         WorkloadAggregate,
         Machines,
+        AgentState,
         _Load,
     )
 }
@@ -79,6 +81,23 @@ def faults_without(name: str, key: Any) -> list[str]:
 @pytest.mark.parametrize(("name", "key"), ROUTES)
 def test_a_wiring_that_lacks_one_of_its_routes_cannot_be_made(name: str, key: Any) -> None:
     assert faults_without(name, key)
+
+
+TIMERS = [
+    (name, deadline.setting)
+    for name, wiring in WIRINGS.items()
+    for machine in wiring.machines
+    for deadline in deadlines_of(machine)
+]
+
+
+@pytest.mark.parametrize(("name", "setting"), dict.fromkeys(TIMERS))
+def test_a_wiring_with_a_timer_of_an_unknown_duration_cannot_be_made(name: str, setting: str) -> None:
+    others = {each for _, each in TIMERS} - {setting}
+    faults = [*WIRINGS[name]._faults(others)]
+    assert len(faults) >= 1
+    assert all(f"has a timer of {setting}" in fault for fault in faults)
+    assert not [*WIRINGS[name]._faults({*others, setting})]
 
 
 @cache

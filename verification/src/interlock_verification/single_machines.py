@@ -153,6 +153,7 @@ PROCESS_ALONE = Lifecycle(
             must(process.shutdown_deadline, (process.SHUTTING_DOWN,), process.STOPPED),
         ),
         Answer("its tasks are asked in time", must(process.soft_deadline, (process.SHUTTING_DOWN,), STAY)),
+        Answer("its handlers are killed", must(process.saving_deadline, (process.SHUTTING_DOWN,), STAY)),
         Answer(
             "a task that ends makes room",
             must(
