@@ -20,7 +20,7 @@ from interlock.agent.state import AgentState
 from interlock.lifecycles import RUN
 from interlock.lifecycles.couplings import COUPLINGS, Deliverer
 from interlock.machine import Machine
-from interlock.machine.cascade import Wiring, deadlines_of
+from interlock.machine.cascade import Cascade, Wiring, deadlines_of
 from interlock.machine.events import Event, Kind
 from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.fleet.driver import _Load
@@ -32,22 +32,26 @@ from interlock.systems.supervisor.aggregate import WorkerAggregate
 from interlock.worker.machines import Machines
 
 SOURCE = Path(interlock.__file__).parent
-WIRINGS: Mapping[str, Wiring] = {
-    whose.__name__: whose.wiring
-    for whose in (
-        JobAggregate,
-        RunAggregate,
-        WorkerAggregate,
-        SimulationAggregate,
-        WorkloadAggregate,
-        Machines,
-        AgentState,
-        _Load,
-    )
-}
+CASCADES: tuple[type[Cascade], ...] = (
+    JobAggregate,
+    RunAggregate,
+    WorkerAggregate,
+    SimulationAggregate,
+    WorkloadAggregate,
+    Machines,
+    AgentState,
+    _Load,
+)
+WIRINGS: Mapping[str, Wiring] = {each.__name__: each.wiring for each in CASCADES}
 ROUTES = [(name, key) for name, wiring in WIRINGS.items() for key in wiring.routes]
 SENT_FROM_ANYWHERE = (Kind.COMMAND, Kind.MESSAGE, Kind.SIGNAL)
 """Kinds of events whose senders are code; those of other kinds are checked when a wiring is made."""
+
+
+@pytest.mark.parametrize("cascade", CASCADES)
+def test_events_are_decided_and_couplings_followed_in_one_place(cascade: type[Cascade]) -> None:
+    for name in ("send_to", "take", "settle", "follow_step", "_follow"):
+        assert getattr(cascade, name) is getattr(Cascade, name), "a second home of the interpreter"
 
 
 def test_each_deliverer_is_one_wiring() -> None:
