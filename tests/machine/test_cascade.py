@@ -19,7 +19,6 @@ from interlock.machine import (
     Kind,
     Machine,
     Refused,
-    Step,
     command,
     consequence,
     couple,
@@ -422,133 +421,6 @@ def test_an_order_or_a_part_elsewhere_is_a_route() -> None:
     assert ordered == ["tell them"]
 
 
-# In memory
-
-
-class Oven(StrEnum):
-    COLD = "cold"
-    HOT = "hot"
-    GLOWING = "glowing"
-
-
-light = command("light", "Light it.", by="guest")
-stoke = command("stoke", "Put more wood in.", by="guest")
-ring = timer("ring", "The bread is done.", by="clock")
-burn_out = timer("burn_out", "The wood is burnt.", by="clock")
-douse = command("douse", "Put it out.", by="guest")
-BREAD = Deadline(ring, "bread_s", 10.0)
-WOOD = Deadline(burn_out, "wood_s", 60.0)
-
-
-def smoke(_: None, cause: Event) -> str:
-    """Say what it smokes of."""
-    return f"smoke of {cause.name}"
-
-
-OVEN = Machine[Oven, None](
-    "oven",
-    "Bakes.",
-    initial=Oven.COLD,
-    spine=(Oven.COLD, Oven.HOT, Oven.GLOWING),
-    stop=(douse,),
-    states=(
-        rest(Oven.COLD, "Clean."),
-        state(Oven.HOT, "For bread.", turn="guest", within=WOOD),
-        state(Oven.GLOWING, "For pizza.", turn="guest", within=WOOD),
-    ),
-    rows=(
-        on(light, Oven.COLD, Oven.HOT, owner="guest", arms=BREAD, emits=smoke, why="Hunger."),
-        on(stoke, Oven.HOT, Oven.GLOWING, owner="guest", why="It has to be hotter."),
-        on(ring, Oven.HOT, STAY, owner="clock", arms=BREAD, why="The next loaf."),
-        on(burn_out, (Oven.HOT, Oven.GLOWING), Oven.COLD, owner="clock", why="Wood is dear."),
-        on(douse, (Oven.HOT, Oven.GLOWING), Oven.COLD, owner="guest", why="Good night."),
-        ignore(ring, (Oven.COLD, Oven.GLOWING), why="there is no bread in it"),
-        *(ignore(late, Oven.COLD, why="it is out") for late in (burn_out, douse)),
-    ),
-)
-
-
-class Bakery(Cascade):
-    in_memory = True
-    wiring = Wiring((OVEN,), Couplings(()), {}, durations=("bread_s", "wood_s"))
-
-    def __init__(self) -> None:
-        super().__init__(NOW)
-        self.oven = Root(OVEN.initial)
-        self.reported: list[str] = []
-        self.timers: set[str] = set()
-
-    def parts(self) -> Iterable[tuple[AnyMachine, Any, Any]]:
-        return ((OVEN, self.oven, "the baker"),)
-
-    def seconds(self, setting: str) -> float:
-        raise KeyError(setting)
-
-    def report(self, machine: AnyMachine, event: Event, owner: Any, steps: tuple[Step[Any], ...]) -> None:
-        self.reported += [f"{owner}: {machine.name} {event.name} {step.target}" for step in steps]
-
-    def report_refusal(self, machine: AnyMachine, event: Event, owner: Any, refused: Refused[Any]) -> None:
-        self.reported.append(f"{owner}: {machine.name} {event.name} is refused in {refused.state}")
-
-    def carry_out(self, effect: object, owner: Any) -> None:
-        self.reported.append(f"{owner}: {effect}")
-
-    def set_timers(self, owner: Any, ended: tuple[Deadline, ...], started: tuple[Deadline, ...]) -> None:
-        assert owner == "the baker"
-        self.timers -= {deadline.setting for deadline in ended}
-        self.timers |= {deadline.setting for deadline in started}
-
-    def send(self, *events: Event) -> None:
-        for each_event in events:
-            self.send_to(OVEN, self.oven, each_event, "the baker")
-
-
-def test_in_memory_steps_are_reported_and_effects_are_carried_out_at_once_and_nothing_is_kept() -> None:
-    bakery = Bakery()
-    bakery.send(light, stoke)
-    assert bakery.reported == [
-        "the baker: oven light hot",
-        "the baker: smoke of light",
-        "the baker: oven stoke glowing",
-    ]
-    assert (bakery.taken, bakery.is_news, bakery.oven.timer_at) == ([], False, None)
-
-
-def test_in_memory_a_cascade_that_nobody_listens_to_reports_no_steps_but_refusals() -> None:
-    bakery = Bakery()
-    bakery.is_reported = False
-    bakery.send(stoke, light)
-    assert bakery.reported == ["the baker: oven stoke is refused in cold", "the baker: smoke of light"]
-
-
-@pytest.mark.parametrize(
-    ("events", "timers"),
-    [
-        ((light,), {"bread_s", "wood_s"}),
-        ((light, ring), {"bread_s", "wood_s"}),
-        ((light, stoke), {"wood_s"}),
-        ((light, stoke, ring), {"wood_s"}),
-        ((light, douse), set()),
-        ((light, stoke, burn_out), set()),
-        ((light, douse, light), {"bread_s", "wood_s"}),
-    ],
-)
-def test_in_memory_a_part_has_all_timers_of_its_state_and_its_rows_until_it_leaves(
-    events: tuple[Event, ...], timers: set[str]
-) -> None:
-    bakery = Bakery()
-    bakery.send(*events)
-    assert bakery.timers == timers
-
-
-def test_in_memory_a_deadline_that_two_states_share_is_not_started_again() -> None:
-    bakery = Bakery()
-    bakery.send(light)
-    bakery.timers.clear()
-    bakery.send(stoke)
-    assert bakery.timers == set()
-
-
 def test_in_memory_a_consequence_that_its_receiver_refuses_is_reported() -> None:
     reported: list[str] = []
 
@@ -556,8 +428,8 @@ def test_in_memory_a_consequence_that_its_receiver_refuses_is_reported() -> None
         in_memory = True
         wiring = wired()
 
-        def report_refusal(self, machine: AnyMachine, event: Event, _: Any, refused: Refused[Any]) -> None:
-            reported.append(f"{machine.name} {event.name} {refused.state}")
+        def report_refusal(self, refused: Refused[Any], _: Any) -> None:
+            reported.append(f"{refused.machine} {refused.asked} {refused.state}")
 
     kitchen = Seen()
     kitchen.cups.append(Root(Cup.FULL))

@@ -58,8 +58,8 @@ from interlock.lifecycles.workload import (
     WorkloadError,
     WorkloadState,
 )
-from interlock.machine import Deadline, Event, Refused, Step
-from interlock.machine.cascade import Cascade, EventRules, Root, Wiring
+from interlock.machine import Deadline, Refused
+from interlock.machine.cascade import Cascade, Deadlines, EventRules, Root, StepEffects, Wiring
 from interlock.machine.couplings import AnyMachine
 
 
@@ -417,17 +417,13 @@ class AgentState(Cascade):
         """Return the workload."""
         return ((WORKLOAD, self.machine, self.present),)
 
-    def report_refusal(
-        self, _: AnyMachine, event: Event, _present: CurrentWorkload | None, refused: Refused[Any]
-    ) -> None:
+    def report_refusal(self, refused: Refused[Any], _: CurrentWorkload | None) -> None:
         """Log an event that has no effect."""
-        self._log.debug("workload_event_ignored", _event=event.name, sentence=refused.sentence)
+        self._log.debug("workload_event_ignored", _event=refused.asked, sentence=refused.sentence)
 
-    def report(
-        self, _: AnyMachine, event: Event, present: CurrentWorkload, steps: tuple[Step[Any], ...]
-    ) -> None:
+    def report(self, effects: StepEffects, present: CurrentWorkload) -> None:
         """Log transitions."""
-        for step in steps:
+        for step in effects.steps:
             if step.moves:
                 self._since_ns = self.clocks.monotonic_ns()
                 self._log.info(
@@ -435,7 +431,7 @@ class AgentState(Cascade):
                     workload_id=present.workload_id,
                     from_state=str(step.source),
                     to_state=str(step.target),
-                    _event=event.name,
+                    _event=step.event,
                     error=self.record.error,
                 )
 
@@ -486,9 +482,7 @@ class AgentState(Cascade):
 
     # Timers: each belongs to one workload, and is ignored for another
 
-    def set_timers(
-        self, present: CurrentWorkload, ended: tuple[Deadline, ...], started: tuple[Deadline, ...]
-    ) -> None:
+    def set_timers(self, ended: Deadlines, started: Deadlines, present: CurrentWorkload) -> None:
         """Stop and start the timers of the present workload."""
         if ended:
             self._disarm(present)

@@ -65,7 +65,7 @@ class ShutdownTimes(msgspec.Struct, frozen=True):
 
     @property
     def shutdown_saving_s(self) -> float:
-        """When handlers that still save their work are killed."""
+        """Time at which handlers that still save their work are killed."""
         return self.shutdown_soft_s + _SAVING_SHARE * (self.shutdown_deadline_s - self.shutdown_soft_s)
 
     @property
@@ -75,7 +75,7 @@ class ShutdownTimes(msgspec.Struct, frozen=True):
 
     @property
     def last_acts_at_s(self) -> float:
-        """When the process stops waiting, so that it has exited by the hard deadline."""
+        """Time at which the process stops waiting, to exit by the hard deadline."""
         return self.shutdown_deadline_s - _LAST_ACTS * self.closing_s
 
 
@@ -124,7 +124,7 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shutdown_saving_s(self) -> float:
-        """When handlers that still save their work at a shutdown are killed, since the request."""
+        """Time from a shutdown request until handlers are killed."""
         return self.shutdown().shutdown_saving_s
 
     def shutdown(self, *, hurried: bool = False) -> ShutdownTimes:

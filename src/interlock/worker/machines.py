@@ -24,7 +24,19 @@ from interlock.lifecycles.process import PROCESS
 from interlock.lifecycles.task import TASK
 from interlock.lifecycles.worker import WORKER
 from interlock.machine import Deadline, Event, EventRef, Moved, Refused, Step
-from interlock.machine.cascade import Cascade, EventRules, Owner, Part, Root, Wiring, each, order, to
+from interlock.machine.cascade import (
+    Cascade,
+    Deadlines,
+    EventRules,
+    Owner,
+    Part,
+    Root,
+    StepEffects,
+    Wiring,
+    each,
+    order,
+    to,
+)
 from interlock.machine.couplings import AnyMachine
 from interlock.machine.events import type_of
 from interlock.wire.runner import Grant
@@ -131,7 +143,7 @@ class Machines(Cascade):
         first = self._claimed
         running.state, running.data = first.state, first.data
         if self.is_reported:
-            self.report(TASK, task.claim_requested, running, first.steps)
+            self.report(self._claim_effects, running)
         if self._claim_effects.consequences:
             self._follow(self._claim_effects, running)
             self.settle()
@@ -143,16 +155,16 @@ class Machines(Cascade):
     # Log and metrics take the place of a journal. The deadlines of the process are watched by its loop, those
     # of leases by the renewer, each by a clock of its own.
 
-    def report(self, machine: AnyMachine, _event: Event, owner: Owner, steps: tuple[Step[Any], ...]) -> None:
+    def report(self, effects: StepEffects, owner: Owner) -> None:
         """Report steps to log and metrics."""
-        if machine is TASK:
-            owner.moved(self._watch, steps)
+        if effects.machine is TASK:
+            owner.moved(self._watch, effects.steps)
         else:
-            self._watch.process_moved(steps)
+            self._watch.process_moved(effects.steps)
 
-    def report_refusal(self, machine: AnyMachine, _event: Event, owner: Owner, refused: Refused[Any]) -> None:
+    def report_refusal(self, refused: Refused[Any], owner: Owner) -> None:
         """Log and count a refusal."""
-        self._watch.refused(refused, owner.grant if machine is TASK else None)
+        self._watch.refused(refused, owner.grant if refused.machine == TASK.name else None)
 
     def carry_out(self, effect: object, _: Owner) -> None:
         """Kill handlers, or publish the shutdown report, as the process table says."""
@@ -161,7 +173,7 @@ class Machines(Cascade):
         else:
             self._watch.announce((effect,))
 
-    def set_timers(self, _: Owner, ended: tuple[Deadline, ...], started: tuple[Deadline, ...]) -> None:
+    def set_timers(self, ended: Deadlines, started: Deadlines, _: Owner) -> None:
         """Note which timers of the process run, for its loop."""
         for deadline in ended:
             self.timers.pop(deadline, None)

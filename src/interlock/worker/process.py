@@ -341,11 +341,11 @@ class WorkerProcess:
         requested_at = self.shutdown.requested_at or self.shutdown.awake()
         times = self.shutdown.times(self._durations)
 
-        def at(timer: Deadline) -> float:
+        def expiry_of(timer: Deadline) -> float:
             return requested_at + float(getattr(times, timer.setting))
 
-        while (timer := min(self._machines.timers, key=at)) != SHUTDOWN_DEADLINE:
-            if await self._all_ended(at(timer)):
+        while (timer := min(self._machines.timers, key=expiry_of)) != SHUTDOWN_DEADLINE:
+            if await self._all_ended(expiry_of(timer)):
                 break
             self._machines.expire(timer)
         in_time = await self._all_ended(requested_at + times.last_acts_at_s)

@@ -21,9 +21,7 @@ from interlock.lifecycles import (
     task,
     worker,
 )
-from interlock.lifecycles import (
-    workload as load,
-)
+from interlock.lifecycles import workload as load
 from interlock.lifecycles.job import Job
 from interlock.lifecycles.lease import Lease
 from interlock.machine import STAY
