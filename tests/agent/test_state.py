@@ -15,6 +15,7 @@ from tests.effort import pick
 
 from interlock.agent.state import Message, Outbox
 from interlock.errors import InvalidWorkload, TransitionRefused
+from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.workload import ABORTING, FAILED, IDLE, READY, RUNNING, Status
 from interlock.testing.clocks import VirtualTime
 
@@ -80,6 +81,16 @@ async def test_an_unread_error_does_not_keep_the_agent_busy(house: Household) ->
     house.agent_state.request(house.asked("w", duration_s=-1.0))
     await house.agent_state.until_idle(3_600)
     assert house.agent_state.state is IDLE
+
+
+async def test_an_error_is_unread_after_the_time_that_the_settings_say() -> None:
+    with VirtualTime(asyncio.get_running_loop()).in_place():
+        house = Household(Durations(error_unread_s=100.0))
+        house.agent_state.request(house.asked("w", duration_s=-1.0))
+        await house.agent_state.until_idle(99.0)
+        assert house.agent_state.state is FAILED
+        await house.agent_state.until_idle(2.0)
+        assert house.agent_state.state is IDLE
 
 
 async def test_an_id_is_not_taken_twice(house: Household) -> None:

@@ -18,10 +18,11 @@ import pytest
 from tests.sources import tree_of
 
 import interlock
+from interlock.agent.state import AgentState
 from interlock.lifecycles import RUN, run
 from interlock.lifecycles.couplings import COUPLINGS, Deliverer
 from interlock.machine import Machine
-from interlock.machine.cascade import Wiring
+from interlock.machine.cascade import Cascade, Wiring, deadlines_of
 from interlock.machine.events import Event, Kind, type_of
 from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.fleet.driver import _Load
@@ -33,19 +34,24 @@ from interlock.systems.supervisor.aggregate import WorkerAggregate
 from interlock.worker.machines import Machines
 
 SOURCE = Path(interlock.__file__).parent
-WIRINGS: Mapping[str, Wiring] = {
-    whose.__name__: whose.wiring
-    for whose in (
-        JobAggregate,
-        RunAggregate,
-        WorkerAggregate,
-        SimulationAggregate,
-        WorkloadAggregate,
-        Machines,
-        _Load,
-    )
-}
+CASCADES: tuple[type[Cascade], ...] = (
+    JobAggregate,
+    RunAggregate,
+    WorkerAggregate,
+    SimulationAggregate,
+    WorkloadAggregate,
+    Machines,
+    AgentState,
+    _Load,
+)
+WIRINGS: Mapping[str, Wiring] = {each.__name__: each.wiring for each in CASCADES}
 ROUTES = [(name, key) for name, wiring in WIRINGS.items() for key in wiring.routes]
+
+
+@pytest.mark.parametrize("cascade", CASCADES)
+def test_events_are_decided_and_couplings_followed_in_one_place(cascade: type[Cascade]) -> None:
+    for name in ("send_to", "take", "settle", "follow_step", "_follow"):
+        assert getattr(cascade, name) is getattr(Cascade, name), "a second home of the interpreter"
 
 
 def test_each_deliverer_is_one_wiring() -> None:
@@ -79,6 +85,23 @@ def faults_without(name: str, key: Any) -> list[str]:
 @pytest.mark.parametrize(("name", "key"), ROUTES)
 def test_a_wiring_that_lacks_one_of_its_routes_cannot_be_made(name: str, key: Any) -> None:
     assert faults_without(name, key)
+
+
+TIMERS = [
+    (name, deadline.setting)
+    for name, wiring in WIRINGS.items()
+    for machine in wiring.machines
+    for deadline in deadlines_of(machine)
+]
+
+
+@pytest.mark.parametrize(("name", "setting"), dict.fromkeys(TIMERS))
+def test_a_wiring_with_a_timer_of_an_unknown_duration_cannot_be_made(name: str, setting: str) -> None:
+    others = {each for _, each in TIMERS} - {setting}
+    faults = [*WIRINGS[name]._faults(others)]
+    assert len(faults) >= 1
+    assert all(f"has a timer of {setting}" in fault for fault in faults)
+    assert not [*WIRINGS[name]._faults({*others, setting})]
 
 
 DECLARING = {

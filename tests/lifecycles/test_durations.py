@@ -6,9 +6,12 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import floats
 
 from interlock.errors import InvalidSettings
 from interlock.lifecycles import MACHINES, Durations
+from interlock.lifecycles.durations import DURATIONS
 from interlock.lifecycles.job import START_WITHIN
 
 DEFAULTS: dict[str, float] = {
@@ -20,6 +23,7 @@ DEFAULTS: dict[str, float] = {
     "abort_warning_s": 5,  # S3-5, R38
     "abort_kill_s": 15,  # S3-5, R38, R52
     "shutdown_deadline_s": 30,  # S1-7, R52
+    "error_unread_s": 5,  # ours, for S3-7
     "start_wait_s": 60,  # S3-1, R42
     "workload_duration_s": 3600,  # S3-1
     "simulation_stale_s": 30,  # S4-3, R46
@@ -120,14 +124,50 @@ def test_every_duration_may_be_a_fraction_of_a_second() -> None:
     assert quick.heartbeat_every_s == pytest.approx(0.02)
 
 
+def test_a_shutdown_asks_then_kills_then_closes_and_has_exited_by_its_deadline() -> None:
+    """R13, S1-7"""
+    times = Durations().shutdown()
+    assert (times.shutdown_soft_s, times.shutdown_saving_s, times.shutdown_deadline_s) == (20, 26, 30)
+    assert (times.last_acts_at_s, times.closing_s) == (27, 1)
+    assert Durations().shutdown_saving_s == 26
+
+
+@pytest.mark.parametrize(("deadline_s", "hard_s"), [(30, 4), (3, 3)])
+def test_a_hurried_shutdown_has_no_grace_period_and_four_seconds_at_most(
+    deadline_s: float, hard_s: float
+) -> None:
+    brief = {"abort_warning_s": 0.5, "abort_kill_s": 1, "cancel_deadline_s": 2, "shutdown_soft_s": 1}
+    times = Durations(shutdown_deadline_s=deadline_s, **brief).shutdown(hurried=True)
+    assert (times.shutdown_soft_s, times.shutdown_deadline_s) == (0, hard_s)
+    assert times.shutdown_saving_s == pytest.approx(0.6 * hard_s)
+    assert times.last_acts_at_s == pytest.approx(0.85 * hard_s)
+
+
+@pytest.mark.parametrize("hurried", [True, False])
+@given(soft_s=floats(0.001, 1e6), longer=floats(1.001, 1e3))
+def test_the_parts_of_a_shutdown_follow_one_another(hurried: bool, soft_s: float, longer: float) -> None:
+    ample = {"cancel_deadline_s": 1e-6, "abort_kill_s": 1e-7, "abort_warning_s": 1e-8, "lease_ttl_s": 1e12}
+    durations = Durations(
+        shutdown_soft_s=soft_s, shutdown_deadline_s=soft_s * longer, worker_silence_s=1e12, **ample
+    )
+    times = durations.shutdown(hurried=hurried)
+    assert times.shutdown_soft_s < times.shutdown_saving_s < times.shutdown_deadline_s
+    assert times.last_acts_at_s + times.closing_s < times.shutdown_deadline_s
+
+
+def test_every_duration_that_a_timer_may_have_is_known() -> None:
+    assert all(getattr(Durations(), name) > 0 for name in DURATIONS)
+
+
 def test_every_deadline_of_every_table_is_a_setting_with_its_default() -> None:
-    """R34: every duration is a setting."""
+    """R34: every duration is a setting, or follows from settings."""
     found = set()
     for machine in MACHINES.values():
         armed = [d for state in machine.states for s in machine.steps_at(state) for d in s.arms]
         for deadline in (*armed, *(entry.within for entry in machine.table.states if entry.within)):
             if deadline.setting == START_WITHIN:
                 continue  # each job says it, or has no such deadline
+            assert deadline.setting in DURATIONS
             assert getattr(Durations(), deadline.setting) == deadline.seconds
             found.add(deadline.setting)
     unused = set(Durations.__struct_fields__) - found

@@ -18,6 +18,7 @@ from interlock.lifecycles.process import (
     SHUTTING_DOWN,
     STARTING,
     STOPPED,
+    KillHandlers,
     PollCycleComplete,
     Process,
     ProcessState,
@@ -32,6 +33,7 @@ from interlock.lifecycles.process import (
     error,
     initialized,
     no_tasks_available,
+    saving_deadline,
     shutdown_deadline,
     shutdown_requested,
     soft_deadline,
@@ -173,7 +175,17 @@ def test_a_shutdown_has_a_soft_deadline_before_the_hard_one(follow: Follow) -> N
     assert set(armed) == {soft_deadline, shutdown_deadline}
     assert armed[soft_deadline] < armed[shutdown_deadline]
     warned = follow(PROCESS, SHUTTING_DOWN, leaving.data, soft_deadline)
-    assert (warned.state, warned.steps[0].arms) == (SHUTTING_DOWN, ()), "the hard deadline is not moved"
+    assert warned.state is SHUTTING_DOWN
+    (saving,) = warned.steps[0].arms  # the hard deadline is not moved
+    assert saving.event is saving_deadline
+    assert armed[soft_deadline] < saving.seconds < armed[shutdown_deadline]
+
+
+def test_handlers_that_still_save_their_work_are_killed_before_the_hard_deadline(follow: Follow) -> None:
+    """R13, S1-7"""
+    leaving = follow(PROCESS, RUNNING, BUSY, shutdown_requested, soft_deadline)
+    killed = follow(PROCESS, SHUTTING_DOWN, leaving.data, saving_deadline)
+    assert (killed.state, killed.effects, killed.steps[0].arms) == (SHUTTING_DOWN, (KillHandlers(),), ())
 
 
 @pytest.mark.parametrize("state", [RECOVERING, RUNNING])

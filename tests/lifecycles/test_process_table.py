@@ -32,6 +32,7 @@ DOCUMENTED: dict[str, Any] = {
     "transitions": TRANSITIONS,
     "stays": {
         ("shutting_down", "soft_deadline"),  # R13: then its tasks are told
+        ("shutting_down", "saving_deadline"),  # ours, for S1-7: then their handlers are killed
         # Ours, for S1-6 and S1-21: active tasks, and what became of them, are counted.
         ("connecting", "task_ended"),
         ("recovering", "task_ended"),
@@ -67,5 +68,5 @@ def test_no_change_of_the_process_table_goes_unnoticed(unnoticed: Callable[..., 
 
 
 def test_the_process_table_has_every_event_that_the_specification_names() -> None:
-    ours = {"soft_deadline", "shutdown_deadline", "task_ended"}  # R13, S1-7, S1-21
+    ours = {"soft_deadline", "saving_deadline", "shutdown_deadline", "task_ended"}  # R13, S1-7, S1-21
     assert {event.name for event in PROCESS.events} == NAMED_EVENTS | ours

@@ -74,6 +74,15 @@ def test_an_invalid_request_fails_and_resets_itself(follow: Follow) -> None:
     assert (reset.state, reset.data.error, reset.effects) == (IDLE, "no such file", ())
 
 
+def test_an_error_that_is_not_read_within_five_seconds_no_longer_keeps_the_agent_busy(follow: Follow) -> None:
+    """S3-7"""
+    failed = follow(WORKLOAD, RUNNING, ALIVE, WorkloadError(workload_id="new", error="boom"))
+    (unread,) = failed.steps[0].arms
+    assert (unread.event, unread.seconds) == (ErrorSent, 5)
+    reset = follow(WORKLOAD, FAILED, failed.data, ErrorSent(workload_id="new"))
+    assert (reset.state, reset.data.error, reset.effects) == (IDLE, "boom", ())
+
+
 def test_a_workload_that_fails_is_reported_once_and_its_error_stays_readable(follow: Follow) -> None:
     """S3-6, R40: FAILED, not ABORTING; the record keeps the error after the reset."""
     failed = follow(WORKLOAD, RUNNING, ALIVE, WorkloadError(workload_id="new", error="boom"))

@@ -18,6 +18,7 @@ from interlock.machine import (
     Event,
     Kind,
     Machine,
+    Refused,
     command,
     consequence,
     couple,
@@ -428,3 +429,33 @@ def test_an_order_or_a_part_elsewhere_is_a_route() -> None:
     kitchen.send_to(TAP, kitchen.tap, remove)
     assert [cup.state for cup in kitchen.cups] == [Cup.EMPTY]
     assert ordered == ["tell them"]
+
+
+def test_in_memory_a_consequence_that_its_receiver_refuses_is_reported() -> None:
+    reported: list[str] = []
+
+    class Seen(Kitchen):
+        in_memory = True
+        wiring = wired()
+
+        def report_refusal(self, refused: Refused[Any], _: Any) -> None:
+            reported.append(f"{refused.machine} {refused.asked} {refused.state}")
+
+    kitchen = Seen()
+    kitchen.cups.append(Root(Cup.FULL))
+    kitchen.send_to(TAP, kitchen.tap, open_it)
+    assert "cup fill full" in reported
+
+
+def test_an_event_that_is_sent_while_consequences_are_delivered_delivers_none_of_them_twice() -> None:
+    def knock_over(kitchen: Kitchen, _: Any) -> None:
+        kitchen.noted.append("knocked over")
+        kitchen.send_to(CUP, kitchen.cups[0], spill, kitchen.cups[0])
+
+    kitchen = rewired(ROUTES | {"a new cup": create(knock_over)})
+    kitchen.cups.append(Root(Cup.FULL))
+    kitchen.send_to(TAP, kitchen.tap, open_it)
+    assert kitchen.noted == ["knocked over"]
+    assert steps(kitchen)[:2] == [("", "tap", "open_it"), ("0", "cup", "spill")]
+    assert kitchen.cups[0].state is Cup.FULL, "it was filled afterwards, once"
+    assert len([step for step in steps(kitchen) if step[2] == "fill"]) == 1

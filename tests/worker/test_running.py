@@ -12,9 +12,8 @@ import msgspec
 import pytest
 from structlog.contextvars import bound_contextvars
 
-from interlock.lifecycles import TASK, lease
+from interlock.lifecycles import PROCESS, TASK, lease, process
 from interlock.lifecycles.couplings import COUPLINGS
-from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.task import (
     ABANDONED,
     CLAIMING,
@@ -38,7 +37,7 @@ from interlock.lifecycles.task import (
 from interlock.machine import Event, Step
 from interlock.wire.runner import Failed, Grant, Succeeded
 from interlock.worker.context import UnsentMessages
-from interlock.worker.machines import Machines
+from interlock.worker.machines import Machines, TaskActions
 from interlock.worker.outcomes import Interrupted
 from interlock.worker.running_task import RunningTask, report_of
 from interlock.worker.telemetry import Log, Observer, make_log
@@ -81,12 +80,40 @@ class Nobody:
 
     def ended(self, running: RunningTask, step: Step[Any]) -> None: ...
 
+    def kill(self) -> None: ...
+
     def dissolve_cohorts(self) -> None: ...
 
 
-def machines_of(log: Log) -> Machines:
+def machines_of(log: Log, actions: TaskActions | None = None) -> Machines:
     watch = Observer("w#1", log, None)
-    return Machines(1, Durations(), watch=watch, clock=lambda: AT, actions=Nobody())
+    return Machines(1, watch=watch, clock=lambda: AT, actions=actions or Nobody())
+
+
+def test_the_timers_of_a_shutdown_are_those_that_the_table_starts(log: io.StringIO) -> None:
+    """R13: tasks are asked, then killed, then left."""
+    done: list[str] = []
+
+    class Killer(Nobody):
+        def kill(self) -> None:
+            done.append("killed")
+
+    machines = machines_of(make_log("debug", "json", log), Killer())
+    for event in (process.initialized, process.connected, process.RecoveryComplete(at=AT)):
+        machines.send_to(PROCESS, machines.process, event)
+    assert not machines.timers
+    machines.send_to(PROCESS, machines.process, process.no_tasks_available)
+    assert set(machines.timers) == {process.BACKOFF}
+    machines.send_to(PROCESS, machines.process, process.shutdown_requested)
+    assert set(machines.timers) == {process.SOFT_DEADLINE, process.SHUTDOWN_DEADLINE}
+    machines.expire(process.SOFT_DEADLINE)
+    assert set(machines.timers) == {process.SAVING_DEADLINE, process.SHUTDOWN_DEADLINE}
+    assert not done
+    machines.expire(process.SAVING_DEADLINE)
+    assert done == ["killed"]
+    machines.expire(process.SHUTDOWN_DEADLINE)
+    assert (machines.process.state, machines.timers) == (process.STOPPED, {})
+    assert machines.taken == [], "it lives too long to keep its steps"
 
 
 def told(running: RunningTask, *events: Event) -> RunningTask:

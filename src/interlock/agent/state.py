@@ -1,12 +1,15 @@
 """The state of an agent: its one workload, and the table that decides about every event.
 
-Each occurrence becomes an event with the workload's id; `_apply` asks the table and carries out the answer.
-Nothing else here knows which state allows which event: a late timer, a second abort, the end of a process
-that was replaced are all sent to the table, and it ignores those that no longer apply.
+Each occurrence becomes an event with the workload's id and is sent to the machine, which lives in memory like
+those of a worker (`machine/cascade.py`). Nothing else here knows which state allows which event: a late
+timer, a second abort, the end of a process that was replaced are all sent to the table, and it ignores those
+that no longer apply.
 
 The outbox holds the messages about one workload that the controller has not read, never more than one of each
 kind. A slow reader slows nothing down and costs no memory: samples are merged into the waiting message.
 READY comes first and the final message last.
+
+Why: decision 0605.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
@@ -29,7 +33,11 @@ from interlock.agent.protocol import LoadSample, Order, Started
 from interlock.agent.settings import AgentSettings
 from interlock.agent.validation import RequestedWorkload, ValidRequest, look_at, too_far
 from interlock.errors import InvalidWorkload
+from interlock.lifecycles.couplings import COUPLINGS
+from interlock.lifecycles.durations import DURATIONS
 from interlock.lifecycles.workload import (
+    ABORT_KILL,
+    DURATION,
     READY,
     WORKLOAD,
     AbortReceived,
@@ -50,7 +58,9 @@ from interlock.lifecycles.workload import (
     WorkloadError,
     WorkloadState,
 )
-from interlock.machine import Deadline, Moved, Refused
+from interlock.machine import Deadline, Refused
+from interlock.machine.cascade import Cascade, Deadlines, EventRules, Root, StepEffects, Wiring
+from interlock.machine.couplings import AnyMachine
 
 
 class Clocks(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,8 +172,6 @@ class Outbox:
 
 REMEMBERED = 1_000
 """Number of past workload ids that are refused, so that late messages about them have no effect."""
-UNREAD_S = 5.0
-"""Time after which an unread error no longer keeps the agent from being idle."""
 LEAVE_S = 4.0
 """Time that the answer to an abort waits for a killed preparation; milliseconds are usual."""
 QUIET = 1.5
@@ -193,8 +201,25 @@ class CurrentWorkload:
         return self.request.workload_id
 
 
-class AgentState:
-    """The state of an agent, with at most one workload."""
+class AgentState(Cascade):
+    """The state of an agent, with at most one workload, which is the owner of its part."""
+
+    in_memory = True
+    wiring = Wiring(
+        (WORKLOAD,),
+        COUPLINGS,
+        {},
+        events=EventRules(
+            made={
+                StartTimeReached: lambda _, present: StartTimeReached(
+                    workload_id=present.workload_id, told=False
+                ),
+                Timeout5s: lambda _, present: Timeout5s(workload_id=present.workload_id),
+                ErrorSent: lambda _, present: ErrorSent(workload_id=present.workload_id),
+            }
+        ),
+        durations=DURATIONS,
+    )
 
     def __init__(
         self,
@@ -204,8 +229,8 @@ class AgentState:
         spawn: Spawn = ProcessFamily,
         clocks: Clocks = THIS_MACHINE,
     ) -> None:
-        self.state: WorkloadState = WORKLOAD.initial
-        self.record: WorkloadData = WorkloadData()
+        super().__init__(datetime.fromtimestamp(clocks.wall_ns() / 1e9, UTC))
+        self.machine: Root = Root(WORKLOAD.initial, WorkloadData())
         self.present: CurrentWorkload | None = None
         self.kinds = kinds
         self.clocks = clocks
@@ -217,6 +242,18 @@ class AgentState:
         self._used: deque[str] = deque(maxlen=REMEMBERED)
         self._idle = asyncio.Event()
         self._idle.set()
+
+    @property
+    def state(self) -> WorkloadState:
+        """The state, by the table."""
+        state: WorkloadState = self.machine.state
+        return state
+
+    @property
+    def record(self) -> WorkloadData:
+        """The data of the present or last workload."""
+        record: WorkloadData = self.machine.data
+        return record
 
     @property
     def since_s(self) -> float:
@@ -246,7 +283,7 @@ class AgentState:
         outbox = Outbox(QUIET * self._settings.sample_every_s, on_last)
         self.present = CurrentWorkload(request, checked, outbox)
         self._used.append(request.workload_id)
-        self._apply(RpcReceived(workload_id=request.workload_id, fault=fault))
+        self._send(RpcReceived(workload_id=request.workload_id, fault=fault))
         if fault is None and request.start_at_unix_ns is not None:
             self._schedule(self.present, request.start_at_unix_ns)
         return outbox
@@ -323,7 +360,7 @@ class AgentState:
         if prepare_s > 0 and ahead_ns > 0:
             self._call_later(present, max(0.0, ahead_ns / 1e9 - prepare_s), self._begin, present)
         reached = StartTimeReached(workload_id=present.workload_id)
-        self._call_later(present, max(0.0, ahead_ns / 1e9), self._apply, reached)
+        self._call_later(present, max(0.0, ahead_ns / 1e9), self._send, reached)
         return max(0, -ahead_ns)
 
     # During preparation it is READY: the table knows its process only from the start on
@@ -337,7 +374,7 @@ class AgentState:
             or self.state is not READY
             or present.workload_id != event.workload_id
         ):
-            return isinstance(self._apply(event), Moved)
+            return self._send(event)
         if present.leaving is not None:
             return False
         present.leaving = event
@@ -348,65 +385,61 @@ class AgentState:
     def _handle(self, present: CurrentWorkload, message: Started | LoadSample) -> None:
         """Handle a message of its process, which starts by itself, perhaps before the timer here."""
         if isinstance(message, Started) and present.leaving is None:
-            self._apply(StartTimeReached(workload_id=present.workload_id))
+            self._send(StartTimeReached(workload_id=present.workload_id))
         present.outbox.add_message(message)
 
     def _of_execution(self, present: CurrentWorkload, event: OfWorkload) -> None:
         """Handle an event of its process; one that ends while READY ends the wait for the start."""
         if self.state is not READY or self.present is not present:
-            self._apply(event)
+            self._send(event)
         elif present.leaving is None:
             if isinstance(event, DurationElapsed | WorkloadError):
-                self._apply(StartTimeReached(workload_id=present.workload_id))
-            self._apply(event)
+                self._send(StartTimeReached(workload_id=present.workload_id))
+            self._send(event)
         elif isinstance(event, Timeout15s) and event.survivors:
             assert present.execution is not None
             present.execution.kill()
         elif isinstance(event, Timeout15s | TaskCancelled):
-            self._apply(present.leaving)
+            self._send(present.leaving)
 
     # Decisions of the table
 
-    def _apply(self, event: OfWorkload) -> Moved[WorkloadState, WorkloadData] | Refused[WorkloadState]:
-        """Ask the table for the effect of an event, and carry it out."""
-        decision = WORKLOAD.decide(self.state, self.record, event)
-        if isinstance(decision, Refused):
-            self._log.debug("workload_event_ignored", _event=event.name, sentence=decision.sentence)
-            return decision
-        present = self.present
-        assert present is not None
-        self.state, self.record = decision.state, decision.data
-        for step in decision.steps:
-            if step.moves:
-                self._note(step.source, step.target, event)
-                self._disarm(present)
-            for deadline in step.arms:
-                self._arm(present, deadline)
-        for effect in decision.effects:
-            self._carry_out(present, effect)
+    def _send(self, event: OfWorkload) -> bool:
+        """Let the table decide, and carry out its decision; return whether it accepted the event."""
+        refused = self.send_to(WORKLOAD, self.machine, event, self.present)
         if self.state in WORKLOAD.resting:
             self._idle.set()
         else:
             self._idle.clear()
-        return decision
+        return refused is None
 
-    def _note(self, source: str, target: str, event: OfWorkload) -> None:
-        self._since_ns = self.clocks.monotonic_ns()
-        self._log.info(
-            "workload_state_transition",
-            workload_id=event.workload_id,
-            from_state=str(source),
-            to_state=str(target),
-            _event=event.name,
-            error=self.record.error,
-        )
+    def parts(self) -> tuple[tuple[AnyMachine, Root, CurrentWorkload | None]]:
+        """Return the workload."""
+        return ((WORKLOAD, self.machine, self.present),)
 
-    def _carry_out(self, present: CurrentWorkload, effect: object) -> None:
+    def report_refusal(self, refused: Refused[Any], _: CurrentWorkload | None) -> None:
+        """Log an event that has no effect."""
+        self._log.debug("workload_event_ignored", _event=refused.asked, sentence=refused.sentence)
+
+    def report(self, effects: StepEffects, present: CurrentWorkload) -> None:
+        """Log transitions."""
+        for step in effects.steps:
+            if step.moves:
+                self._since_ns = self.clocks.monotonic_ns()
+                self._log.info(
+                    "workload_state_transition",
+                    workload_id=present.workload_id,
+                    from_state=str(step.source),
+                    to_state=str(step.target),
+                    _event=step.event,
+                    error=self.record.error,
+                )
+
+    def carry_out(self, effect: object, present: CurrentWorkload) -> None:
+        """Notify the controller, or start or stop the workload."""
         match effect:
             case SendStatus():
                 present.outbox.add_status(effect)
-                if effect.completed:
-                    asyncio.get_running_loop().call_later(UNREAD_S, self._error_sent, present.workload_id)
             case SpawnWorkload():
                 if present.execution is None:  # otherwise it has prepared, and starts by itself
                     self._begin(present)
@@ -420,7 +453,7 @@ class AgentState:
                 raise AssertionError(f"no handler for the effect {effect!r}")
 
     def _error_sent(self, workload_id: str) -> None:
-        self._apply(ErrorSent(workload_id=workload_id))
+        self._send(ErrorSent(workload_id=workload_id))
 
     def _begin(self, present: CurrentWorkload) -> None:
         """Start its process, which prepares and waits for the start; its messages go into the outbox."""
@@ -449,20 +482,30 @@ class AgentState:
 
     # Timers: each belongs to one workload, and is ignored for another
 
-    def _arm(self, present: CurrentWorkload, deadline: Deadline) -> None:
-        """Start the timer of a deadline of the table."""
-        seconds = float(getattr(self._durations, deadline.setting))
-        workload_id = present.workload_id
-        match deadline.setting:
-            case "start_wait_s":
-                nobody = StartTimeReached(workload_id=workload_id, told=False)
-                self._call_later(present, seconds, self._apply, nobody)
-            case "workload_duration_s":
-                self._call_later(present, self._longest_s(present), self._is_over_time, present)
-            case "abort_warning_s":
-                self._call_later(present, seconds, self._apply, Timeout5s(workload_id=workload_id))
-            case _:
-                self._call_later(present, seconds, self._kill, present)
+    def set_timers(self, ended: Deadlines, started: Deadlines, present: CurrentWorkload) -> None:
+        """Stop and start the timers of the present workload."""
+        if ended:
+            self._disarm(present)
+        for deadline in started:
+            self._call_later(present, self.seconds(deadline.setting), self._expire, present, deadline)
+
+    def seconds(self, setting: str) -> float:
+        """Return how long a timer runs."""
+        if setting == DURATION.setting:
+            assert self.present is not None
+            return self._longest_s(self.present)
+        return float(getattr(self._durations, setting))
+
+    def _expire(self, present: CurrentWorkload, deadline: Deadline) -> None:
+        """Send the event of an expired timer; processes are stopped first, and their end is the event."""
+        if deadline == DURATION:
+            self._is_over_time(present)
+        elif deadline == ABORT_KILL:
+            self._kill(present)
+        else:
+            event = self.timer_event(deadline, present)
+            assert isinstance(event, OfWorkload)
+            self._send(event)
 
     def _longest_s(self, present: CurrentWorkload) -> float:
         """Return the time until it must have ended; normally its process ends long before."""

@@ -43,6 +43,42 @@ NESTING = (
 )
 
 
+HURRY_S = 5.0
+"""Deadline of an immediate shutdown."""
+_HURRY_SHARE = 0.8
+"""Share of it that the process itself uses; then its watchdog ends it."""
+_SAVING_SHARE = 0.6
+"""Share of the time between the soft and the hard deadline in which handlers can save their work. In the rest
+those that have not are killed, and outcomes are reported."""
+_CLOSING_S = 1.0
+_CLOSING_SHARE = 1 / 20
+"""Maximum share of the hard deadline for closing the connection."""
+_LAST_ACTS = 3
+"""Multiple of that time reserved for the last acts: closing executors, the connection, and the exit."""
+
+
+class ShutdownTimes(msgspec.Struct, frozen=True):
+    """The course of the shutdown of a worker process, in seconds since the request."""
+
+    shutdown_soft_s: float
+    shutdown_deadline_s: float
+
+    @property
+    def shutdown_saving_s(self) -> float:
+        """Time at which handlers that still save their work are killed."""
+        return self.shutdown_soft_s + _SAVING_SHARE * (self.shutdown_deadline_s - self.shutdown_soft_s)
+
+    @property
+    def closing_s(self) -> float:
+        """Maximum time for closing the connection."""
+        return min(_CLOSING_S, self.shutdown_deadline_s * _CLOSING_SHARE)
+
+    @property
+    def last_acts_at_s(self) -> float:
+        """Time at which the process stops waiting, to exit by the hard deadline."""
+        return self.shutdown_deadline_s - _LAST_ACTS * self.closing_s
+
+
 WORKLOAD_BEAT_S = 15.0
 """Interval of heartbeats of a controller of a fleet."""
 MAX_REQUEST_TTL_S = 366 * 86_400.0
@@ -74,6 +110,7 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
     workload_duration_s: float = 3_600.0
     abort_warning_s: float = 5.0
     abort_kill_s: float = 15.0
+    error_unread_s: float = 5.0
     simulation_stale_s: float = 30.0
     simulation_silence_s: float = 60.0
     schedule_look_s: float = 5.0
@@ -84,6 +121,17 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
     def workload_silence_s(self) -> float:
         """Maximum silence of the controller of a fleet: that of a worker, but at least three heartbeats."""
         return max(self.worker_silence_s, 3 * WORKLOAD_BEAT_S)
+
+    @property
+    def shutdown_saving_s(self) -> float:
+        """Time from a shutdown request until handlers are killed."""
+        return self.shutdown().shutdown_saving_s
+
+    def shutdown(self, *, hurried: bool = False) -> ShutdownTimes:
+        """Return the course of a shutdown; a hurried one has no grace period."""
+        if hurried:
+            return ShutdownTimes(0.0, min(self.shutdown_deadline_s, _HURRY_SHARE * HURRY_S))
+        return ShutdownTimes(self.shutdown_soft_s, self.shutdown_deadline_s)
 
     def __post_init__(self) -> None:
         if faults := list(self._faults()):
@@ -114,6 +162,8 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULTS = Durations()
+DURATIONS = (*Durations.__struct_fields__, "shutdown_saving_s")
+"""Names of the durations that timers of tables may have: the settings, and those that follow from them."""
 
 
 def deadline(event: EventRef, setting: str, *, since: str = "entering the state") -> Deadline:

@@ -119,6 +119,9 @@ shutdown_requested: Event = signal(
     "shutdown_requested", "SIGTERM, SIGINT, or the supervisor.", by=Owner.SYSTEM
 )
 soft_deadline: Event = timer("soft_deadline", "The grace period of running tasks is over.", by=Owner.CLOCK)
+saving_deadline: Event = timer(
+    "saving_deadline", "The time of running tasks to save their work is over.", by=Owner.CLOCK
+)
 shutdown_deadline: Event = timer("shutdown_deadline", "The shutdown deadline has passed.", by=Owner.CLOCK)
 error: Event = signal("error", "The connection broke.", by=Owner.SYSTEM)
 
@@ -129,6 +132,10 @@ class ReportShutdown(msgspec.Struct, frozen=True):
     processed: int
     failed: int
     forced: bool
+
+
+class KillHandlers(msgspec.Struct, frozen=True):
+    """Kill the handlers that still run."""
 
 
 def no_task_active(process: Process, request: Event) -> bool:
@@ -198,8 +205,18 @@ def report_shutdown(process: Process, happened: Event) -> ReportShutdown:
     return ReportShutdown(process.processed, process.failed, isinstance(happened, type(shutdown_deadline)))
 
 
+def kill_handlers(process: Process, happened: Event) -> KillHandlers:
+    """Kill the handlers that still run."""
+    return KillHandlers()
+
+
 SHUTDOWN_DEADLINE = deadline(shutdown_deadline, "shutdown_deadline_s", since="the request")
 SOFT_DEADLINE = deadline(soft_deadline, "shutdown_soft_s", since="the request")
+SAVING_DEADLINE = deadline(
+    saving_deadline,
+    "shutdown_saving_s",
+    since="the request: at 60 % of the time from shutdown_soft_s to shutdown_deadline_s",
+)
 BACKOFF = deadline(backoff_complete, "backoff_cap_s")
 
 # fmt: off
@@ -246,8 +263,10 @@ PROCESS = Machine[ProcessState, Process](
 
         on(TaskEnded, (*UP[1:], SHUTTING_DOWN), STAY, owner=Owner.PROCESS,
            when=some_task_active, then=counts_task, why="A slot is free again."),
-        on(soft_deadline, SHUTTING_DOWN, STAY, owner=Owner.PROCESS,
+        on(soft_deadline, SHUTTING_DOWN, STAY, owner=Owner.PROCESS, arms=SAVING_DEADLINE,
            why="Running tasks are asked to save a checkpoint and to release their leases."),
+        on(saving_deadline, SHUTTING_DOWN, STAY, owner=Owner.PROCESS, emits=kill_handlers,
+           why="Outcomes have to be reported before the shutdown deadline."),
 
         ignore(TaskEnded, STARTING, why="no task was started yet"),
         ignore(error, (STARTING, CONNECTING), why="there is no connection that could break"),
@@ -258,10 +277,11 @@ PROCESS = Machine[ProcessState, Process](
                why="it is not backing off; the timer is left over"),
         ignore(shutdown_requested, SHUTTING_DOWN,
                why="it is shutting down already; a second signal changes nothing"),
-        ignore(soft_deadline, UP, why="no shutdown was requested"),
-        ignore(shutdown_deadline, UP, why="no shutdown was requested"),
+        *(ignore(early, UP, why="no shutdown was requested") for early in
+          (soft_deadline, saving_deadline, shutdown_deadline)),
         *(ignore(late, STOPPED, why="the process has stopped") for late in
-          (TaskEnded, error, backoff_complete, shutdown_requested, soft_deadline, shutdown_deadline)),
+          (TaskEnded, error, backoff_complete, shutdown_requested, soft_deadline, saving_deadline,
+           shutdown_deadline)),
     ),
     invariants=(
         Always(

@@ -116,16 +116,14 @@ class Timeout5s(OfWorkload):
 
 @event(Kind.TIMER, by=Owner.CLOCK, name="TIMEOUT_15S")
 class Timeout15s(OfWorkload):
-    """Fifteen seconds have passed since the abort: its process group was killed, and survivors were
-    counted.
-    """
+    """Fifteen seconds have passed since the abort: its processes were killed, and survivors counted."""
 
     survivors: int = 0
 
 
-@event(Kind.MESSAGE, by=Owner.AGENT, name="ERROR_SENT")
+@event(Kind.TIMER, by=Owner.CLOCK, name="ERROR_SENT")
 class ErrorSent(OfWorkload):
-    """The controller has received the error, or cannot be reached."""
+    """The controller has received the error, or the wait for that has ended."""
 
 
 class SendStatus(msgspec.Struct, frozen=True):
@@ -236,6 +234,7 @@ def make_it_stop(workload: WorkloadData, cause: OfWorkload) -> CancelWorkload:
 
 START_WAIT = deadline(StartTimeReached, "start_wait_s", since="READY")
 DURATION = deadline(DurationElapsed, "workload_duration_s", since="the common start")
+ERROR_UNREAD = deadline(ErrorSent, "error_unread_s", since="the error")
 ABORT_WARNING = deadline(Timeout5s, "abort_warning_s", since="the abort")
 ABORT_KILL = deadline(Timeout15s, "abort_kill_s", since="the abort")
 
@@ -255,7 +254,8 @@ WORKLOAD = Machine[WorkloadState, WorkloadData](
               turn=Owner.AGENT, within=START_WAIT, tone=Tone.WAITING),
         state(RUNNING, "The workload executes; its numbers go out every second.",
               turn=Owner.AGENT, within=DURATION),
-        state(FAILED, "It has failed, and reports so to the controller.", turn=Owner.AGENT, tone=Tone.BAD),
+        state(FAILED, "It has failed, and reports so to the controller.",
+              turn=Owner.AGENT, within=ERROR_UNREAD, tone=Tone.BAD),
         state(ABORTING, "The workload is being stopped and cleaned up.", turn=Owner.AGENT, within=ABORT_KILL),
     ),
     rows=(

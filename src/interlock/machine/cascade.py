@@ -21,7 +21,10 @@ the cause must name the same one, and the deliverer must have a route for each o
 A coupling without a route, a timer without a duration and an event that is never sent are faults, and a
 wiring with faults cannot be made. This module knows no lifecycle, clock or store.
 
-Why: decisions 0119 and 0375.
+A cascade of a record collects its steps for the journal, and sets the one timer of each part. One that is
+`in_memory` reports each step and carries out its effects at once, and its parts may have several timers.
+
+Why: decisions 0119, 0375 and 0605.
 """
 
 from __future__ import annotations
@@ -32,12 +35,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import msgspec
 
 from interlock.errors import MalformedCouplings
+from interlock.machine.check import running_deadlines, unknown_settings
 from interlock.machine.couplings import AnyMachine, Condition, Coupling, Couplings, Fact
 from interlock.machine.decision import Moved, Refused, Step
 from interlock.machine.events import Event, EventRef, Kind, payload_of, type_of
@@ -48,6 +53,7 @@ _MOST = 4_096
 """Maximum size of each cache: tables have fewer steps, but tests create tables."""
 
 StepsTaken: TypeAlias = tuple[Step[Any], ...]
+Deadlines: TypeAlias = tuple[Deadline, ...]
 Refusal: TypeAlias = Refused[Any] | None
 Owner: TypeAlias = Any
 """The part that another one belongs to; None for a part without an owner."""
@@ -167,16 +173,18 @@ class Consequence:
 class StepEffects:
     """The effects of the steps of one decision, independent of the part. Computed once."""
 
-    __slots__ = ("arms", "consequences", "is_news", "lines", "machine", "named", "sets_timer", "steps")
+    __slots__ = ("arms", "consequences", "is_news", "lines", "machine", "named", "steps", "timers")
 
     def __init__(self, wiring: Wiring, machine: AnyMachine, steps: StepsTaken) -> None:
         self.machine: AnyMachine = machine
         self.steps: StepsTaken = steps
         self.named: bool = machine is not wiring.root
-        self.arms: str = ""
-        self.sets_timer: bool = False
+        self.arms: str | None = None
+        """The duration of the timer of the part that starts; "" if it ends, None if it keeps running."""
+        self.timers: tuple[Deadlines, Deadlines] = ((), ())
+        """For parts in memory: the timers that the steps stop, if they run, and those that they start."""
         if machine not in wiring.own_timers:
-            self._look_for_timer(machine)
+            self._look_for_timers(machine)
         self.is_news: bool = any(step.moves or step.event not in wiring.quiet for step in steps)
         parts = ((wiring.noted(machine, step), wiring.consequences(step)) for step in steps)
         self.consequences: tuple[tuple[Step[Any] | None, tuple[Consequence, ...]], ...] = tuple(
@@ -188,13 +196,20 @@ class StepEffects:
         self.lines: dict[str, Any] = {}
         """Journal lines, by the name of the part."""
 
-    def _look_for_timer(self, machine: AnyMachine) -> None:
-        """Find the effect of the steps on the timer: the last one that arms or ends it decides."""
+    def _look_for_timers(self, machine: AnyMachine) -> None:
+        """Find the effects of the steps on timers; on the only one of a part, the last effect counts."""
+        ended, started = dict[Deadline, None](), dict[Deadline, None]()
         for step in self.steps:
             # A deadline that two adjacent states share keeps running; any other ends with its state.
-            ends = step.moves and machine.table.entry(step.target).within is None
-            if step.arms or ends:
-                self.arms, self.sets_timer = step.arms[0].setting if step.arms else "", True
+            kept = machine.table.entry(step.target).within
+            if step.arms or (step.moves and kept is None):
+                self.arms = step.arms[0].setting if step.arms else ""
+            for place, deadline in running_deadlines(machine.table) if step.moves else ():
+                if place == step.source and deadline != kept:
+                    ended[deadline] = None
+                    started.pop(deadline, None)
+            started.update(dict.fromkeys(step.arms))
+        self.timers = tuple(ended), tuple(started)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,10 +345,6 @@ class Wiring:
 
         return deliver if find is not None else deliver_each
 
-    def _all(self) -> Iterator[Coupling[Any]]:
-        for each_list in self.couplings:
-            yield from each_list
-
     # Faults
 
     def _faults(self, durations: Collection[str] | None) -> Iterator[str]:
@@ -345,12 +356,13 @@ class Wiring:
         names = {name for each_list in self.couplings for name in each_list.delivered_by.values()}
         if self.deliverer and self.deliverer not in names:
             yield f"no coupling names “{self.deliverer}” as its deliverer"
-        sent = {(coupling.to, coupling.event) for coupling in self._all()}
+        sent = {(coupling.to, coupling.event) for coupling in chain.from_iterable(self.couplings)}
         for key in self.routes:
             if not isinstance(key, str) and key not in sent:
                 yield f"there is a route to “{key[0]}” for {key[1].name}, which no coupling sends there"
         for machine in self.machines:
-            yield from _unknown_timers(machine, durations)
+            for setting in unknown_settings(machine.table, durations):
+                yield f"the {machine.name} has a timer of {setting}, and there is no such duration"
             yield from self._unsent(machine)
 
     def _unrouted(self, coupling: Coupling[Any]) -> Iterator[str]:
@@ -382,7 +394,9 @@ class Wiring:
 
     def _unsent(self, machine: AnyMachine) -> Iterator[str]:
         """Find consequences that no coupling sends, and timers that no deadline fires."""
-        sent = {coupling.event for coupling in self._all() if coupling.effect is machine} | self._sends
+        sent = {
+            coupling.event for coupling in chain.from_iterable(self.couplings) if coupling.effect is machine
+        } | self._sends
         fired = {type_of(deadline.event) for deadline in deadlines_of(machine)}
         for event in machine.events:
             if event.kind is Kind.CONSEQUENCE and event not in sent and event not in fired:
@@ -411,19 +425,15 @@ def deadlines_of(machine: AnyMachine) -> Iterator[Deadline]:
         yield from row.arms
 
 
-def _unknown_timers(machine: AnyMachine, durations: Collection[str] | None) -> Iterator[str]:
-    if durations is None:
-        return
-    for setting in dict.fromkeys(deadline.setting for deadline in deadlines_of(machine)):
-        if setting not in durations:
-            yield f"the {machine.name} has a timer of {setting}, and there is no such duration"
-
-
 class Cascade(ABC):
     """The working copy of machines that change together."""
 
     __slots__ = ("_waiting", "is_news", "now", "outward", "taken")
     wiring: ClassVar[Wiring]
+    in_memory: ClassVar[bool] = False
+    """Whether its parts live in this process, instead of in a record."""
+    is_reported: bool = True
+    """Whether its steps are reported, if it is in memory."""
 
     def __init__(self, now: datetime) -> None:
         self.now: datetime = now
@@ -459,6 +469,20 @@ class Cascade(ABC):
         """Return the event of an expired timer."""
         return self.wiring.event_for(type_of(within.event))(self, owner)
 
+    # Interface of subclasses in memory
+
+    def report(self, effects: StepEffects, owner: Owner) -> None:  # noqa: B027 - records have a journal
+        """Report steps to log and metrics."""
+
+    def report_refusal(self, refused: Refused[Any], owner: Owner) -> None:  # noqa: B027
+        """Report an event that the table has refused or ignored."""
+
+    def carry_out(self, effect: object, owner: Owner) -> None:  # noqa: B027
+        """Carry out an effect of a row."""
+
+    def set_timers(self, ended: Deadlines, started: Deadlines, owner: Owner) -> None:  # noqa: B027
+        """Stop timers, as far as they run, and start others."""
+
     # Operations
 
     def send_to(self, machine: AnyMachine, part: Part, event: Event, owner: Owner = None) -> Refusal:
@@ -472,21 +496,36 @@ class Cascade(ABC):
         """Let the table decide about one part. Consequences wait for `settle`."""
         decision = machine.decide(part.state, part.data, event)
         if not isinstance(decision, Moved):
+            if self.in_memory:
+                self.report_refusal(decision, owner)
             return decision
         part.state, part.data = decision.state, decision.data
         steps = decision.steps
         effects = self.wiring.known.get(id(steps))
         if effects is None or effects.steps is not steps:
             effects = self.wiring.effects_of(machine, steps)
-        self.taken.append((owner, effects))
-        if effects.is_news:
-            self.is_news = True
-        if effects.sets_timer:
-            seconds = self.seconds(effects.arms) if effects.arms else math.inf
-            part.timer_at = None if seconds == math.inf else self.now + timedelta(seconds=seconds)  # type: ignore[misc]
+        if self.in_memory:
+            self._apply(effects, decision.effects, owner)
+        else:
+            self.taken.append((owner, effects))
+            if effects.is_news:
+                self.is_news = True
+            if effects.arms is not None:
+                seconds = self.seconds(effects.arms) if effects.arms else math.inf
+                part.timer_at = None if seconds == math.inf else self.now + timedelta(seconds=seconds)  # type: ignore[misc]
         if effects.consequences:
             self._follow(effects, owner)
         return None
+
+    def _apply(self, effects: StepEffects, emitted: tuple[object, ...], owner: Owner) -> None:
+        """Report steps in memory, set timers, and carry out the effects of rows."""
+        if self.is_reported:
+            self.report(effects, owner)
+        ended, started = effects.timers
+        if ended or started:
+            self.set_timers(ended, started, owner)
+        for effect in emitted:
+            self.carry_out(effect, owner)
 
     def follow_step(self, machine: AnyMachine, step: Step[Any], owner: Owner) -> None:
         """Follow the consequences of a step of a machine elsewhere."""
@@ -514,9 +553,10 @@ class Cascade(ABC):
 
     def settle(self) -> None:
         """Carry out waiting consequences, and theirs, in order."""
-        for consequence, owner in self._waiting:  # further consequences are appended meanwhile
-            consequence.deliver(self, owner)
-        self._waiting.clear()
+        while self._waiting:
+            waiting, self._waiting = self._waiting, []  # further consequences wait for those before them
+            for consequence, owner in waiting:
+                consequence.deliver(self, owner)
 
     def fire_due(self) -> None:
         """Send the events of all expired timers, the earliest first."""

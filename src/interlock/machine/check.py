@@ -9,7 +9,7 @@ Why: decisions 0104 and 0107.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -179,13 +179,13 @@ def _unattended_states(table: AnyTable) -> Iterator[Fault]:
 
 
 def _bad_deadlines(table: AnyTable) -> Iterator[Fault]:
-    for _, deadline in _running_deadlines(table):
+    for _, deadline in running_deadlines(table):
         if not 0 < deadline.seconds < float("inf") or not deadline.setting.endswith("_s"):
             yield Fault("bad-deadline", f"{deadline.setting} = {deadline.seconds}")
 
 
 def _idle_deadlines(table: AnyTable) -> Iterator[Fault]:
-    for place, deadline in _running_deadlines(table):
+    for place, deadline in running_deadlines(table):
         event = type_of(deadline.event)
         if event.kind is not Kind.TIMER:
             yield Fault("idle-deadline", f"{place}: {event.name} is a {event.kind}, not a timer")
@@ -246,13 +246,19 @@ def _members(table: AnyTable) -> tuple[str, ...]:
     return tuple(kind)
 
 
-def _running_deadlines(table: AnyTable) -> list[tuple[Any, Deadline]]:
+def running_deadlines(table: AnyTable) -> list[tuple[Any, Deadline]]:
     """Return every deadline with a state in which it runs: the state's own, and those that rows arm."""
     running = [(entry.name, entry.within) for entry in table.states if entry.within is not None]
     for row in table.rows:
         places = row.sources if row.target is None else (row.target,)
         running += [(place, deadline) for deadline in row.arms for place in places]
     return list(dict.fromkeys(running))
+
+
+def unknown_settings(table: AnyTable, durations: Collection[str] | None) -> tuple[str, ...]:
+    """Return the settings of deadlines that are no durations; none if the durations are not known."""
+    settings = dict.fromkeys(deadline.setting for _, deadline in running_deadlines(table))
+    return tuple(setting for setting in settings if durations is not None and setting not in durations)
 
 
 def _active(table: AnyTable) -> Iterator[State[Any]]:

@@ -113,7 +113,7 @@ class _Group(ABC):
 
     def send(self, event: Event) -> bool:
         """Send an event to all of them; return whether the table accepted it."""
-        return self.machines.take(TASK, self, event, self) is None
+        return self.machines.send_to(TASK, self, event, self) is None
 
     def lease_ends_at(self) -> float:
         """Return when the leases end at the earliest, by the monotonic clock."""

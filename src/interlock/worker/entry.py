@@ -15,11 +15,12 @@ import signal
 from collections.abc import Callable, Iterator
 
 from interlock.errors import InvalidSettings
+from interlock.lifecycles.durations import HURRY_S
 from interlock.processes import credentials, sandbox
 from interlock.processes.groups import Orphans, descendants
 from interlock.worker.captured_output import capturing
 from interlock.worker.environment import Meters, WorkerHost
-from interlock.worker.host import HURRY_S, Shutdown, done_within, handling_signals
+from interlock.worker.host import Shutdown, done_within, handling_signals
 from interlock.worker.pool import pool_of_this_process, report_ready
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.process import WorkerProcess

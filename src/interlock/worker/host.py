@@ -33,7 +33,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from interlock.backoff import Backoff
-from interlock.lifecycles.durations import Durations
+from interlock.lifecycles.durations import Durations, ShutdownTimes
 from interlock.processes import early_signals
 
 if TYPE_CHECKING:  # a client that submits needs no log
@@ -290,10 +290,6 @@ def _begun(name: str, run: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-HURRY_S = 5.0
-"""Deadline of an immediate shutdown."""
-
-
 class Shutdown:
     """The request to shut down, if there was one, and its time."""
 
@@ -323,11 +319,9 @@ class Shutdown:
         self.hurried = True
         self.request()
 
-    def times(self, durations: Durations) -> tuple[float, float]:
-        """Return the soft and the hard deadline."""
-        if self.hurried:
-            return 0.0, min(durations.shutdown_deadline_s, 0.8 * HURRY_S)
-        return durations.shutdown_soft_s, durations.shutdown_deadline_s
+    def times(self, durations: Durations) -> ShutdownTimes:
+        """Return the course of the shutdown."""
+        return durations.shutdown(hurried=self.hurried)
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` on the request; return a function that unsubscribes.

@@ -18,13 +18,25 @@ from typing import Any, Protocol
 
 from interlock.lifecycles import lease, process, task, worker
 from interlock.lifecycles.couplings import COUPLINGS, Deliverer, Recipient
-from interlock.lifecycles.durations import Durations
+from interlock.lifecycles.durations import DURATIONS
 from interlock.lifecycles.lease import LEASE
 from interlock.lifecycles.process import PROCESS
 from interlock.lifecycles.task import TASK
 from interlock.lifecycles.worker import WORKER
-from interlock.machine import Event, EventRef, Moved, Step
-from interlock.machine.cascade import Cascade, EventRules, Owner, Part, Refusal, Root, Wiring, each, order, to
+from interlock.machine import Deadline, Event, EventRef, Moved, Refused, Step
+from interlock.machine.cascade import (
+    Cascade,
+    Deadlines,
+    EventRules,
+    Owner,
+    Part,
+    Root,
+    StepEffects,
+    Wiring,
+    each,
+    order,
+    to,
+)
 from interlock.machine.couplings import AnyMachine
 from interlock.machine.events import type_of
 from interlock.wire.runner import Grant
@@ -77,6 +89,10 @@ class TaskActions(Protocol):
         """Release a task that has ended; stop its handler if it still runs."""
         ...
 
+    def kill(self) -> None:
+        """Kill all running handlers."""
+        ...
+
     def dissolve_cohorts(self) -> None:
         """Make separate tasks of all waiting jobs in cohorts."""
         ...
@@ -88,19 +104,19 @@ class Machines(Cascade):
     __slots__ = (
         "_claim_effects",
         "_claimed",
-        "_durations",
-        "_listens",
         "_watch",
         "actions",
         "clock",
+        "is_reported",
         "process",
         "tasks",
+        "timers",
     )
+    in_memory = True
 
     def __init__(
         self,
         slots: int,
-        durations: Durations,
         *,
         watch: Observer,
         clock: Callable[[], datetime],
@@ -118,15 +134,16 @@ class Machines(Cascade):
         """The first decision about every task, which is the same for all: claimed."""
         self._claim_effects = self.wiring.effects_of(TASK, claimed.steps)
         self.actions: TaskActions = actions
-        self._durations = durations
-        self._watch, self._listens = watch, watch.listens
+        self.timers: dict[Deadline, None] = {}
+        """The timers of the process that run."""
+        self._watch, self.is_reported = watch, watch.listens
 
     def begin(self, running: Any) -> None:
         """Claim a new task."""
         first = self._claimed
         running.state, running.data = first.state, first.data
-        if self._listens:
-            self._report(TASK, running, first.steps)
+        if self.is_reported:
+            self.report(self._claim_effects, running)
         if self._claim_effects.consequences:
             self._follow(self._claim_effects, running)
             self.settle()
@@ -135,40 +152,37 @@ class Machines(Cascade):
         """Apply that the server has ended the lease of a task."""
         self.follow_step(LEASE, LEASE_ENDS[state], running)
 
-    # As every cascade, but with log and metrics instead of a journal. Deadlines are watched elsewhere: those
-    # of leases by the renewer, those of the process by its loop, each by its own clock.
+    # Log and metrics take the place of a journal. The deadlines of the process are watched by its loop, those
+    # of leases by the renewer, each by a clock of its own.
 
-    def take(self, machine: AnyMachine, part: Part, event: Event, owner: Owner) -> Refusal:
-        """Send an event to one part, and carry out the consequences at once."""
-        decision = machine.decide(part.state, part.data, event)
-        if not isinstance(decision, Moved):
-            self._watch.refused(decision, owner.grant if machine is TASK else None)
-            return decision
-        part.state, part.data = decision.state, decision.data
-        steps = decision.steps
-        if self._listens:
-            self._report(machine, owner, steps)
-        if decision.effects:
-            self._watch.announce(decision.effects)
-        effects = self.wiring.known.get(id(steps))
-        if effects is None or effects.steps is not steps:
-            effects = self.wiring.effects_of(machine, steps)
-        if effects.consequences:
-            self._follow(effects, owner)
-            self.settle()
-        return None
-
-    def settle(self) -> None:
-        """Carry out waiting consequences, each with its own before the next one."""
-        waiting, self._waiting = self._waiting, []
-        for consequence, owner in waiting:
-            consequence.deliver(self, owner)
-
-    def _report(self, machine: AnyMachine, owner: Owner, steps: tuple[Step[Any], ...]) -> None:
-        if machine is TASK:
-            owner.moved(self._watch, steps)
+    def report(self, effects: StepEffects, owner: Owner) -> None:
+        """Report steps to log and metrics."""
+        if effects.machine is TASK:
+            owner.moved(self._watch, effects.steps)
         else:
-            self._watch.process_moved(steps)
+            self._watch.process_moved(effects.steps)
+
+    def report_refusal(self, refused: Refused[Any], owner: Owner) -> None:
+        """Log and count a refusal."""
+        self._watch.refused(refused, owner.grant if refused.machine == TASK.name else None)
+
+    def carry_out(self, effect: object, _: Owner) -> None:
+        """Kill handlers, or publish the shutdown report, as the process table says."""
+        if isinstance(effect, process.KillHandlers):
+            self.actions.kill()
+        else:
+            self._watch.announce((effect,))
+
+    def set_timers(self, ended: Deadlines, started: Deadlines, _: Owner) -> None:
+        """Note which timers of the process run, for its loop."""
+        for deadline in ended:
+            self.timers.pop(deadline, None)
+        self.timers.update(dict.fromkeys(started))
+
+    def expire(self, deadline: Deadline) -> None:
+        """Send the event of a timer of the process that has expired."""
+        self.timers.pop(deadline, None)
+        self.send_to(PROCESS, self.process, self.timer_event(deadline, None))
 
     def parts(self) -> Iterator[tuple[AnyMachine, Any, Any]]:
         """Return the process and its tasks."""
@@ -177,8 +191,8 @@ class Machines(Cascade):
             yield TASK, running, running
 
     def seconds(self, setting: str) -> float:
-        """Return how long a timer runs, by the settings."""
-        return float(getattr(self._durations, setting))
+        """Raise: the loop of the process knows how long its timers run."""
+        raise KeyError(setting)
 
     def entered(self, step: Step[Any], owner: Any) -> None:
         """Carry out the effects of a task step outside of the machines."""
@@ -290,8 +304,8 @@ WIRING = Wiring(
             task.ShutdownRequested: lambda machines, _: task.ShutdownRequested(at=machines.clock()),
         }
     ),
-    own_timers=(PROCESS, TASK),
+    own_timers=(TASK,),
     notes={TASK: ((task.REPORTING, task.ShutdownRequested), *task.ENDED)},
-    durations=Durations.__struct_fields__,
+    durations=DURATIONS,
 )
 Machines.wiring = Terminated.wiring = WIRING

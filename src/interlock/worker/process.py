@@ -28,6 +28,7 @@ from interlock.lifecycles.process import (
     PROCESS,
     RECOVERING,
     RUNNING,
+    SHUTDOWN_DEADLINE,
     SHUTTING_DOWN,
     STARTING,
     STOPPED,
@@ -46,9 +47,8 @@ from interlock.lifecycles.process import (
     no_tasks_available,
     shutdown_deadline,
     shutdown_requested,
-    soft_deadline,
 )
-from interlock.machine import Event
+from interlock.machine import Deadline, Event
 from interlock.wire.runner import Answer, ClaimRequest, Message
 from interlock.worker.components import Components, ProcessHooks
 from interlock.worker.environment import HERE, NO_METERS, Meters, WorkerEnv, WorkerHost
@@ -158,15 +158,6 @@ _LONGER_PAUSE_S = 1.0
 """Pause between two requests to a store that has been unavailable for a while."""
 _LAST_CLAIM_S = 5.0
 """Deadline for a claim that is under way at shutdown."""
-
-# The deadlines of a shutdown are in the table of the process. Handlers have to be killed, and their
-# outcomes reported, before the hard one.
-_SAVING_SHARE = 0.6
-"""Share of the time between the soft and the hard deadline in which handlers can save their work."""
-_LET_GO_SHARE = 1 / 20
-"""Maximum share of the hard deadline for closing the connection."""
-_LAST_ACTS = 3
-"""Multiple of that time reserved for the last acts: closing executors, the connection, and the exit."""
 
 
 class WorkerProcess:
@@ -279,7 +270,7 @@ class WorkerProcess:
 
     def send(self, event: Event) -> bool:
         """Let the table decide, and follow the consequences; return whether it accepted the event."""
-        return self._machines.take(PROCESS, self._process, event, None) is None
+        return self._machines.send_to(PROCESS, self._process, event) is None
 
     async def _step(self) -> None:
         """Do the work of the current state; an exception does not end the process."""
@@ -348,20 +339,21 @@ class WorkerProcess:
     async def _shut_down(self) -> None:
         """Let tasks finish, then tell them to stop, then kill them; end in time in any case."""
         requested_at = self.shutdown.requested_at or self.shutdown.awake()
-        soft_s, hard_s = self.shutdown.times(self._durations)
-        last_s = min(LET_GO_S, hard_s * _LET_GO_SHARE)
-        in_time = await self._all_ended(requested_at + soft_s)
-        if not in_time:
-            self.send(soft_deadline)
-            in_time = await self._all_ended(requested_at + soft_s + _SAVING_SHARE * (hard_s - soft_s))
-        if not in_time:
-            self._task_runner.kill()
-            in_time = await self._all_ended(requested_at + hard_s - _LAST_ACTS * last_s)
+        times = self.shutdown.times(self._durations)
+
+        def expiry_of(timer: Deadline) -> float:
+            return requested_at + float(getattr(times, timer.setting))
+
+        while (timer := min(self._machines.timers, key=expiry_of)) != SHUTDOWN_DEADLINE:
+            if await self._all_ended(expiry_of(timer)):
+                break
+            self._machines.expire(timer)
+        in_time = await self._all_ended(requested_at + times.last_acts_at_s)
         await self._task_runner.close()
-        await self._connection.release(last_s)
+        await self._connection.release(times.closing_s)
         self._forced = not (in_time and self.send(ShutdownComplete()))
         if self._forced:
-            self.send(shutdown_deadline)
+            self._machines.expire(SHUTDOWN_DEADLINE)
 
     # Polling
 

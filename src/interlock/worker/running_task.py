@@ -150,7 +150,7 @@ class RunningTask:
 
     def send(self, event: Event) -> bool:
         """Let the table decide; return whether it accepted the event."""
-        return self.machines.take(TASK, self, event, self) is None
+        return self.machines.send_to(TASK, self, event, self) is None
 
     @property
     def timer_at(self) -> datetime | None:

@@ -107,9 +107,7 @@ class TaskRunner:
         )
         self._services = services
         self._tracing, self._monotonic = env.tracing, env.monotonic
-        self.machines: Machines = Machines(
-            env.settings.slots, env.settings.durations, watch=env.watch, clock=env.now, actions=self
-        )
+        self.machines: Machines = Machines(env.settings.slots, watch=env.watch, clock=env.now, actions=self)
         self.active: dict[TaskPart, None] = self.machines.tasks
         """Unfinished tasks and cohorts."""
         self._lanes = Lanes(env.settings, env.monotonic)

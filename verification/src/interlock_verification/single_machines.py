@@ -21,9 +21,7 @@ from interlock.lifecycles import (
     task,
     worker,
 )
-from interlock.lifecycles import (
-    workload as load,
-)
+from interlock.lifecycles import workload as load
 from interlock.lifecycles.job import Job
 from interlock.lifecycles.lease import Lease
 from interlock.machine import STAY
@@ -153,6 +151,7 @@ PROCESS_ALONE = Lifecycle(
             must(process.shutdown_deadline, (process.SHUTTING_DOWN,), process.STOPPED),
         ),
         Answer("its tasks are asked in time", must(process.soft_deadline, (process.SHUTTING_DOWN,), STAY)),
+        Answer("its handlers are killed", must(process.saving_deadline, (process.SHUTTING_DOWN,), STAY)),
         Answer(
             "a task that ends makes room",
             must(
