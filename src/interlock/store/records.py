@@ -388,7 +388,10 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 def record_after(change: Change, before: Record | None, at: datetime) -> Record:
-    """Return the record after a change, or a batch, was committed at that time."""
+    """Return the record as it is after a change was committed.
+
+    The change may be that of a batch.
+    """
     return Record(
         kind=change.kind,
         id=change.id or (before.id if before else ""),
@@ -409,5 +412,8 @@ def record_after(change: Change, before: Record | None, at: datetime) -> Record:
 
 
 def one_by_one(work: Sequence[Work]) -> list[Commit]:
-    """Return the work with a commit for each record of a batch, which every store must be equivalent to."""
+    """Return the work with a separate commit for each record of a batch.
+
+    Every store must be equivalent to this.
+    """
     return [each for item in work for each in (item.commits() if isinstance(item, Batch) else (item,))]

@@ -72,16 +72,25 @@ class BatchPart:
         return len(self._batch.ids)
 
     def trial(self, not_before: datetime) -> Statement:
-        """Return the statement that writes everything or nothing; in the latter case there is no answer."""
+        """Return the statement that writes all or nothing.
+
+        If it writes nothing there is no answer.
+        """
         return "try_batch", self._arguments(not_before)
 
     def judged(self, not_before: datetime) -> Statement:
-        """Return the statement that writes the possible changes, and reports the obstacles of the rest."""
+        """Return the statement that writes the possible changes.
+
+        It reports the obstacles of the others.
+        """
         self.channel = None
         return self._wave().judged(not_before)
 
     def within(self, judging: bool, not_before: datetime) -> Statement:
-        """Return the statement for an open transaction; without `judging`, an obstacle raises."""
+        """Return the statement for an open transaction.
+
+        Without `judging`, an obstacle raises.
+        """
         if judging:
             return self._wave().within(judging, not_before)
         return "write_batch", self._arguments(not_before)
@@ -96,8 +105,9 @@ class BatchPart:
         return Wave(self._ends, self._batch.commits())
 
     def _arguments(self, not_before: datetime) -> list[object]:
-        """Return the arguments: see `sql/0014_batch.sql`. Records are locked by key, and journalled in the
-        order of the batch.
+        """Return the arguments of the statement: see `sql/0014_batch.sql`.
+
+        Records are locked by key, and journalled in the order of the batch.
         """
         batch, journal_ids = self._batch, None
         ids, seen, given, results = batch.ids, batch.expected_at, batch.given, batch.result
@@ -136,7 +146,10 @@ class SinglePart:
         """The channel on which the commit itself notifies others; None if it does not."""
 
     def trial(self, not_before: datetime) -> Statement:
-        """Return the statement that writes it or nothing; in the latter case the answer has no time."""
+        """Return the statement that writes the record or nothing.
+
+        In the latter case the answer has no time.
+        """
         return "write_one", self._arguments(not_before)
 
     def judged(self, not_before: datetime) -> Statement:
@@ -194,7 +207,10 @@ class PairPart(SinglePart):
         self._commit = commit
 
     def trial(self, not_before: datetime) -> Statement:
-        """Return the statement that writes both or none; in the latter case the answer has no time."""
+        """Return the statement that writes both records or none.
+
+        In the latter case the answer has no time.
+        """
         other = self._commit.changes[1]
         named = [other.kind, other.id, other.state, other.body.decode()]
         return "create_pair", [*self._arguments(not_before), *named]
@@ -204,7 +220,7 @@ class PairPart(SinglePart):
 
 
 def few_of(work: Work, ends: TerminalStates) -> SinglePart | None:
-    """Return work that changes only one record, or creates two; None for other work."""
+    """Return work that changes one record or creates two, else None."""
     if type(work) is Batch:
         return _single_in(work, ends) if len(work.ids) == 1 else None
     assert isinstance(work, Commit)
@@ -218,7 +234,10 @@ def few_of(work: Work, ends: TerminalStates) -> SinglePart | None:
 
 
 def _is_pair(first: Change, other: Change, ends: TerminalStates) -> bool:
-    """Return whether both are created and live, and the second one has nothing but a body."""
+    """Return whether two live records are created, the second plainly.
+
+    The second one has only a body.
+    """
     plain = Change(kind=other.kind, id=other.id, expected=0, state=other.state, body=other.body)
     created = first.expected == 0 and first.result is None and other == plain and first.kind != other.kind
     return created and not is_end(first, ends) and not is_end(other, ends)
@@ -291,7 +310,10 @@ class CommitWriter:
         self._ends = ends_in(catalogue)
 
     def saw(self, now: datetime) -> datetime:
-        """Return the store's time, which never decreases, even if the server's does."""
+        """Return the store's time, which never decreases.
+
+        The time of the server may decrease.
+        """
         self.seen = max(self.seen, now)
         return self.seen
 
@@ -300,7 +322,10 @@ class CommitWriter:
         check_commits(self.catalogue, work, self._max_body_bytes)
 
     def foreseen(self, foresight: Foresight) -> list[object]:
-        """Return the shape and the change as arguments of a foreseen claim; raise if it is invalid."""
+        """Return the arguments of a foreseen claim; raise for an invalid one.
+
+        They are the shape and the change.
+        """
         like, change = foresight.like, foresight.change
         self.check([Batch(change=change, ids=(like.id,))])
         with self._text_is_text():
@@ -317,7 +342,10 @@ class CommitWriter:
             ]
 
     def parts(self, work: Sequence[Work], held: Sequence[Record] = ()) -> list[Part]:
-        """Split the work where a record or a request repeats, at batches, and at the maximum size."""
+        """Split the work into parts that one statement can write.
+
+        It splits where a record or a request repeats, at batches, and at the maximum size.
+        """
         if len(work) == 1 and (few := few_of(work[0], self._ends)) is not None:
             return [few]
         parts: list[Part] = []
@@ -367,11 +395,17 @@ class CommitWriter:
         ]
 
     def wave(self, commits: Sequence[Commit]) -> Wave:
-        """Return commits of which no two touch the same record, to be written by one statement."""
+        """Return a wave of commits of which no two touch the same record.
+
+        One statement writes it.
+        """
         return Wave(self._ends, commits)
 
     def read(self, part: Part, rows: Sequence[Any]) -> list[Outcome]:
-        """Return what became of a part, from the rows that another driver may have read."""
+        """Return the outcomes of a part from its rows.
+
+        Another driver may have read the rows.
+        """
         at: datetime = rows[0]["at"]
         self.saw(at.astimezone(UTC))
         return part.outcomes(rows)
@@ -382,7 +416,7 @@ class CommitWriter:
             return part.within(judging, self.seen)
 
     async def write(self, session: Session, part: Part, guard: Guard | None = None) -> list[Outcome]:
-        """Write a part optimistically; after a conflict, write it again with detailed checks."""
+        """Write a part optimistically; after a conflict with detailed checks."""
         with self._text_is_text():
             name, arguments = part.trial(self.seen) if session.attempt == 1 else part.judged(self.seen)
         if guard is not None and name in GUARDED:

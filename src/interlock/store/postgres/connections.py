@@ -111,7 +111,7 @@ class PoolLimit:
             self._note_line(asyncio.get_running_loop())
 
     def _note_line(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Count the time of a line that has dissolved; add a connection if there mostly is one."""
+        """Count how long a line lasted; add a connection if there mostly is one."""
         now = loop.time()
         if now >= self._window_at + LINE_WINDOW_S:
             self._window_at, self._lined_s = now, 0.0
@@ -294,8 +294,9 @@ class Session:
         return version.major, version.minor
 
     async def _answered(self, answer: Awaitable[T], *, at_risk: bool = False) -> T:
-        """Wait for an answer. `at_risk`: the server may be committing, so without an answer the outcome is
-        unknown.
+        """Wait for an answer of the server.
+
+        With `at_risk` the server may be committing: without an answer the outcome is unknown.
         """
         try:
             return await answer
@@ -327,7 +328,9 @@ class PostgresPool:
     async def run(
         self, doing: str, work: Callable[[Session], Awaitable[T]], timeout_s: float | None = None
     ) -> T:
-        """Run some work on a connection, before the deadline. `doing` begins the sentence of errors.
+        """Run work on a connection, before the deadline.
+
+        `doing` begins the sentence of errors.
 
         Work that the server has rolled back, as after a deadlock, is retried; so is, on another connection,
         work on a connection that the server had closed, if the driver has read its last message but not yet
@@ -359,7 +362,7 @@ class PostgresPool:
         )
 
     async def _look_for_newer(self, doing: str, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
-        """Raise the reason why a statement does not fit the schema, if it is known."""
+        """Raise the reason why a statement does not fit the schema, if known."""
         if self.when_foreign is None:
             return
         session = await self._lend(doing, loop, deadline)
@@ -378,11 +381,17 @@ class PostgresPool:
         return await self.run(doing, lambda session: session.fetch(sql, *arguments, writes=writes))
 
     async def connect(self, timeout_s: float) -> Connection:
-        """Return a separate connection; the caller closes it and handles the driver's errors."""
+        """Return a separate connection, which the caller closes.
+
+        The caller also handles the errors of the driver.
+        """
         return await self._connected(timeout_s, self.target.pooled)
 
     async def connect_to_listen(self, timeout_s: float) -> Connection:
-        """Return a separate connection to the server itself, bypassing a pooler that would lose LISTEN."""
+        """Return a separate connection to the server itself, for LISTEN.
+
+        A pooler in between would lose LISTEN.
+        """
         if self.target.listen_at is None:
             return await self.connect(timeout_s)
         host, port = self.target.listen_at

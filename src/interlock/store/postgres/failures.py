@@ -109,8 +109,9 @@ def unavailable(
 
 
 def spoils_the_pool(error: BaseException) -> bool:
-    """Return whether other connections cannot be trusted either: the server shuts down, has gone, or is
-    read-only.
+    """Return whether the other connections cannot be trusted either.
+
+    That is so if the server shuts down, has gone, or is read-only.
     """
     return not _is_input(error) and isinstance(error, _SPOILERS)
 
@@ -136,7 +137,10 @@ def _todo(error: BaseException) -> str:
 
 
 def _is_input(error: BaseException) -> bool:
-    """Return whether the error is about the input: SQLSTATE class 22, or the driver's check."""
+    """Return whether the error is about the input.
+
+    The SQLSTATE is of class 22, or the driver has refused the input.
+    """
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
         return True
     return isinstance(error, asyncpg.PostgresError) and str(error.sqlstate).startswith("22")
