@@ -92,13 +92,19 @@ class Log:
         self.write("error", message, facts)
 
     def exception(self, message: str, **facts: Any) -> None:
-        """Log the current exception with its traceback, unless many similar ones were written."""
+        """Log the current exception with its traceback.
+
+        It is left out if many similar ones were written.
+        """
         kind = sys.exc_info()[0]
         alike = {"event": message, "fault": kind.__name__ if kind else ""}
         self.seldom(message, alike, level="error", **facts, trace=traceback.format_exc())
 
     def seldom(self, message: str, alike: Mapping[str, Any], *, level: str = "info", **facts: Any) -> None:
-        """Log an event, unless many similar ones were written within a minute; those are summarised."""
+        """Log an event, unless many similar ones were written within a minute.
+
+        Those that are left out are summarised.
+        """
         self.summarise()
         with self._counting:
             seen = self._seen(alike, level)
@@ -161,7 +167,10 @@ class Log:
 
 @contextlib.contextmanager
 def libraries_logging(log: Log) -> Iterator[None]:
-    """Write warnings and errors of `logging` to this log, for the duration of the context."""
+    """Write warnings and errors of `logging` to this log.
+
+    This ends with the context.
+    """
     handler = _LogForwarder(log)
     root = logging.getLogger()
     root.addHandler(handler)

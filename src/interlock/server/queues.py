@@ -144,7 +144,10 @@ class QueueBoard:
         return Some((*first.records, *rest.records), not rest.cursor)
 
     async def _oldest_of(self, queues: Iterable[str]) -> tuple[Record, ...]:
-        """Return the oldest pending jobs of these queues, as far as a short search finds them."""
+        """Return the oldest pending jobs of these queues.
+
+        A short search may not find all of them.
+        """
         found: list[Record] = []
         for queue in queues:
             states = (job.PENDING,)
@@ -193,9 +196,10 @@ class _Numbers(NamedTuple):
 
 
 def _read(some: Some, counted: dict[str, int]) -> _Numbers:
-    """Return the number of jobs in each queue: exact if all jobs were read, else from the figures.
+    """Return the number of jobs in each queue.
 
-    The figures may not have counted jobs yet that were read: there are at least those.
+    It is exact if all jobs were read, otherwise from the figures. The figures may not have counted jobs yet
+    that were read: there are at least those.
     """
     read: dict[str, int] = Counter(record.queue or "" for record in some.records)
     if some.all:
@@ -206,7 +210,10 @@ def _read(some: Some, counted: dict[str, int]) -> _Numbers:
 
 
 def _unseen(backlog: Backlog, pending: Some) -> list[str]:
-    """Return the queues with the largest backlogs of which no pending job was read."""
+    """Return the queues with the largest backlogs that were not read.
+
+    No pending job of them was read.
+    """
     seen = {record.queue for record in pending.records}
     queues = [name for name, numbers in backlog.items() if name and numbers[0] and name not in seen]
     return sorted(queues, key=lambda name: -backlog[name][0])[:SEARCHED]
@@ -220,7 +227,7 @@ def _oldest(records: Iterable[Record]) -> dict[str, datetime]:
 
 
 def _oldest_ready(records: Iterable[Record], now: datetime) -> dict[str, datetime]:
-    """Return since when the oldest job of each queue that could be started has been ready."""
+    """Return since when the oldest ready job of each queue is ready."""
     oldest: dict[str, datetime] = {}
     for record in records:
         queue, at = record.queue or "", record.ready_at
