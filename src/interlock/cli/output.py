@@ -48,9 +48,9 @@ def print_json(answer: object) -> None:
 
 
 def print_sheets(sheets: Sequence[Sheet], below: str = "") -> None:
-    """Print all tables that have rows; in a pipe, the first cell tells several tables apart.
+    """Print all tables that have rows.
 
-    `below` is text for a terminal, after the tables.
+    In a pipe, the first cell tells several tables apart. `below` is text for a terminal, after the tables.
     """
     filled = _chosen_columns(_sorted([sheet for sheet in sheets if sheet.rows]))
     if on_terminal():
@@ -170,7 +170,10 @@ def _items(plain: Any) -> list[Any]:
 
 
 def _chosen_columns(sheets: Sequence[Sheet]) -> list[Sheet]:
-    """Return the tables with the chosen columns, in their order; tables without any of them are left out."""
+    """Return the tables with the chosen columns, in their order.
+
+    Tables without any of them are left out.
+    """
     wanted = forms.chosen.columns
     if not wanted or not sheets:
         return list(sheets)
@@ -188,7 +191,10 @@ def _check_columns(sheets: Sequence[Sheet], wanted: Iterable[str]) -> None:
 
 
 def _sorted(sheets: Sequence[Sheet]) -> list[Sheet]:
-    """Return the tables with their rows in the chosen order; a table without the column keeps its own."""
+    """Return the tables with their rows in the chosen order.
+
+    A table without the column keeps its own order.
+    """
     keys = [(name.removeprefix("-"), name.startswith("-")) for name in forms.chosen.sort]
     if sheets:
         _check_columns(sheets, [name for name, _ in keys])
@@ -209,7 +215,7 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?(?=$|[ %+/])")
 
 
 def _order(cell: str) -> tuple[bool, float, str]:
-    """Return the place of a cell: numbers and times by their value, before texts."""
+    """Return the place of a cell: numbers and times by value, before texts."""
     if isinstance(cell, SortedCell):
         return False, cell.order, ""
     number = _NUMBER.match(cell)

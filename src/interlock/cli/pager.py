@@ -54,7 +54,10 @@ def _command() -> list[str]:
 
 
 def _page_through(command: list[str], text: str) -> bool:
-    """Return whether the pager could be started; wait until the user has left it."""
+    """Show the text in a pager; return whether it could be started.
+
+    It waits until the user has left the pager.
+    """
     sys.stdout.flush()
     try:
         pager = subprocess.Popen(

@@ -91,7 +91,10 @@ def _quoted(text: str) -> str:
 
 
 def named_url() -> str | None:
-    """Return the URL of the profile that INTERLOCK_PROFILE or `--profile` names; None if neither does."""
+    """Return the URL of the named profile, or None if none is named.
+
+    INTERLOCK_PROFILE or `--profile` names it.
+    """
     name = os.environ.get(VARIABLE)
     return _taken(read().named(name)) if name else None
 
@@ -103,7 +106,10 @@ def used_url() -> str | None:
 
 
 def _taken(profile: Profile) -> str:
-    """Return the URL, and keep the credentials of the profile unless the environment has some."""
+    """Return the URL, and keep the credentials of the profile.
+
+    Credentials in the environment take precedence.
+    """
     if profile.token and not credentials.token():
         credentials.hold(credentials.TOKEN, profile.token)
     if profile.ca:

@@ -115,7 +115,10 @@ def list_workers(store: str | None, words: Sequence[str], *, everything: bool, a
 
 
 async def find_worker(connection: ServiceConnection, text: str) -> WorkerView:
-    """Return the worker with that id, or the newest with that name, a live one if there is one."""
+    """Return the worker with that id, or the newest with that name.
+
+    A live one takes precedence.
+    """
     workers = connection.services.workers
     if text.startswith("w_"):
         return await workers.get(text)

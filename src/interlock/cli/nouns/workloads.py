@@ -146,7 +146,10 @@ def abort(
 
 
 def _check_installed() -> None:
-    """Check that the libraries of fleets are installed, and silence the log of gRPC."""
+    """Check that the libraries of fleets are installed.
+
+    The log of gRPC is silenced.
+    """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from interlock.cli.agent import check_installed
 
