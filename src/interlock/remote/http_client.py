@@ -243,7 +243,10 @@ def error_of(response: httpx2.Response) -> InterlockError:
 
 
 def _own_problem(response: httpx2.Response) -> Problem | None:
-    """Return the problem in an answer; None if another kind of server has answered."""
+    """Return the problem in an answer.
+
+    It is None if another kind of server has answered.
+    """
     try:
         problem = decode_as(response.content, Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -33,5 +33,8 @@ class ServiceConnection(Protocol):
         ...
 
     def new_chunks(self, job_id: str) -> Callable[[], AsyncIterator[Chunk]]:
-        """Return a function whose calls yield the chunks of the log that arrived since the previous call."""
+        """Return a function that yields the new chunks of the log.
+
+        These have arrived since its previous call.
+        """
         ...
