@@ -95,7 +95,10 @@ class TransactionClient:
     async def submit(  # type: ignore[misc] # a task with a context by name is Work
         self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any
     ) -> str:
-        """Submit a job and return its id; the job is visible once you have committed."""
+        """Submit a job and return its id.
+
+        The job is visible once you have committed.
+        """
         return (await self.submit_many([spec_of(work, args, kwargs)], request_id=request_id))[0]
 
     async def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:
@@ -104,9 +107,10 @@ class TransactionClient:
         return await self._run(self._deciding.submitting(given, request_id))
 
     async def complete(self, ctx: Context, result: T) -> T:
-        """Complete the job of this handler with a result, and return the result: the handler returns it too.
+        """Complete the job of this handler, and return its result.
 
-        Raises if the lease is not the live one any more: let that roll your transaction back.
+        The handler returns the result, too. Raises if the lease is not the live one any more: let that roll
+        your transaction back.
         """
         await self._run(self._deciding.completing(ctx, result))
         return result
@@ -142,7 +146,10 @@ class SyncTransactionClient:
     def submit(  # type: ignore[misc] # a task with a context by name is Work
         self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any
     ) -> str:
-        """Submit a job and return its id; the job is visible once you have committed."""
+        """Submit a job and return its id.
+
+        The job is visible once you have committed.
+        """
         return self.submit_many([spec_of(work, args, kwargs)], request_id=request_id)[0]
 
     def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:
@@ -151,7 +158,10 @@ class SyncTransactionClient:
         return self._run(self._deciding.submitting(given, request_id))
 
     def complete(self, ctx: Context, result: T) -> T:
-        """Complete the job of this handler with a result; see `TransactionClient.complete`."""
+        """Complete the job of this handler, and return its result.
+
+        See `TransactionClient.complete`.
+        """
         self._run(self._deciding.completing(ctx, result))
         return result
 
