@@ -123,7 +123,7 @@ class Group:
         return group
 
     async def ended(self) -> End:
-        """Wait for its end, its last output, and the end of all its child processes."""
+        """Wait for its end, and that of its output and all child processes."""
         try:
             await self._output.exited.wait()
             await self._output.drain()
@@ -152,7 +152,10 @@ class Group:
             self._transport.kill()
 
     def _call_later(self, seconds: float, act: Callable[[], None], turns: int = TURNS) -> None:
-        """Act after a delay, waited for in turns: a stall of the host uses up only one of them."""
+        """Act after a delay, waited for in turns.
+
+        A stall of the host uses up only one of them.
+        """
         then = act if turns == 1 else functools.partial(self._call_later, seconds, act, turns - 1)
         self._timers.append(asyncio.get_running_loop().call_later(seconds / TURNS, then))
 
@@ -162,8 +165,9 @@ class Group:
             pipe.write(order)
 
     def _read_report(self) -> None:
-        """Read the report of the warden as soon as it has ended: a command that has lost its warden would
-        otherwise be waited for forever.
+        """Read the report of the warden as soon as it has ended.
+
+        A command that has lost its warden would otherwise be waited for forever.
         """
         try:
             self._group_report = msgspec.json.decode(os.read(self._report, 65_536), type=_GroupReport)
@@ -212,7 +216,10 @@ class _Output(asyncio.SubprocessProtocol):
         self.drained: asyncio.Event = asyncio.Event()
 
     async def drain(self) -> None:
-        """Wait for the rest of the output, in turns: a stall of the host uses up only one of them."""
+        """Wait for the rest of the output, in turns.
+
+        A stall of the host uses up only one of them.
+        """
         for _ in range(TURNS):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_S / TURNS):
@@ -267,7 +274,10 @@ def descendants(pid: int) -> list[int]:
 
 
 def running_system() -> str:
-    """Return the identity of the system within which process ids are unique; empty if unknown."""
+    """Return the identity of the system, or "" if it is unknown.
+
+    Process ids are unique within the system.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -276,7 +286,10 @@ def running_system() -> str:
 
 
 def began(pid: int) -> str:
-    """Return the start time of a process, in ticks of this system; empty if it has ended."""
+    """Return the start time of a process, or "" if it has ended.
+
+    It is in ticks of this system.
+    """
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
         return "" if state in "ZX" else fields[18]
