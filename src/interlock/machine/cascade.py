@@ -115,7 +115,10 @@ class CouplingRoute(msgspec.Struct, frozen=True):
 
 
 def to(machine: AnyMachine, find: Find, *, create: Make | None = None) -> CouplingRoute:
-    """Send the event to the part that `find` returns; `create` makes it for a coupling without event."""
+    """Send the event to the part that `find` returns.
+
+    For a coupling without event, `create` makes the part.
+    """
     return CouplingRoute(machine, find, make=create)
 
 
@@ -130,20 +133,27 @@ def create(make: Make) -> CouplingRoute:
 
 
 def order(carry: Make) -> CouplingRoute:
-    """Record an order to other records with `carry`, for the commit of this one."""
+    """Record an order to other records, for the commit of this one.
+
+    `carry` makes the order.
+    """
     return CouplingRoute(carry=carry)
 
 
 def outward(*, judged_there: bool = False) -> CouplingRoute:
-    """Collect the coupling for a message to another record, in the commit of this one.
+    """Collect the coupling for a message to another record.
 
-    With `judged_there` its conditions are about that record, and evaluated by the coupling's deliverer.
+    The message is sent with the commit of this record. With `judged_there` its conditions are about that
+    record, and evaluated by the coupling's deliverer.
     """
     return CouplingRoute(is_outward=True, judged_there=judged_there)
 
 
 def elsewhere(deliverer: str) -> CouplingRoute:
-    """Leave the coupling to another wiring, which learns of the step in another way."""
+    """Leave the coupling to another wiring, which has other ways.
+
+    It learns of the step in another way.
+    """
     return CouplingRoute(deliverer=deliverer)
 
 
@@ -189,7 +199,10 @@ class StepEffects:
         """Journal lines, by the name of the part."""
 
     def _look_for_timer(self, machine: AnyMachine) -> None:
-        """Find the effect of the steps on the timer: the last one that arms or ends it decides."""
+        """Find the effect of the steps on the timer.
+
+        The last step that arms or ends it decides.
+        """
         for step in self.steps:
             # A deadline that two adjacent states share keeps running; any other ends with its state.
             ends = step.moves and machine.table.entry(step.target).within is None
@@ -261,7 +274,10 @@ class Wiring:
             )
 
     def effects_of(self, machine: AnyMachine, steps: StepsTaken) -> StepEffects:
-        """Return the effects of these steps; cached, since tables share their steps."""
+        """Return the effects of these steps.
+
+        Cached, since tables share their steps.
+        """
         known = self.known.get(id(steps))
         if known is None or known.steps is not steps:
             known = StepEffects(self, machine, steps)
@@ -270,7 +286,10 @@ class Wiring:
         return known
 
     def consequences(self, step: Step[Any]) -> tuple[Consequence, ...]:
-        """Return the possible consequences of a step here; for machines elsewhere, those that it delivers."""
+        """Return the possible consequences of a step here.
+
+        For machines elsewhere these are the ones that this wiring delivers.
+        """
         found = []
         for each_list in self.couplings:
             for coupling in each_list.caused_by(step):
@@ -296,7 +315,10 @@ class Wiring:
         return step if step.target in notes or (step.target, step.event) in notes else None
 
     def event_for(self, event: type[Event]) -> MakeEvent:
-        """Return the constructor of an event; one without data is the same object every time."""
+        """Return the constructor of an event.
+
+        An event without data is the same object every time.
+        """
         made = self._events.get(event)
         if made is not None:
             return made
@@ -381,7 +403,10 @@ class Wiring:
             yield f"“{coupling.sentence}”: no deliverer evaluates its conditions"
 
     def _unsent(self, machine: AnyMachine) -> Iterator[str]:
-        """Find consequences that no coupling sends, and timers that no deadline fires."""
+        """Yield consequences that nothing sends, and timers that never fire.
+
+        No coupling sends the former, and no deadline fires the latter.
+        """
         sent = {coupling.event for coupling in self._all() if coupling.effect is machine} | self._sends
         fired = {type_of(deadline.event) for deadline in deadlines_of(machine)}
         for event in machine.events:
@@ -393,17 +418,23 @@ class Wiring:
 
 
 def _deliverer_of(couplings: Couplings[Any], coupling: Coupling[Any]) -> str:
-    """Return the name of the wiring that delivers a coupling; "" for that of its cause."""
+    """Return the wiring that delivers a coupling; "" for that of its cause.
+
+    It is the name of the wiring.
+    """
     return couplings.delivered_by.get((coupling.cause, coupling.to), "")
 
 
 def _note(noted: Any) -> Any:
-    """Return a state unchanged, and a state with an event by the event's name, as in steps."""
+    """Return a state, or a state with the name of its event.
+
+    Steps have the event's name, too.
+    """
     return (noted[0], type_of(noted[1]).name) if isinstance(noted, tuple) else noted
 
 
 def deadlines_of(machine: AnyMachine) -> Iterator[Deadline]:
-    """Return the deadlines that a table declares: of its states, and of rows that arm one."""
+    """Return the deadlines of a table: of its states, and armed by its rows."""
     for entry in machine.table.states:
         if entry.within is not None:
             yield entry.within
@@ -441,7 +472,10 @@ class Cascade(ABC):
         """Return every part that may have a timer, with its machine and its owner."""
 
     def facts(self, owner: Owner) -> Any:  # noqa: ARG002 - a cascade without conditions has none
-        """Return the facts for the conditions of couplings, from the perspective of this owner's part."""
+        """Return the facts for the conditions of couplings.
+
+        They are from the perspective of this owner's part.
+        """
         return None
 
     @abstractmethod
@@ -453,7 +487,10 @@ class Cascade(ABC):
         return ""
 
     def entered(self, step: Step[Any], owner: Owner) -> None:  # noqa: B027 - only some have notes
-        """Record the data that belong to the new state; called for states in `Wiring.notes`."""
+        """Record the data that belong to the new state.
+
+        It is called for states in `Wiring.notes`.
+        """
 
     def timer_event(self, within: Deadline, owner: Owner) -> Event:
         """Return the event of an expired timer."""
@@ -462,7 +499,10 @@ class Cascade(ABC):
     # Operations
 
     def send_to(self, machine: AnyMachine, part: Part, event: Event, owner: Owner = None) -> Refusal:
-        """Send an event to a part, and follow the consequences; return the refusal, if there is one."""
+        """Send an event to a part, and follow the consequences.
+
+        Return the refusal, if there is one.
+        """
         refused = self.take(machine, part, event, owner)
         if self._waiting:
             self.settle()

@@ -85,7 +85,10 @@ def _events(blueprint: Blueprint) -> dict[str, str]:
 
 
 def _rows(blueprint: Blueprint) -> dict[str, str]:
-    """Return the action for each state and event. Rows are tried in order, so the order is included."""
+    """Return the action for each state and event.
+
+    Rows are tried in order, so the order is included.
+    """
     choices: dict[str, list[tuple[int, str]]] = {}
     for row in blueprint.transitions:
         way = f"→ {row.target}{_terms(row)}"
@@ -113,7 +116,10 @@ def _deadlines(blueprint: Blueprint) -> dict[str, str]:
 
 
 def _stranded(old: Blueprint, new: Blueprint) -> tuple[Stranded, ...]:
-    """Yield the states of the old table, other than final ones, that the new table would strand."""
+    """Return the states that the new table would strand.
+
+    They are states of the old table, other than final ones.
+    """
     known = {state.name: state for state in new.states}
     home = _can_come_home(new)
     stranded = []

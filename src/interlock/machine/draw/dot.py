@@ -20,7 +20,10 @@ _SPINE_WEIGHT = 20
 
 
 def draw_dot(blueprint: Blueprint) -> str:
-    """Return the machine as a digraph; owners have the same colours as in the SVG."""
+    """Return the machine as a digraph.
+
+    Owners have the same colours as in the SVG.
+    """
     start = _quoted(max((s.name for s in blueprint.states), key=len) + " start")
     lines = [
         f"label={_shown(_caption(blueprint))}; labelloc=t; labeljust=l; rankdir=TB;",
@@ -78,7 +81,10 @@ def _listed(facts: dict[str, str]) -> str:
 
 
 def _shown(words: str) -> str:
-    """Return a displayed string: Graphviz reads entities in it, so ampersands are escaped."""
+    """Return a displayed string with ampersands escaped.
+
+    Graphviz reads entities in it.
+    """
     return _quoted(words.replace("&", "&amp;"))
 
 

@@ -75,7 +75,10 @@ DARK = ColourMode(
 
 
 def owner_class(index: int) -> str:
-    """Return the class of the owner at this place of the table; colours repeat after eight."""
+    """Return the class of the owner at this place of the table.
+
+    Colours repeat after eight.
+    """
     return f"o{index % len(LIGHT.owners)}"
 
 
