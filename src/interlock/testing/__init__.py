@@ -76,7 +76,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name on first use, so that tests load only the modules that they need."""
+    """Import a public name on first use.
+
+    So tests load only the modules that they need.
+    """
     if name not in _HOMES:
         raise AttributeError(f"module 'interlock.testing' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
