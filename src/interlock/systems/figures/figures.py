@@ -346,8 +346,9 @@ class Figures:
         return 0
 
     async def _recount(self, head: Head, minute: int) -> None:
-        """Recount the backlog from the jobs themselves, if they are few and nothing has changed meanwhile.
+        """Recount the backlog from the jobs themselves.
 
+        With many jobs, or if something has changed meanwhile, the number derived from the journal is kept.
         The first count has no number to keep: it takes more jobs, and the number found.
         """
         first, complete = not head.sampled, True
@@ -366,7 +367,10 @@ class Figures:
             head.recounted = minute // 60 if unchanged and complete else 0
 
     async def _unfinished(self, state: job.JobState, most: int) -> tuple[list[str], bool]:
-        """Return the queues of up to `most` jobs in a state, and whether these are all."""
+        """Return the queues of up to `most` jobs in a state.
+
+        Return also whether these are all.
+        """
         queues: list[str] = []
         query, size = Query(kind=JOB.name, states=(state,), limit=RECOUNTED), 0
         while True:
@@ -505,7 +509,10 @@ def _part_change(
 def _change(
     name: str, before: Record | None, body: bytes, deadline_at: datetime | None, now: datetime
 ) -> Change:
-    """Return the change of a record; its period determines when it is removed, except for the head."""
+    """Return the change of a record.
+
+    Its period determines when it is removed, except for the head.
+    """
     figures = _FIGURES.upsert(before, name, msgspec.Raw(body), now)
     if before is not None:
         figures.must(count)
