@@ -559,7 +559,10 @@ ATTEMPT_ALONE = Lifecycle(
 
 
 def _stopped(before: Here, event: Any, after: Here | None) -> bool:
-    """Return whether a stop takes effect: at once if no attempt is active, otherwise recorded."""
+    """Return whether a stop takes effect.
+
+    It does at once if no attempt is active; otherwise it is recorded.
+    """
     if not isinstance(event, job.StopEvent) or before.state in job.ENDED:
         return True
     waiting = before.state in job.WAITING

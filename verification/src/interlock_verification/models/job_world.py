@@ -241,7 +241,10 @@ class OrchestratorSteps:
     def _decided(
         self, state: State, done: StoryStep, op: int, reply: int, out: list[ModelStep], aided: int = 0
     ) -> None:
-        """Commit a decision: at once with one orchestrator; with two, another commit may come first."""
+        """Commit a decision.
+
+        With one orchestrator that is at once; with two, another commit may come first.
+        """
         entry = done.entry
         assert entry is not None
         bits = aided | entry.marks
@@ -264,7 +267,10 @@ class OrchestratorSteps:
                 return
 
     def become(self, state: State, job: int, after: int, reply: int) -> State:
-        """Return the state with a new version of a job: decisions on the old version will conflict."""
+        """Return the state with a new version of a job.
+
+        Decisions on the old version will conflict.
+        """
         jobs, hands, net, orch, spare = state
         if self._racing:
             orch = tuple([self._outrun(one, job) for one in orch])
@@ -276,7 +282,10 @@ class OrchestratorSteps:
         return one[0], job, 0, 0, 0, OUTRUN
 
     def _settle(self, state: State, job: int, reply: int) -> State:
-        """Answer messages under ended leases, and drop answers that have no receiver."""
+        """Answer messages under ended leases.
+
+        Answers that have no receiver are dropped.
+        """
         jobs, hands, net, orch, spare = state
         ended = self.deciding.ended_leases[jobs[job]]
         flying = [reply] if reply else []
@@ -312,7 +321,10 @@ class OrchestratorSteps:
                 out.append((StoryStep("orchestrator dies", job, place, None, op), fallen, AIDED))
 
     def _looked_again(self, state: State, one: tuple[int, ...], out: list[ModelStep]) -> None:
-        """Handle a refused commit: decide again about a message, drop a claim or a sweep."""
+        """Handle a refused commit.
+
+        It decides again about a message, and drops a claim or a sweep.
+        """
         op, job, _, _, _, freshness = one
         mark = self._marks[required_events.LOOKED_AGAIN if freshness == OUTRUN else required_events.TOO_LATE]
         if op < 0:
@@ -472,7 +484,10 @@ class WorkerSteps(OrchestratorSteps):
                     out.append((StoryStep("lose", read_message(code).job, 0, None, code), lost, AIDED))
 
     def _crashes(self, state: State) -> Iterator[ModelStep]:
-        """Yield crashes: a worker is restarted under its name, and messages to it are lost."""
+        """Yield crashes of workers.
+
+        A worker is restarted under its name, and messages to it are lost.
+        """
         jobs, hands, net, orch, spare = state
         for worker, hand in enumerate(hands):
             if hand:
@@ -523,7 +538,10 @@ class JobWorld(WorkerSteps):
     # Initial state and observations
 
     def initial(self) -> State:
-        """Return the initial state: idle workers, and jobs that exist or are about to be submitted."""
+        """Return the initial state.
+
+        Workers are idle, and jobs exist or are about to be submitted.
+        """
         plan, numbers = self.plan, range(len(self.plan.jobs))
         jobs = tuple(ABSENT if plan.submits else self._first[number].after for number in numbers)
         net = tuple(write_message(Say.SUBMIT, 0, number) for number in numbers) if plan.submits else ()

@@ -90,7 +90,10 @@ class RunWorld:
         return (ABSENT,) * len(jobs), *rest, self.runs.first, (), left
 
     def canonical(self, state: State) -> State:
-        """Return the state with canonical names of workers; jobs of a run are distinct."""
+        """Return the state with canonical names of workers.
+
+        Jobs of a run are distinct.
+        """
         return state if len(state) == 1 else (*self.inner.canonical(state[:5]), *state[5:])
 
     def look(self, state: State) -> int:
@@ -127,13 +130,17 @@ class RunWorld:
         return seen
 
     def _has_begun_unheard(self, states: list[JobState | None], wires: tuple[int, ...]) -> bool:
-        """Return whether a job runs without a message about it on its way to the run."""
+        """Return whether a job runs and no message reports it to the run.
+
+        Such a message would be on its way to the run.
+        """
         places = {self._messages[wire & _REST].place for wire in wires if wire & _KIND == FACT}
         return any(one is job.RUNNING and number not in places for number, one in enumerate(states))
 
     def _is_forgotten(self, number: int, state: State) -> bool:
-        """Return whether a job continues without a stop order on its way; an overdue job is
-        judged after a sweep.
+        """Return whether a job continues without a stop order on its way.
+
+        An overdue job is judged after a sweep.
         """
         value, deciding = state[0][number], self.inner.deciding
         if number in self._ordered(state[6], STOP):
@@ -178,7 +185,10 @@ class RunWorld:
         return out
 
     def _inner_steps(self, state: State) -> Iterator[ModelStep]:
-        """Yield the steps of the jobs; the run receives their messages, and its time passes too."""
+        """Yield the steps of the jobs.
+
+        The run receives their messages, and its time passes too.
+        """
         *_, number, wires, left = state
         ticked = False
         for done, after, bits in self.inner.steps(state[:5]):

@@ -145,7 +145,10 @@ async def _keep(history: JobHistory, store: Store) -> None:
 
 
 def _clock_in(result: bytes) -> float | None:
-    """Return the clock of the host in a result; None if it was not one of our handlers."""
+    """Return the clock of the host in a result.
+
+    It is None if it was not one of our handlers.
+    """
     reading = msgspec.json.decode(result)
     clock = reading.get("clock") if isinstance(reading, dict) else None
     return clock if isinstance(clock, float) else None

@@ -13,7 +13,10 @@ class FlakyError(Exception):
 
 
 def outcome(intent: str) -> dict[str, object]:
-    """Return the result of a handler: the intent of its job, and the clock of its host."""
+    """Return the result of a handler.
+
+    It has the intent of its job, and the clock of its host.
+    """
     return {"intent": intent, "clock": time.time()}
 
 

@@ -62,7 +62,10 @@ class ServedPort:
         """Do nothing: there is no connection."""
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Claim jobs for this runner; retry with the same claim id after a lost answer, as over HTTP."""
+        """Claim jobs for this runner.
+
+        After a lost answer it retries with the same claim id, as over HTTP.
+        """
         named = msgspec.structs.replace(request, claim_id=self._process.host.ids())
         for _ in range(TRIES - 1):
             with suppress(StoreUnavailable):
@@ -229,23 +232,35 @@ class EmbeddedPort(EmbeddedOrchestrator):
         return await super().register(as_in_this_world(self._process, spec))
 
     async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
-        """Return the other live workers of its name; those of earlier processes as dead."""
+        """Return the other live workers of its name.
+
+        Those of earlier processes are dead.
+        """
         return tuple(_as_seen_by(self._process, other) for other in await super().namesakes(worker_id))
 
 
 def as_in_this_world(process: ActorProcess, spec: WorkerSpec) -> WorkerSpec:
-    """Return the spec without facts about the real machine, which no seed decides."""
+    """Return the spec without facts about the real machine.
+
+    No seed decides these.
+    """
     return msgspec.structs.replace(spec, host=process.name, pid=process.incarnation, metadata={})
 
 
 def _as_seen_by(process: ActorProcess, other: WorkerView) -> WorkerView:
-    """Return a worker as its host sees it: only one process of a name lives at a time."""
+    """Return a worker as its host sees it.
+
+    Only one process of a name lives at a time.
+    """
     gone = {SYSTEM: groups.running_system(), BEGAN: "before"} if other.pid != process.incarnation else {}
     return msgspec.structs.replace(other, metadata=gone)
 
 
 def placeless(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages without tracebacks: they contain paths of this machine."""
+    """Return the messages without tracebacks.
+
+    Tracebacks contain paths of this machine.
+    """
     return [
         msgspec.structs.replace(message, outcome=msgspec.structs.replace(message.outcome, details=""))
         if isinstance(message, Complete) and isinstance(message.outcome, Failed)
