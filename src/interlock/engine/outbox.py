@@ -140,7 +140,7 @@ def outgoing(
     commit_id: str = "",
     taken_until: datetime | None = None,
 ) -> Change:
-    """Return a message to be committed with the change that causes it. `payload` is JSON.
+    """Return a message to commit with its cause. `payload` is JSON.
 
     A caller that delivers it at once takes it in the same commit, until a time; after that others do.
     """
@@ -157,13 +157,19 @@ def outgoing(
 
 
 def sent(record: Record, commit_id: str = "") -> Change:
-    """Return the change of a delivered message, to be committed with its effect."""
+    """Return the change of a delivered message.
+
+    It is committed with the effect of the message.
+    """
     now = record.updated_at  # no timer starts then, so a known time is good enough
     return _moved(record, delivered, now, commit_id=commit_id)
 
 
 def returned(record: Record, now: datetime, commit_id: str = "") -> Change:
-    """Return the change of a message whose courier stops: another one may take it at once."""
+    """Return the change of a message whose courier stops.
+
+    Another courier may take it at once.
+    """
     return _moved(record, failed, now, ready_at=now, reason="its courier has ended", commit_id=commit_id)
 
 
@@ -176,9 +182,10 @@ async def deliver(
     limit: int = 50,
     sleep: Sleeper = asyncio.sleep,
 ) -> int:
-    """Take ready messages, pass each to the handler of its topic, and record the result.
+    """Take ready messages, pass each to its handler, and record the result.
 
-    Messages are handled concurrently: a slow one does not delay the others.
+    The topic of a message decides which handler gets it. Messages are handled concurrently: a slow one does
+    not delay the others.
     """
     receivers = {topic: partial(_by_payload, handler) for topic, handler in handlers.items()}
     return await deliver_records(store, committer, receivers, policy, limit=limit, sleep=sleep)
@@ -198,7 +205,10 @@ async def deliver_records(
     limit: int = 50,
     sleep: Sleeper = asyncio.sleep,
 ) -> int:
-    """Deliver messages like `deliver`, to receivers that may commit the delivery together with its effect."""
+    """Deliver messages like `deliver`, to receivers that may commit.
+
+    They may commit the delivery together with its effect.
+    """
     mine = await take_all(store, tuple(receivers), timedelta(seconds=policy.delivery_s), limit=limit)
     await deliver_taken(store, committer, mine, receivers, policy, sleep=sleep)
     return len(mine)
@@ -224,7 +234,10 @@ async def deliver_taken(
 
 
 async def take_all(store: Store, topics: Sequence[str], patience: timedelta, *, limit: int) -> list[Record]:
-    """Take ready messages until `patience` has passed; then others may take them."""
+    """Take ready messages until `patience` has passed.
+
+    After that others may take them.
+    """
     (taken,) = (await take_groups(store, [TopicGroup(tuple(topics), patience, limit)])).taken
     return taken
 
@@ -304,7 +317,10 @@ async def _handed_over(
 def undelivered(
     record: Record, error: Exception, now: datetime, policy: DeliveryPolicy, commit_id: str = ""
 ) -> Change:
-    """Return the change of an undelivered message: retried after a pause, or given up."""
+    """Return the change of an undelivered message.
+
+    It is retried after a pause, or given up.
+    """
     kept = _DECODER.decode(record.body)
     tries = kept.tries + 1
     again = OutboxMessage(kept.payload, tries, f"{type(error).__name__}: {error}"[:500])
@@ -325,7 +341,10 @@ def _moved(
     commit_id: str = "",
     patience: timedelta = _PATIENCE,
 ) -> Change:
-    """Return the change for an event of the table, which decides once for each state and event."""
+    """Return the change for an event of the table.
+
+    The table decides once for each state and event.
+    """
     like = _moved_like(record.state, event)
     return replace(
         like,
@@ -358,9 +377,9 @@ def _new_like(*, is_taken: bool) -> Change:
 
 @lru_cache(maxsize=64)
 def _moved_like(state: str, event: Event) -> Change:
-    """Return what all messages in this state have in common after an event; raise if it is refused.
+    """Return the common change of messages in this state after an event.
 
-    The table has no guards, so that neither body nor time decides.
+    Raise if the event is refused. The table has no guards, so that neither body nor time decides.
     """
     like = Record(
         kind=MESSAGE.name,
