@@ -85,9 +85,10 @@ _decode = msgspec.json.Decoder(_Body).decode
 async def find_blockers(
     store: Store, jobs: Iterable[Record], now: datetime, *, names: bool = True
 ) -> dict[str, Blocker]:
-    """Return by id why no live worker takes some of these jobs; other jobs are taken, or not ready.
+    """Return by id why no live worker takes some of these jobs.
 
-    Without `names` no other worker, queue or task is named: the principal may not see them.
+    Other jobs are taken, or are not ready. Without `names` no other worker, queue or task is named: the
+    principal may not see them.
     """
     ready = [(job, decode_body(job.body).task) for job in jobs if job.ready_at and job.ready_at <= now]
     claimers: list[Claimer] = []
@@ -114,8 +115,9 @@ def claimer_of(record: Record) -> Claimer | None:
 
 
 def blocker_of(job: Record, task: str, claimers: Sequence[Claimer], *, names: bool) -> Blocker | None:
-    """Return the first requirement that none of these workers meets: queue, labels, task, or not paused.
-    Pure.
+    """Return the first requirement that none of these workers meets. Pure.
+
+    That is the queue, the labels, the task, or not being paused.
     """
     queue, start = job.queue or "", _start(job, task)
     listening = [one for one in claimers if queue in one.queues]
@@ -180,7 +182,10 @@ ALONE = Around()
 
 
 async def look_around(store: Store, record: Record, quotas: Sequence[int]) -> Around:
-    """Return the facts about the tree of a held-back job; empty for other jobs."""
+    """Return the facts about the tree of a held-back job.
+
+    They are empty for other jobs.
+    """
     body = decode_body(record.body)
     if waits_for_jobs(body) and body.after is not None:
         some = body.after.left[:NAMED]
@@ -199,7 +204,10 @@ async def look_around(store: Store, record: Record, quotas: Sequence[int]) -> Ar
 
 
 def held_back(one: AttemptBody, record: Record, body: JobBody, around: Around) -> str | None:
-    """Return why an attempt waits for other jobs, or for an answer; None if it does not."""
+    """Return why an attempt waits for other jobs, or for an answer.
+
+    It is None if it does not.
+    """
     if waits_for_jobs(body) and body.after is not None:
         return _after_others(body.after, around)
     if (wait := wait_of(one, body)) is not None:
@@ -235,7 +243,10 @@ def _awaited(wait: OpenWait) -> str:
 
 
 def to_answer(record: Record, body: JobBody) -> str:
-    """Return the command that ends the wait of a job; empty if it waits for nothing."""
+    """Return the command that ends the wait of a job.
+
+    It is empty if the job waits for nothing.
+    """
     for one in body.attempts:
         if (wait := wait_of(one, body)) is not None:
             if wait.question is None:

@@ -113,7 +113,10 @@ class GateBody(msgspec.Struct, kw_only=True, omit_defaults=True):
         return sum(self.inside.get(job_id, 0) for job_id in self.offered)
 
     def tokens(self, limit: LimitSpec, now: datetime) -> float:
-        """Return how many could start at once under the rate, those that are offered included."""
+        """Return how many jobs could start at once under the rate.
+
+        Those that are offered are included.
+        """
         most = float(limit.capacity)
         if self.level is None or self.level_at is None:
             return most
@@ -121,7 +124,7 @@ class GateBody(msgspec.Struct, kw_only=True, omit_defaults=True):
         return min(most, self.level + elapsed * limit.each_second)
 
     def starts_left(self, limit: LimitSpec, now: datetime) -> int | None:
-        """Return how many more may start now under the rate; None where there is none."""
+        """Return how many more may start now, or None without a rate."""
         if limit.rate is None:
             return None
         return max(0, int(self.tokens(limit, now) - self.promised + _TINY))
@@ -210,7 +213,10 @@ class LimitMessage(msgspec.Struct, frozen=True):
 
 
 def limit_messages_of(draft: JobAggregate) -> tuple[Change, ...]:
-    """Return the changes to commit with a job that leaves its gates, or lines up; call `change` first."""
+    """Return the changes to commit with a job that leaves its gates.
+
+    A job that lines up has some, too. Call `change` first.
+    """
     limits = draft.body.limits
     if limits is None or not (draft.left_limits or draft.lines_up_at):
         return ()
@@ -237,7 +243,10 @@ def with_limits(draft: JobAggregate, keys: Iterable[str]) -> None:
 def adopted(
     record: Record, keys: Iterable[str], now: datetime, commit_id: str, settings: OrchestratorSettings
 ) -> Commit:
-    """Return a ready job that was submitted before these limits were known: it lines up for their slots."""
+    """Return the commit by which an older job lines up for limits.
+
+    It was submitted before these limits were known, and is ready.
+    """
     draft = JobAggregate.of(record, now, settings)
     with_limits(draft, keys)
     reason = "it counts against a limit that was declared after it was submitted"
@@ -332,7 +341,10 @@ class _Gate:
         return self.limit is not None and self.limit.rate is not None
 
     def settle(self, job_id: str, limits: LimitPart | None, now: datetime) -> None:
-        """Note that a job has started, if its record says so; one that has no record may have."""
+        """Note that a job has started, if its record shows that.
+
+        One that has no record may have started.
+        """
         since = self.body.offered.get(job_id)
         started_at = limits.started_at if limits is not None else now
         if since is None or started_at is None or started_at < since:
@@ -352,7 +364,10 @@ class _Gate:
         return self._tokens(now) - self.body.promised >= wanted - _TINY
 
     def _next_at(self, now: datetime) -> datetime | None:
-        """Return when to look again whether the next in line may start; None where the rate lets it."""
+        """Return when to look again whether the next in line may start.
+
+        It is None if the rate lets it start.
+        """
         if not self._is_metered or self._may_start(self._wanted, now):
             return None
         assert self.limit is not None
@@ -368,14 +383,20 @@ class _Gate:
         return most is None or self.used < most
 
     def has_room_for(self, slots: int, now: datetime) -> bool:
-        """Return whether this number of slots is free; a job that wants more than there are may be alone."""
+        """Return whether this number of slots is free.
+
+        A job that wants more than there are may be alone.
+        """
         self._wanted = slots
         most = self.limit.max if self.limit is not None else None
         free = most is None or self.used + slots <= most or not self.body.inside
         return free and self._may_start(slots, now)
 
     def take(self, job_id: str, slots: int, at: datetime, limits: LimitPart) -> None:
-        """Let a job in; `limits`, as they were, say whether it has started under the last admission."""
+        """Give slots to a job.
+
+        `limits` is its part before this admission. It shows whether the job has started since the last one.
+        """
         if self.limit is None:
             return
         self.settle(job_id, limits, at)
@@ -429,8 +450,10 @@ class _Gate:
 def decide_admission(
     look: GateLook, now: datetime, commit_id: str, settings: OrchestratorSettings, *, quantum: int = QUANTUM
 ) -> Admission:
-    """Return the jobs that leave a gate, and those admitted: the next ones whose limits all have room.
-    A job that needs more slots than are free is waited for: those behind it do not go ahead.
+    """Return the jobs that leave a gate, and those admitted.
+
+    These are the next ones whose limits all have room. A job that needs more slots than are free is waited
+    for: those behind it do not overtake it.
     """
     return _Decision(look, now, commit_id, settings, quantum).made()
 
@@ -475,7 +498,10 @@ class _Decision:
         )
 
     def _is_waiting(self, gate: _Gate) -> bool:
-        """Return whether jobs wait in the line of a gate; of other gates only the earlier state is known."""
+        """Return whether jobs wait in the line of a gate.
+
+        Of other gates only the earlier state is known.
+        """
         if gate is self._own:
             return self._waits or self._more
         return gate.record is not None and gate.record.state == FULL
@@ -494,7 +520,10 @@ class _Decision:
                 self._withdraw(record, limits)
 
     def _withdraw(self, record: Record, limits: LimitPart) -> None:
-        """Send a job that no worker takes to the end of the line; it holds slots that others could use."""
+        """Send a job that no worker takes to the end of the line.
+
+        It holds slots that others could use.
+        """
         body = decode_body(record.body)
         offered = [limits.since, *(one.created_at for one in body.attempts if one.state in attempt.UNLEASED)]
         if is_leased(record) or max(filter(None, offered)) + OFFER > self._now:
@@ -536,7 +565,10 @@ class _Decision:
         return len(ids)
 
     def _admit(self, job_id: str) -> bool:
-        """Admit a job, or pass over one that wants no slot any more; False where the line stops here."""
+        """Admit a job; return False if the line stops here.
+
+        A job that wants no slot any more is passed over.
+        """
         if job_id not in self._look.jobs:
             self._more = True
             return False
@@ -585,12 +617,18 @@ _decode_limited = msgspec.json.Decoder(_Limited).decode
 
 
 def limits_of(record: Record | None) -> LimitPart | None:
-    """Return where a job stands with its limits; None for one that has ended, or is under none."""
+    """Return the limits of a job and its position under them.
+
+    It is None for a job that has ended, or is under no limit.
+    """
     if record is None or JobState(record.state) in job.ENDED:
         return None
     return _decode_limited(record.body).limits
 
 
 def in_line(tickets: Iterable[Record]) -> list[Record]:
-    """Return tickets in the order of the line: by age, each step of priority being worth a head start."""
+    """Return tickets in the order of the line.
+
+    They are ordered by age, and each step of priority is a head start.
+    """
     return sorted(tickets, key=lambda each: (rank_of(each.created_at, each.priority), each.id))

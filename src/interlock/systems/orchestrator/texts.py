@@ -23,7 +23,10 @@ _WORST = 6
 
 
 def whole(text: str) -> str:
-    """Return the text with lone surrogates escaped; file names and binary output may have some."""
+    """Return the text with lone surrogates escaped.
+
+    File names and binary output may have some.
+    """
     if text.isascii():
         return text
     return text.encode("utf-8", "backslashreplace").decode()
@@ -44,7 +47,10 @@ def is_json(raw: bytes | msgspec.Raw) -> bool:
 
 
 def fitting(text: str, most: int) -> str:
-    """Return the end of a text without credentials, within a limit of stored bytes."""
+    """Return the end of a text, within a limit of stored bytes.
+
+    Credentials are left out.
+    """
     end = whole(blanked(text)[-most:])[-most:]
     if len(msgspec.json.encode(end)) - 2 > most:
         end = end[-(most // _WORST) :]
@@ -52,7 +58,10 @@ def fitting(text: str, most: int) -> str:
 
 
 def opening(text: str, most: int) -> str:
-    """Return the beginning of a text without credentials, within a limit of stored bytes."""
+    """Return the beginning of a text, within a limit of stored bytes.
+
+    Credentials are left out.
+    """
     start = whole(blanked(text)[:most])[:most]
     if len(msgspec.json.encode(start)) - 2 > most:
         start = start[: most // _WORST]

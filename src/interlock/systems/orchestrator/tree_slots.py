@@ -75,11 +75,17 @@ class TreeSlots:
         return self._quotas[depth] - self._taken[depth]
 
     def someone_waits(self, depth: int) -> bool:
-        """Return whether others wait at this depth: a new job goes to the end of the line."""
+        """Return whether others wait at this depth.
+
+        A new job goes to the end of the line.
+        """
         return depth in self.body.holding.values() or depth in self.body.returning.values()
 
     def join(self, job_id: str, parent_id: str, depth: int, workers: int) -> bool:
-        """Add a child; return whether it is admitted at once, otherwise record that it is held back."""
+        """Add a child; return whether it is admitted at once.
+
+        Otherwise it is recorded that it is held back.
+        """
         if workers <= self.room(depth) and not self.someone_waits(depth):
             self.let_in(job_id, depth, workers)
             return True
@@ -100,7 +106,10 @@ class TreeSlots:
         self._not_later(job_id)
 
     def join_later(self, job_id: str) -> None:
-        """Add a child that waits for the end of other jobs; until then it takes no slot."""
+        """Add a child that waits for the end of other jobs.
+
+        Until then it takes no slot.
+        """
         self.body.later = (*self.body.later, job_id)
 
     def line_up(self, job_id: str, job: JobBody, parent_id: str) -> None:
@@ -120,7 +129,10 @@ class TreeSlots:
             self.body.waiting[job_id] = job.data.depth
 
     def come_back(self, job_id: str, draft: JobAggregate) -> None:
-        """Resume a parent without unfinished children, or put it in line if there is no room."""
+        """Resume a parent without unfinished children.
+
+        If there is no room, it is put in line.
+        """
         depth = draft.body.data.depth
         workers = sum(map(waits_for_children, draft.body.attempts))
         self.body.waiting.pop(job_id, None)
@@ -216,7 +228,10 @@ def tree_messages_of(draft: JobAggregate) -> tuple[Change, ...]:
 
 
 def joins(draft: JobAggregate, at: datetime) -> tuple[Change, ...]:
-    """Let a held-back child come into the line of its tree, to be ready at a time; return the message."""
+    """Return the message by which a held-back child joins its tree's line.
+
+    The child becomes ready at `at` or later.
+    """
     part = draft.body.tree
     assert part is not None
     draft.body.tree = msgspec.structs.replace(part, not_before=at)
@@ -289,7 +304,10 @@ async def _apply_messages(store: Store, seating: TreeSlots, messages: Sequence[T
 
 
 async def _free_parents(store: Store, body: TreeBody, messages: Sequence[TreeMessage]) -> list[Record]:
-    """Return the concerned parents without unfinished children, and those already in line."""
+    """Return the concerned parents without unfinished children.
+
+    Those already in line are returned as well.
+    """
     concerned = {message.parent_id if message.what == ENDED else message.job_id for message in messages}
     free = [*body.returning]
     for parent_id in [each for each in body.waiting if each in concerned]:
@@ -318,7 +336,10 @@ async def _find_held(store: Store, look: Look) -> None:
 
 
 async def _held_below(store: Store, parent_id: str, most: int) -> tuple[list[Record], bool]:
-    """Return the held-back children of a job, oldest first; and whether these are all."""
+    """Return the held-back children of a job, oldest first.
+
+    Return also whether these are all.
+    """
     query = Query(kind=JOB.name, parent=parent_id, states=(job.PENDING,), newest_first=False, limit=PAGE)
     held: list[Record] = []
     while most > 0:
@@ -342,8 +363,9 @@ def _is_stopped(parent: Record) -> bool:
 
 
 def tended(look: Look, now: datetime, commit_id: str, settings: OrchestratorSettings) -> Commit:
-    """Resume parents whose children have ended, then admit held-back children, oldest first; return the
-    commit.
+    """Return a commit that resumes parents and admits held-back children.
+
+    First come parents whose children have ended, then children, the oldest first.
     """
     changes = [*_woken(look, now, commit_id, settings), *_let_in(look, now, commit_id, settings)]
     over = look.seating.body.empty and (look.root is None or look.root.state in job.ENDED)

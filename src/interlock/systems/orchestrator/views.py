@@ -110,7 +110,10 @@ def failure_fields(record: Record) -> FailureFields:
 
 
 def apart(record: Record) -> list[Key]:
-    """Return the keys of large results of a job: of a completed one, and those after a cancel."""
+    """Return the keys of large results of a job.
+
+    They are those of a completed job, and those after a cancel.
+    """
     if b'"result_apart"' not in record.body:
         return []
     shown = (attempt.CANCELED, attempt.SUCCEEDED) if record.state == job.COMPLETED else (attempt.CANCELED,)
@@ -190,7 +193,10 @@ def _result(
 
 
 def spec_of(record: Record) -> JobSpec:
-    """Return the spec of a job for a retry; without the parent, which may have ended."""
+    """Return the spec of a job for a retry, without the parent.
+
+    The parent may have ended.
+    """
     body, given = decode_body(record.body), given_of(record)
     return JobSpec(
         task=body.task,
@@ -216,7 +222,10 @@ def spec_of(record: Record) -> JobSpec:
 
 
 def origin_again(record: Record) -> Provenance | None:
-    """Return the provenance of a retried job; without the environment, which was allowed only to its run."""
+    """Return the provenance of a retried job, without the environment.
+
+    That was allowed only to its run.
+    """
     origin = decode_body(record.body).origin
     return None if origin is None else msgspec.structs.replace(origin, environment="")
 
@@ -269,7 +278,10 @@ PAGE = 100
 async def tree_below(
     store: Store, root: Record, most: int, sees: Callable[[str], bool] | None = None
 ) -> TreeView:
-    """Return a job and its descendants, level by level, up to a limit; none of a hidden queue."""
+    """Return a job and its descendants, level by level, up to a limit.
+
+    Jobs of hidden queues are left out.
+    """
     records, below, cut, hidden = [root], dict[str, list[Record]](), False, False
     level = [root]
     while level and not cut:
@@ -312,7 +324,10 @@ def _view(root: Record, below: Mapping[str, Sequence[Record]], *, cut: bool) -> 
 def _nodes(
     record: Record, below: Mapping[str, Sequence[Record]], depth: int, costs: dict[str, float | None]
 ) -> Iterator[TreeNode]:
-    """Yield nodes from top to bottom; compute the cost of each subtree on the way back."""
+    """Yield nodes from top to bottom.
+
+    The cost of each subtree is computed on the way back.
+    """
     node = _node(record, decode_body(record.body), depth)
     yield node
     spent = [node.cost]
@@ -397,7 +412,10 @@ def check_lease(
     now: datetime,
     settings: OrchestratorSettings,
 ) -> None:
-    """Raise unless a heartbeat would be accepted under the lease; nothing is written."""
+    """Raise unless a heartbeat would be accepted under the lease.
+
+    Nothing is written.
+    """
     heartbeat = Heartbeat(token=token_text, runner_id=runner_id)
     raise_for_answer(decide_message(record, token, heartbeat, now, "", settings).answer)
 
