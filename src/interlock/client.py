@@ -431,7 +431,10 @@ class Interlock:
         )
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobHandle:
-        """Resubmit a finished job as a new job linked to the original."""
+        """Resubmit a finished job as a new job.
+
+        The new job is linked to the original.
+        """
         new_id = await self._jobs.retry(job_id, actor=self.actor, request_id=request_id)
         return JobHandle(self, new_id)
 

@@ -276,7 +276,7 @@ class DeadLettersClient:
     async def discard(
         self, job_id: str, *, reason: str = "", request_id: str | None = None
     ) -> DeadLetterView:
-        """Leave a dead letter as it is, for good."""
+        """Discard a dead letter; its job stays failed."""
         return await self._letters.discard(job_id, reason=reason, actor=self._actor, request_id=request_id)
 
     async def retry_all(

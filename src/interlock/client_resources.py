@@ -167,7 +167,10 @@ class RunsClient:
     async def rerun(
         self, run_id: str, which: Which = "all", *, job: str = "", request_id: str | None = None
     ) -> RunHandle:
-        """Rerun a finished run: `all` jobs, the `failed` ones, or `from` a job on."""
+        """Rerun a finished run.
+
+        The new run repeats `all` jobs, the `failed` ones, or those `from` a job on.
+        """
         made = await self._runs.rerun(run_id, which, job=job, request_id=request_id, actor=self._actor)
         return RunHandle(self, made.id)
 

@@ -71,7 +71,12 @@ class SyncJobs:
         return self._wait_for(self._inner().signal(job_id, name, data, request_id=request_id))
 
     def retry(self, job_id: str, *, request_id: str | None = None) -> str:
-        """Resubmit a finished job as a new job linked to the original. Return the new id."""
+        """Resubmit a finished job as a new job.
+
+        The new job is linked to the original.
+
+        Return the new id.
+        """
         return self._wait_for(self._inner().retry(job_id, request_id=request_id)).id
 
     def job(self, job_id: str) -> JobView:
@@ -165,7 +170,12 @@ class Runs:
     def rerun(
         self, run_id: str, which: Which = "all", *, job: str = "", request_id: str | None = None
     ) -> str:
-        """Rerun a finished run: `all` jobs, the `failed` ones, or `from` a job on. Return the new id."""
+        """Rerun a finished run.
+
+        The new run repeats `all` jobs, the `failed` ones, or those `from` a job on.
+
+        Return the new id.
+        """
         return self._wait_for(self._inner().rerun(run_id, which, job=job, request_id=request_id)).id
 
     def explain(self, run_id: str) -> RunExplanation:
@@ -490,7 +500,7 @@ class DeadLetters:
         return self._wait_for(self._inner().retry(job_id, input=input, reason=reason, request_id=request_id))
 
     def discard(self, job_id: str, *, reason: str = "", request_id: str | None = None) -> DeadLetterView:
-        """Leave a dead letter as it is, for good."""
+        """Discard a dead letter; its job stays failed."""
         return self._wait_for(self._inner().discard(job_id, reason=reason, request_id=request_id))
 
     def retry_all(

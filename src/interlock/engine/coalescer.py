@@ -44,7 +44,7 @@ class PendingAnswer(Protocol[R_contra]):
         ...
 
     def set_exception(self, error: Exception, /) -> None:
-        """Set the reason why there is none."""
+        """Set the error in place of an answer."""
         ...
 
     def cancel(self) -> object:

@@ -126,7 +126,7 @@ class _Walk(msgspec.Struct):
         return msgspec.structs.replace(removed, more=True)
 
     def rest(self, began: float, now: float) -> None:
-        """Put off the next walk by what this one has taken."""
+        """Delay the next walk in proportion to the time this one has taken."""
         self.took_s += now - began
         self.next_at = max(self.next_at, now + _REST * self.took_s)
 

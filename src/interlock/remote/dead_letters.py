@@ -53,6 +53,6 @@ class HttpDeadLetters:
     async def discard(
         self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> DeadLetterView:
-        """Leave a dead letter as it is, for good."""
+        """Discard a dead letter; its job stays failed."""
         sent = api.DiscardLetter(reason=reason, request_id=request_id)
         return await self._client.call(api.DISCARD_DEAD_LETTER, sent, job_id=job_id)

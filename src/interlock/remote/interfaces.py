@@ -324,7 +324,7 @@ class DeadLettersApi(Protocol):
     async def discard(
         self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> DeadLetterView:
-        """Leave a dead letter as it is, for good."""
+        """Discard a dead letter; its job stays failed."""
 
 
 class LimitsApi(Protocol):

@@ -293,10 +293,11 @@ _FORESIGHT = timedelta(seconds=1)
 
 
 class Foresight(msgspec.Struct, frozen=True):
-    """The decision of a claimer who expects as many records as it wants, all of one shape.
+    """The decision of a claimer, made before the claim, about records of one shape.
 
-    If a store finds these, it may commit the change with the read, and call `decide` afterwards, which must
-    make the same decision: one batch. Otherwise it calls `decide` first, as without foresight.
+    It holds if a store finds as many records as the claimer wants, all of this shape. The store may then
+    commit the change with the read, and call `decide` afterwards, which must make the same decision: one
+    batch. Otherwise it calls `decide` first, as without foresight.
     """
 
     like: Record

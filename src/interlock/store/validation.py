@@ -179,9 +179,9 @@ def _check_change(catalogue: Catalogue, change: Change, max_body_bytes: int) -> 
 
 
 def _differs_by_itself(change: Change, last: Change) -> bool:
-    """Return whether two changes are the same but for a record's own part.
+    """Return whether two changes differ only in the data of their records.
 
-    That is its body, and the fields that a batch sets for each of its records.
+    These data are the body, and the fields that a batch sets for each of its records.
     """
     return (
         change.note is last.note

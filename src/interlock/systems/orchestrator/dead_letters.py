@@ -125,7 +125,7 @@ def decide_retry(
 
 
 def _resubmission_of(ended: Record, given: msgspec.Raw | None) -> JobSpec:
-    """Return an ended job to be submitted again, perhaps with another input."""
+    """Return the spec of an ended job, with its input or another one."""
     spec = spec_of(ended)
     return spec if given is None else msgspec.structs.replace(spec, input=given)
 
@@ -133,7 +133,7 @@ def _resubmission_of(ended: Record, given: msgspec.Raw | None) -> JobSpec:
 def decide_discard(
     job_id: str, found: Sequence[Record | None], now: datetime, *, commit_id: str, by: LetterBody
 ) -> Decision[None]:
-    """Leave a dead letter as it is, for good."""
+    """Discard a dead letter; its job stays failed."""
     ended = _present(job_id, found[0])
     check_letter(ended)
     return Decision(None, Commit(changes=(_handled(discard, ended, found[1], by, now, commit_id),)))
@@ -394,7 +394,7 @@ class DeadLetterService:
     async def discard(
         self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> DeadLetterView:
-        """Leave a dead letter as it is, for good."""
+        """Discard a dead letter; its job stays failed."""
         idempotency_key = self._engine.key_for(request_id, f"discard the dead letter {job_id}", reason)
         by = LetterBody(reason=reason, by=actor)
 

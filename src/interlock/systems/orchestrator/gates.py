@@ -558,7 +558,7 @@ class _Decision:
         return changes
 
     def _served(self, ids: Sequence[str]) -> int:
-        """Return how many of these jobs are in line no longer."""
+        """Return how many of these jobs, from the first on, leave the line."""
         for served, job_id in enumerate(ids):
             if self._waits or self._more or not self._admit(job_id):
                 return served

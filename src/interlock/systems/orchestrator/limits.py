@@ -275,7 +275,7 @@ class Limits:
         return len(page.records) + bool(page.cursor)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop admitting jobs: the scheduled round is cancelled."""
         self._admissions.close()
 
     async def keep_now_and_then(self, *, limit: int = MANY) -> int:

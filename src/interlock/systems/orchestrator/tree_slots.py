@@ -113,7 +113,7 @@ class TreeSlots:
         self.body.later = (*self.body.later, job_id)
 
     def line_up(self, job_id: str, job: JobBody, parent_id: str) -> None:
-        """Put a child into the line whose other jobs have ended."""
+        """Put a child in line after the jobs that it waits for have ended."""
         if job_id in self.body.later:
             self._not_later(job_id)
             self.body.holding.setdefault(parent_id, job.data.depth)

@@ -272,7 +272,10 @@ class KeyedSubmission:
         return None
 
     def _change(self, job_id: str, part: UniquePart, spec: JobSpec) -> None:
-        """Give the job the new submission; debounced, it also waits anew."""
+        """Replace the input and the context of a job by a new submission's.
+
+        With the policy `debounce` its delay also begins again.
+        """
         draft = self._draft(job_id)
         if why := _fixed(draft, spec):
             raise self._duplicate(job_id, part, why)
