@@ -115,10 +115,7 @@ class CouplingRoute(msgspec.Struct, frozen=True):
 
 
 def to(machine: AnyMachine, find: Find, *, create: Make | None = None) -> CouplingRoute:
-    """Send the event to the part that `find` returns.
-
-    For a coupling without event, `create` makes the part.
-    """
+    """Send the event to the part that `find` returns, or `create` it."""
     return CouplingRoute(machine, find, make=create)
 
 
@@ -133,27 +130,20 @@ def create(make: Make) -> CouplingRoute:
 
 
 def order(carry: Make) -> CouplingRoute:
-    """Record an order to other records, for the commit of this one.
-
-    `carry` makes the order.
-    """
+    """Record an order by `carry` to other records, for this record's commit."""
     return CouplingRoute(carry=carry)
 
 
 def outward(*, judged_there: bool = False) -> CouplingRoute:
     """Collect the coupling for a message to another record.
 
-    The message is sent with the commit of this record. With `judged_there` its conditions are about that
-    record, and evaluated by the coupling's deliverer.
+    With `judged_there` its conditions are about that record, and evaluated by the coupling's deliverer.
     """
     return CouplingRoute(is_outward=True, judged_there=judged_there)
 
 
 def elsewhere(deliverer: str) -> CouplingRoute:
-    """Leave the coupling to another wiring, which has other ways.
-
-    It learns of the step in another way.
-    """
+    """Leave the coupling to a wiring that learns of the step otherwise."""
     return CouplingRoute(deliverer=deliverer)
 
 
@@ -199,10 +189,7 @@ class StepEffects:
         """Journal lines, by the name of the part."""
 
     def _look_for_timer(self, machine: AnyMachine) -> None:
-        """Find the effect of the steps on the timer.
-
-        The last step that arms or ends it decides.
-        """
+        """Find the effect on the timer of the last step that arms or ends it."""
         for step in self.steps:
             # A deadline that two adjacent states share keeps running; any other ends with its state.
             ends = step.moves and machine.table.entry(step.target).within is None
@@ -274,10 +261,7 @@ class Wiring:
             )
 
     def effects_of(self, machine: AnyMachine, steps: StepsTaken) -> StepEffects:
-        """Return the effects of these steps.
-
-        Cached, since tables share their steps.
-        """
+        """Return the effects of these steps, cached, as tables share steps."""
         known = self.known.get(id(steps))
         if known is None or known.steps is not steps:
             known = StepEffects(self, machine, steps)
@@ -286,10 +270,7 @@ class Wiring:
         return known
 
     def consequences(self, step: Step[Any]) -> tuple[Consequence, ...]:
-        """Return the possible consequences of a step here.
-
-        For machines elsewhere these are the ones that this wiring delivers.
-        """
+        """Return the possible consequences of a step that are delivered here."""
         found = []
         for each_list in self.couplings:
             for coupling in each_list.caused_by(step):
@@ -315,10 +296,7 @@ class Wiring:
         return step if step.target in notes or (step.target, step.event) in notes else None
 
     def event_for(self, event: type[Event]) -> MakeEvent:
-        """Return the constructor of an event.
-
-        An event without data is the same object every time.
-        """
+        """Return the constructor of an event, or a constant one without data."""
         made = self._events.get(event)
         if made is not None:
             return made
@@ -403,10 +381,7 @@ class Wiring:
             yield f"“{coupling.sentence}”: no deliverer evaluates its conditions"
 
     def _unsent(self, machine: AnyMachine) -> Iterator[str]:
-        """Yield consequences that nothing sends, and timers that never fire.
-
-        No coupling sends the former, and no deadline fires the latter.
-        """
+        """Yield consequences that nothing sends, and timers that never fire."""
         sent = {coupling.event for coupling in self._all() if coupling.effect is machine} | self._sends
         fired = {type_of(deadline.event) for deadline in deadlines_of(machine)}
         for event in machine.events:
@@ -418,18 +393,12 @@ class Wiring:
 
 
 def _deliverer_of(couplings: Couplings[Any], coupling: Coupling[Any]) -> str:
-    """Return the wiring that delivers a coupling; "" for that of its cause.
-
-    It is the name of the wiring.
-    """
+    """Return the wiring that delivers a coupling; "" for that of its cause."""
     return couplings.delivered_by.get((coupling.cause, coupling.to), "")
 
 
 def _note(noted: Any) -> Any:
-    """Return a state, or a state with the name of its event.
-
-    Steps have the event's name, too.
-    """
+    """Return a state, or a state with the name of its event."""
     return (noted[0], type_of(noted[1]).name) if isinstance(noted, tuple) else noted
 
 
@@ -472,10 +441,7 @@ class Cascade(ABC):
         """Return every part that may have a timer, with its machine and its owner."""
 
     def facts(self, owner: Owner) -> Any:  # noqa: ARG002 - a cascade without conditions has none
-        """Return the facts for the conditions of couplings.
-
-        They are from the perspective of this owner's part.
-        """
+        """Return the facts for couplings, as this owner's part sees them."""
         return None
 
     @abstractmethod
@@ -487,10 +453,7 @@ class Cascade(ABC):
         return ""
 
     def entered(self, step: Step[Any], owner: Owner) -> None:  # noqa: B027 - only some have notes
-        """Record the data that belong to the new state.
-
-        It is called for states in `Wiring.notes`.
-        """
+        """Record data of the new state; called for states in `Wiring.notes`."""
 
     def timer_event(self, within: Deadline, owner: Owner) -> Event:
         """Return the event of an expired timer."""
@@ -499,10 +462,7 @@ class Cascade(ABC):
     # Operations
 
     def send_to(self, machine: AnyMachine, part: Part, event: Event, owner: Owner = None) -> Refusal:
-        """Send an event to a part, and follow the consequences.
-
-        Return the refusal, if there is one.
-        """
+        """Send an event, follow the consequences, and return any refusal."""
         refused = self.take(machine, part, event, owner)
         if self._waiting:
             self.settle()

@@ -117,10 +117,7 @@ class Connection:
         return True
 
     def granted_after(self, requested_at: float) -> float:
-        """Return the time from which leases of the last claim are trusted.
-
-        The claim was made at `requested_at`.
-        """
+        """Return the time from which leases of the last claim are trusted."""
         port = self._long_poll
         return requested_at if port is None else max(requested_at, port.granted_after)
 
@@ -282,10 +279,7 @@ class WorkerProcess:
         return {name: number for name, number in self._components.leftovers().items() if number}
 
     def send(self, event: Event) -> bool:
-        """Apply an event by the table; return whether it was accepted.
-
-        Its consequences are followed.
-        """
+        """Apply an event by the table; return whether it was accepted."""
         return self._machines.take(PROCESS, self._process, event, None) is None
 
     async def _step(self) -> None:
@@ -336,10 +330,7 @@ class WorkerProcess:
         self._schedules = {}
 
     async def _poll(self) -> None:
-        """Claim as much as there is room for, begin it, and poll again.
-
-        Without room, wait for it.
-        """
+        """Claim what there is room for, begin it and poll again; or wait."""
         self._wakeup.clear()
         request = self._next_request()
         if self._broken:
@@ -356,10 +347,7 @@ class WorkerProcess:
             self.send(backoff_complete)
 
     async def _shut_down(self) -> None:
-        """Let tasks finish, then stop them, then kill them.
-
-        It ends in time in any case.
-        """
+        """Let tasks finish, then stop, then kill them; end in time in any case."""
         requested_at = self.shutdown.requested_at or self.shutdown.awake()
         soft_s, hard_s = self.shutdown.times(self._durations)
         last_s = min(LET_GO_S, hard_s * _LET_GO_SHARE)
@@ -379,10 +367,7 @@ class WorkerProcess:
     # Polling
 
     def _next_request(self) -> ClaimRequest | None:
-        """Return the next claim, or None if there is no room.
-
-        It is for tasks that can start, otherwise for prefetching.
-        """
+        """Return the next claim, to start or to prefetch; None without room."""
         if not self._components.order_handler.orders.take or not accepts_tasks(
             self._process.state, self._process.data
         ):
@@ -476,10 +461,7 @@ class WorkerProcess:
         return True
 
     async def _open(self) -> bool | None:
-        """Open the connection; return whether it is open.
-
-        It is None if there is no answer, and False if opening is pointless.
-        """
+        """Open the connection; return None if unanswered, False if pointless."""
         try:
             opening = self._connection.open(self._settings.connect_timeout_s)
             return bool(await unless(self._stop_requested, opening))
@@ -492,10 +474,7 @@ class WorkerProcess:
             return False
 
     async def _break(self, failure: InterlockError) -> None:
-        """Handle a lost connection.
-
-        The tasks are abandoned and the connection is closed; then the worker connects again.
-        """
+        """Handle a lost connection: abandon the tasks and close it."""
         self._broken = False
         self._log.warning("connection_lost", error=failure.sentence, tasks=self._task_runner.count())
         self.send(error)
@@ -504,10 +483,7 @@ class WorkerProcess:
         self._woken = False
 
     async def _begin_again(self, crash: Exception) -> None:
-        """Handle a crashed step: log it, and continue a little later.
-
-        The crash is a bug here or in a port.
-        """
+        """Log a crashed step, a bug here or in a port, and continue later."""
         self._log.error("loop_crashed", loop="poll", error=f"{type(crash).__name__}: {crash}", exc_info=True)
         self._crashes += 1
         self._components.trouble(crash)
@@ -519,10 +495,7 @@ class WorkerProcess:
         await set_within(self._stop_requested, self._settings.backoff_s(self._crashes))
 
     async def _send_messages(self, messages: Sequence[Message]) -> list[Answer]:
-        """Deliver reports, also during shutdown.
-
-        No jobs are claimed any more then.
-        """
+        """Deliver reports, also during shutdown."""
         if self._process.state is SHUTTING_DOWN and not self._connection.is_open:
             await self._connection.open(self._settings.connect_timeout_s)
         return await self._connection.port.report(messages)
@@ -544,10 +517,7 @@ class WorkerProcess:
     # Waiting
 
     async def _pause(self, *, wakes: bool) -> None:
-        """Back off as long as the count of the table demands.
-
-        With `wakes` a notification ends it.
-        """
+        """Back off as the count of the table demands; `wakes` ends it early."""
         pauses_s = self._pauses_s
         until = self._monotonic() + pauses_s[min(self._process.data.backoff_count, len(pauses_s) - 1)]
         while not self._stop_requested.is_set() and not (wakes and self._woken):
@@ -558,10 +528,7 @@ class WorkerProcess:
             await set_within(self._stop_requested, floor_s)
 
     async def _all_ended(self, until: float) -> bool:
-        """Return whether all tasks ended before the deadline, by `awake`.
-
-        All reports have to be delivered, too.
-        """
+        """Return whether tasks and reports are done by a deadline of `awake`."""
         while not await self._all_end_within(until - self.shutdown.awake()):
             if self.shutdown.awake() >= until:
                 return False
@@ -579,18 +546,12 @@ class WorkerProcess:
         return True
 
     def _on_shutdown(self) -> None:
-        """Handle a shutdown request, in a signal handler.
-
-        All work is left to the event loop.
-        """
+        """Wake the event loop after a shutdown request, in a signal handler."""
         for wake in (self._stop_requested.set, self._wakeup.set, self._connection.hasten):
             call_in_loop(self._loop, wake)
 
     def _wake(self) -> None:
-        """Handle a notification of jobs.
-
-        It is called often and from any thread, so it is cheap to repeat.
-        """
+        """Handle a notification of jobs, cheaply and from any thread."""
         if self._woken:
             return
         self._woken = True

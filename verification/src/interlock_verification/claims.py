@@ -93,10 +93,7 @@ def look_at(value: Value, plan: ModelPlan, number: int) -> DecodedJob:
 
 
 def look_at_record(record: Record, releases: int, *, default_losses: int = DEFAULT_LOSSES) -> DecodedJob:
-    """Return a decoded job of a store.
-
-    It has its number of releases and the default of losses.
-    """
+    """Return a decoded job with its releases and the default of losses."""
     body = decode_body(record.body)
     losses = default_losses if body.losses_allowed is None else body.losses_allowed
     plan = JobPlan(
@@ -120,10 +117,7 @@ def _most_retries(body: JobBody) -> int:
 
 
 def one_live_lease(seen: DecodedJob) -> bool:
-    """Return whether each shard has at most one live lease.
-
-    That lease is on its newest attempt.
-    """
+    """Return whether a shard has at most a live lease on its newest attempt."""
     for shard in _shards(seen):
         mine = [one for one in seen.body.attempts if one.shard == shard]
         live = [one for one in mine if _live(one)]
@@ -133,10 +127,7 @@ def one_live_lease(seen: DecodedJob) -> bool:
 
 
 def lease_and_attempt_agree(seen: DecodedJob) -> bool:
-    """Return whether attempts have live leases exactly as required.
-
-    The state of an attempt requires a live lease or none.
-    """
+    """Return whether attempts have live leases exactly as required."""
     for one in seen.body.attempts:
         held = one.lease.state if one.lease is not None else None
         if one.state is attempt.LEASED and held is not lease.GRANTED:
@@ -157,10 +148,7 @@ def bounded(seen: DecodedJob) -> bool:
 
 
 def ended_is_over(seen: DecodedJob) -> bool:
-    """Return whether an ended job has no open attempt.
-
-    Attempts that a failure is stopping are left out.
-    """
+    """Return whether an ended job has only attempts that ended or stop."""
     if seen.state not in job.ENDED:
         return True
     left = [one.state for one in seen.body.attempts if one.state not in attempt.ENDED]
@@ -176,10 +164,7 @@ def completed_is_all_shards(seen: DecodedJob) -> bool:
 
 
 def goes_on(seen: DecodedJob) -> bool:
-    """Return whether an unfinished job can proceed or is being stopped.
-
-    It can proceed if every shard can.
-    """
+    """Return whether each shard can proceed, or the job ends or is stopped."""
     if seen.state in job.ENDED or seen.state is job.SUBMITTED:
         return True
     if seen.body.data.stop_reason:
@@ -251,10 +236,7 @@ def expired_never_began(seen: DecodedJob) -> bool:
 
 
 def _is_held(seen: DecodedJob, one: AttemptBody) -> bool:
-    """Return whether an attempt waits before it is ready.
-
-    It waits for the needs of its run, for its children, or for a place in its tree.
-    """
+    """Return whether an attempt waits for its run, children or tree place."""
     if one.state is not attempt.CREATED:
         return False
     return seen.body.run is not None or seen.body.tree is not None or one.waits or bool(one.awaits)
@@ -292,10 +274,7 @@ VALUE_CLAIMS: Sequence[FactClaim[DecodedJob]] = (
 
 
 def journal_replays(step: Taken) -> bool:
-    """Return whether the journalled rows lead from `before` to `after`.
-
-    These are the records before and after the step.
-    """
+    """Return whether the journalled rows lead from `before` to `after`."""
     if not step.journalled:
         return True
     states = _states(step.before)
@@ -309,10 +288,7 @@ def journal_replays(step: Taken) -> bool:
 
 
 def ends_absorb(step: Taken) -> bool:
-    """Return whether terminal states are kept.
-
-    The oldest ended attempts may be folded.
-    """
+    """Return whether terminal states are kept, unless folded."""
     ends = {JOB.name: JOB.terminal, ATTEMPT.name: ATTEMPT.terminal, LEASE.name: LEASE.terminal}
     after, folds = _states(step.after), step.after.body.folded is not None
     return all(
@@ -323,10 +299,7 @@ def ends_absorb(step: Taken) -> bool:
 
 
 def only_the_live_lease_is_accepted(step: Taken) -> bool:
-    """Return whether an accepted message came under a live lease.
-
-    The lease had not expired.
-    """
+    """Return whether accepted messages came under a live, unexpired lease."""
     if not step.accepted or step.token is None:
         return True
     held = next((o.lease for o in step.before.body.attempts if (o.shard, o.index) == step.token), None)
@@ -334,10 +307,7 @@ def only_the_live_lease_is_accepted(step: Taken) -> bool:
 
 
 def success_is_reported(step: Taken) -> bool:
-    """Return whether attempts succeed only by their runner's report.
-
-    They succeed in the step of the report.
-    """
+    """Return whether attempts succeed only by their runner's report."""
     was = {one.name: one.state for one in step.before.body.attempts}
     new = [
         (one.shard, one.index)
@@ -377,10 +347,7 @@ def starts_in_time(step: Taken) -> bool:
 
 
 def snoozes(step: Taken) -> bool:
-    """Return whether a snoozed job waits for its time.
-
-    It costs no try and no loss.
-    """
+    """Return whether a snooze waits for its time and costs no try or loss."""
     if not gives_back(step.lines) or step.token is None:
         return True
     given = [one for one in step.after.body.attempts if (one.shard, one.index) == step.token]
@@ -486,10 +453,7 @@ class EndedJob(NamedTuple):
 
 
 def finished_once(ended: EndedJob) -> bool:
-    """Return whether no shard succeeded twice.
-
-    Each shard of a COMPLETED job has succeeded.
-    """
+    """Return whether no shard succeeded twice, and all did if COMPLETED."""
     counts = ended.successes.values()
     whole = ended.look.state is not job.COMPLETED or sum(counts) == len(_shards(ended.look))
     return whole and all(count <= 1 for count in counts)

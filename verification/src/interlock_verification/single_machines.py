@@ -559,10 +559,7 @@ ATTEMPT_ALONE = Lifecycle(
 
 
 def _stopped(before: Here, event: Any, after: Here | None) -> bool:
-    """Return whether a stop takes effect.
-
-    It does at once if no attempt is active; otherwise it is recorded.
-    """
+    """Return whether a stop takes effect, at once or as recorded."""
     if not isinstance(event, job.StopEvent) or before.state in job.ENDED:
         return True
     waiting = before.state in job.WAITING

@@ -311,10 +311,7 @@ def list_entry(blueprint: Blueprint) -> dict[str, object]:
 
 
 def machine_sheets(blueprint: Blueprint, *, joined: bool) -> list[Sheet]:
-    """Return all tables about one machine.
-
-    `joined` puts the sources of one row on one line.
-    """
+    """Return all tables of a machine; `joined` joins the sources of a row."""
     from interlock.cli.output import Sheet
 
     return [
@@ -479,10 +476,7 @@ def _on_couplings(couplings: Couplings[Any]) -> MachineVerdict:
 
 
 def _raised_verdict(error: MalformedTable | MalformedCouplings, name: str) -> MachineVerdict:
-    """Return the faults that a declaration raised.
-
-    Tables give pairs of code and sentence.
-    """
+    """Return the faults that a declaration raised, as pairs or sentences."""
     from interlock.machine import Fault
 
     listed = error.facts.get("faults")

@@ -294,10 +294,7 @@ class Session:
         return version.major, version.minor
 
     async def _answered(self, answer: Awaitable[T], *, at_risk: bool = False) -> T:
-        """Wait for an answer of the server.
-
-        With `at_risk` the server may be committing: without an answer the outcome is unknown.
-        """
+        """Wait for an answer; `at_risk`, its loss leaves the outcome unknown."""
         try:
             return await answer
         except Again:
@@ -381,17 +378,11 @@ class PostgresPool:
         return await self.run(doing, lambda session: session.fetch(sql, *arguments, writes=writes))
 
     async def connect(self, timeout_s: float) -> Connection:
-        """Return a separate connection, which the caller closes.
-
-        The caller also handles the errors of the driver.
-        """
+        """Return a connection of its own, which the caller closes."""
         return await self._connected(timeout_s, self.target.pooled)
 
     async def connect_to_listen(self, timeout_s: float) -> Connection:
-        """Return a separate connection to the server itself, for LISTEN.
-
-        A pooler in between would lose LISTEN.
-        """
+        """Return a separate connection to the server itself, for LISTEN."""
         if self.target.listen_at is None:
             return await self.connect(timeout_s)
         host, port = self.target.listen_at

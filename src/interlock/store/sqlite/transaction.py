@@ -359,7 +359,7 @@ class Transaction:
 
 
 def _are_alike(standings: Sequence[RowState], expected_at: Sequence[datetime | None]) -> bool:
-    """Return whether all records are equal in what a change depends on.
+    """Return whether records are alike in everything that a change needs.
 
     They have the same version, state and place, and were written at the expected time.
     """

@@ -214,9 +214,9 @@ def decide_ends(
     draw: Draw,
     commit_id: str,
 ) -> Decision[bool]:
-    """Note the ends of jobs in a part; with the last one, also in its batch.
+    """Note the ends of jobs; return whether a callback lines up.
 
-    The answer is True if a callback lines up.
+    They are noted in a part, and with the last one in its batch.
     """
     part, batch = found
     if part is None or part.state != PartState.OPEN:
@@ -252,10 +252,7 @@ def _letters(part: PartBody, ends: Mapping[str, EndMessage]) -> list[str]:
 def _finished(
     entity: Entity[BatchBody], settings: OrchestratorSettings, draw: Draw, commit_id: str
 ) -> list[Change]:
-    """End a batch of which all jobs have ended.
-
-    Return its callback, with the changes for the same commit.
-    """
+    """End a batch whose jobs have ended; return the changes with its callback."""
     body = entity.body
     if entity.state == OPEN or body.settled < body.parts:
         return []
@@ -507,10 +504,7 @@ class Batches:
         return BatchList(batches=tuple(views), cursor=page.cursor)
 
     async def jobs(self, batch_id: str, *, cursor: str = "") -> BatchJobs:
-        """Return a page of the jobs of a batch.
-
-        Those that have ended have their outcomes.
-        """
+        """Return a page of the jobs of a batch, with the outcomes of ended ones."""
         record = await self._load(batch_id)
         number = read_number(cursor, cursor) if cursor else 0
         parts = BATCHES.body_of(record).parts
@@ -534,10 +528,7 @@ class Batches:
 
 
 def _unsettled(record: Record) -> int:
-    """Return the number of parts whose jobs have to be counted.
-
-    There are none after the end of the batch.
-    """
+    """Return the number of parts to count; none after the batch's end."""
     return 0 if record.state in (ENDED, CANCELED) else BATCHES.body_of(record).parts
 
 

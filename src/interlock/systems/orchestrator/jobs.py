@@ -152,10 +152,7 @@ async def _answers_of(
 async def _answer(
     engine: Engine, request_key: IdempotencyKey | None, result: Result[str]
 ) -> str | InterlockError:
-    """Return the decision, or the earlier answer.
-
-    The earlier answer counts even if the request would now be refused.
-    """
+    """Return the decision, or the earlier answer to the same request."""
     match result:
         case Applied(answer=answer):
             return answer
@@ -176,10 +173,7 @@ def _recorded_id(recorded: Recorded) -> str:
 
 
 def _encoded(jobs: Sequence[SubmittedJob]) -> bytes:
-    """Return jobs as the answer to a request stores them.
-
-    These are ids, each with the action unless the job was created.
-    """
+    """Return the ids of jobs, and the actions unless they were created."""
     return msgspec.json.encode([f"{one.id} {one.how}" if one.how != "created" else one.id for one in jobs])
 
 
@@ -220,10 +214,7 @@ class Jobs:
     # Submit
 
     async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
-        """Return the id of a new job.
-
-        A repeated request gets the id of the earlier one.
-        """
+        """Return the id of a new job, or of the one of an earlier request."""
         return (await self.submit_many([spec], actor=actor, request_id=request_id))[0]
 
     async def submit_many(
@@ -259,10 +250,7 @@ class Jobs:
     async def _submit_limited(
         self, given: Sequence[JobSpec], actor: str, request_id: str | None
     ) -> list[str]:
-        """Submit jobs of which some are under limits.
-
-        Each is stored with its ticket, or not at all.
-        """
+        """Submit jobs under limits, each with its ticket or not at all."""
         request_key = self.engine.key_for(request_id, "submit", [without_context(spec) for spec in given])
         specs = await self._under_limits(given, request_key)
         if isinstance(specs, Repeated):
@@ -329,10 +317,7 @@ class Jobs:
     async def _submit_together(
         self, specs: Sequence[JobSpec], actor: str, request_key: IdempotencyKey | None
     ) -> list[SubmittedJob]:
-        """Create jobs in one commit.
-
-        Their parents, their trees and their unique keys are in it.
-        """
+        """Create jobs in one commit with their parents, trees and unique keys."""
         parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id is not None})
         keys = [Key(JOB.name, name) for name in parents]
         # The root of a job never changes, so it can be read beforehand.
@@ -391,10 +376,7 @@ class Jobs:
     async def _under_limits(
         self, given: Sequence[JobSpec], request_key: IdempotencyKey | None
     ) -> Sequence[JobSpec] | Repeated:
-        """Return the jobs with all limits that they count against.
-
-        A repeated request gets its earlier answer.
-        """
+        """Return the jobs with all of their limits, or the earlier answer."""
         if self._limits is None:
             return given
         try:
@@ -406,10 +388,7 @@ class Jobs:
             return before
 
     async def _submit_first(self, spec: JobSpec, actor: str) -> str | None:
-        """Submit a job as the first with its key; None if it is not.
-
-        That is one commit, and nothing has to be loaded.
-        """
+        """Submit a job as the first with its key; None if it is not the first."""
         now, commit_id = await self.engine.clock.now(), self.engine.commit_id()
         job_id, part = self._ids.draw(now), unique_part(spec)
         assert spec.unique is not None
@@ -432,10 +411,7 @@ class Jobs:
         request_id: str | None = None,
         why: str = "cancel",
     ) -> JobView:
-        """Request the cancellation of a job; the view shows its progress.
-
-        `why` is the code, and `reason` the text.
-        """
+        """Request the cancellation of a job: `why` is a code, `reason` a text."""
         request_key = self.engine.key_for(request_id, f"cancel {job_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
@@ -517,10 +493,7 @@ class Jobs:
         return await self.view(await self._load(job_id))
 
     async def view(self, record: Record) -> JobView:
-        """Return the view of a loaded job, with its results.
-
-        Results in separate records are included.
-        """
+        """Return the view of a loaded job, with the results of other records."""
         return (await self.views([record]))[0]
 
     async def views(self, records: Sequence[Record]) -> list[JobView]:
@@ -542,10 +515,7 @@ class Jobs:
         return await self.views(page.records), page.cursor
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
-        """Return the number of matches, up to a cap.
-
-        A limited number of records is examined.
-        """
+        """Return the number of matches up to a cap, among `within` records."""
         return await self.engine.store.count(query, cap=cap, within=within)
 
     async def under_way(self, queues: Sequence[str]) -> bool:
@@ -559,10 +529,7 @@ class Jobs:
     async def tree(
         self, job_id: str, *, most: int = NODES, sees: Callable[[str], bool] | None = None
     ) -> TreeView:
-        """Return a job and its descendants.
-
-        There are at most `most` jobs, and only those of visible queues.
-        """
+        """Return a job and up to `most` descendants in visible queues."""
         return await tree_below(self.engine.store, await self._load(job_id), most, sees)
 
     async def history(self, job_id: str) -> list[Entry]:
@@ -622,8 +589,5 @@ def _present(job_id: str, record: Record | None) -> Record:
 
 
 def _is_joined(spec: JobSpec) -> bool:
-    """Return whether a job is created together with changes of others.
-
-    These are its parent, or the jobs before it.
-    """
+    """Return whether a job changes its parent or the jobs before it."""
     return spec.parent_job_id is not None or spec.after is not None

@@ -103,10 +103,7 @@ def decide_message(
     settings: OrchestratorSettings,
     body: JobBody | None = None,
 ) -> Decision[Answer]:
-    """Decide about a message to the job of its token.
-
-    `body` is as in `JobAggregate.of`, and is consumed.
-    """
+    """Decide about a message to the job of its token; this consumes `body`."""
     if record is None:
         return Decision(_unknown_lease(token))
     draft = JobAggregate.of(record, now, settings, body)
@@ -152,10 +149,7 @@ def note_report(draft: JobAggregate, one: AttemptBody, message: Message) -> None
 
 
 def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None:
-    """Record the payload of a message.
-
-    It has progress, a checkpoint, and sequence numbers.
-    """
+    """Record the progress, checkpoint and sequence numbers of a message."""
     assert one.lease is not None
     match message:
         case Complete():
@@ -182,10 +176,7 @@ def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None
 
 
 def _note_heartbeat(draft: JobAggregate, one: AttemptBody, held: LeaseBody, message: Heartbeat) -> None:
-    """Record a heartbeat, which others may have overtaken.
-
-    An overtaken one may have a progress or checkpoint that a newer one lacks.
-    """
+    """Record a heartbeat; an overtaken one may have the newest checkpoint."""
     number = message.sequence
     if isinstance(message.checkpoint, msgspec.Raw) and number >= held.saved:
         held.saved = number
@@ -239,10 +230,7 @@ def _repeated(draft: JobAggregate, one: AttemptBody, message: Message) -> Answer
 
 
 def _reported(draft: JobAggregate, one: AttemptBody) -> str:
-    """Return the digest of the accepted report.
-
-    It is derived from a result in a separate record.
-    """
+    """Return the digest of the accepted report, or of its separate result."""
     record = draft.record
     if one.reported or record is None or not record.result or one.state is not attempt.SUCCEEDED:
         return one.reported
@@ -296,10 +284,7 @@ def _name(draft: JobAggregate, message: Message) -> str:
 def _refuse(
     draft: JobAggregate, token: Token, message: Message, refused: Refused[LeaseState], commit_id: str
 ) -> Decision[Answer]:
-    """Refuse a late, stale or conflicting message.
-
-    It is journalled, and expired timers are handled.
-    """
+    """Refuse and journal a stale or conflicting message; fire due timers."""
     draft.fire_due()
     one = _attempt_of(draft, token)
     assert one is not None
@@ -392,10 +377,7 @@ def _moment_wanted(wanted: datetime | msgspec.UnsetType, now: datetime) -> datet
 
 
 def _snoozed_until(release: Release, now: datetime) -> datetime | None:
-    """Return when an attempt that is given back is to be made again.
-
-    It is None for at once.
-    """
+    """Return when to make a released attempt again, or None for at once."""
     if (at := _moment_wanted(release.snooze_until, now)) is not None:
         return max(at, now)
     pause_s = _pause_wanted(release.snooze_s)
@@ -403,20 +385,14 @@ def _snoozed_until(release: Release, now: datetime) -> datetime | None:
 
 
 def _awaited(body: JobBody, wait_id: str | msgspec.UnsetType) -> str:
-    """Return the wait that an attempt is given back for.
-
-    It is empty if it has its answer by now.
-    """
+    """Return the wait of a released attempt, or "" if it has its answer."""
     if not isinstance(wait_id, str) or not wait_id:
         return ""
     return wait_id if awaited_until(body, wait_id) is not None else ""
 
 
 def digest_of_report(message: Message) -> str:
-    """Return a digest of the content of a report.
-
-    The runner and the sequence number are left out.
-    """
+    """Return a digest of a report without its runner and sequence number."""
     match message:
         case Complete(outcome=outcome, cost=cost):
             content: object = (outcome, cost)
@@ -430,10 +406,7 @@ def digest_of_report(message: Message) -> str:
 
 
 def _content_of_release(release: Release) -> tuple[object, ...]:
-    """Return the content of a release, for its digest.
-
-    New fields that are unset are left out, so the digest of earlier versions stays.
-    """
+    """Return a release's content for its digest, as old versions made it."""
     saved = release.checkpoint if isinstance(release.checkpoint, msgspec.Raw) else None
     parts: tuple[object, ...] = (release.reason, saved)
     if release.await_children or release.cost is not None:
@@ -533,10 +506,9 @@ class SharedDecision(msgspec.Struct, frozen=True):
     def work(
         self, before: Sequence[Record], seen: Sequence[datetime], results: Sequence[bytes], now: datetime
     ) -> records.Work:
-        """Return the work that carries out the decision for these jobs.
+        """Return the work for these jobs, with their results.
 
-        `seen` has when each was last written, and `results` has its result. Jobs of a run send it one
-        message, so that they are committed all, or none.
+        `seen` is when each was last written. Jobs of a run send it one message, so all or none are committed.
         """
         if self.to_run is None:
             return records.Batch(
@@ -563,10 +535,7 @@ class SharedDecision(msgspec.Struct, frozen=True):
 
 
 def result_in(message: Complete, token: str, settings: OrchestratorSettings) -> bytes | None:
-    """Return the result in a report of success under this token.
-
-    It is None if the report has to be processed separately.
-    """
+    """Return the result in a plain report of success, or None for others."""
     outcome = message.outcome
     if message.log or message.log_offset is not None or type(outcome) is not Succeeded:
         return None
@@ -609,10 +578,7 @@ def decide_completions(
 
 
 def _cleaned(message: Message) -> Message:
-    """Return the message with storable texts.
-
-    Log lines are handled separately.
-    """
+    """Return the message with storable texts; log lines are handled apart."""
     match message:
         case Complete(outcome=Failed() as failed):
             cleaned = msgspec.structs.replace(

@@ -200,8 +200,8 @@ class KeyedSubmission:
     def find(self, spec: JobSpec) -> SubmittedJob | None:
         """Return the job that exists for a submission, by its unique key.
 
-        What is done with it depends on the policy. Raise `DuplicateJob` where the policy is to reject, or
-        where the job cannot be changed.
+        The policy decides how the job changes. Raise `DuplicateJob` where the policy is to reject, or where
+        the job cannot be changed.
         """
         part, rule = self.part(spec), spec.unique
         if part is None or rule is None or not self._bodies[part.id].jobs:

@@ -248,10 +248,7 @@ class Workers:
         return await self.engine.answer_once(idempotency_key, WorkerView, do)
 
     async def beat(self, worker_id: str, beat: WorkerBeat, *, actor: str = "") -> WorkerOrders:
-        """Record a heartbeat; return the orders.
-
-        Only the principal that registered the worker may call this.
-        """
+        """Record a heartbeat of the worker's own principal; return the orders."""
         if beat.trouble and beat.trouble not in TROUBLES:
             raise InvalidWorker(
                 f"There is no trouble {beat.trouble!r}.",

@@ -241,10 +241,7 @@ class OrchestratorSteps:
     def _decided(
         self, state: State, done: StoryStep, op: int, reply: int, out: list[ModelStep], aided: int = 0
     ) -> None:
-        """Commit a decision.
-
-        With one orchestrator that is at once; with two, another commit may come first.
-        """
+        """Commit a decision, at once or in a race with another orchestrator."""
         entry = done.entry
         assert entry is not None
         bits = aided | entry.marks
@@ -267,10 +264,7 @@ class OrchestratorSteps:
                 return
 
     def become(self, state: State, job: int, after: int, reply: int) -> State:
-        """Return the state with a new version of a job.
-
-        Decisions on the old version will conflict.
-        """
+        """Return the state with a job's new version; old decisions conflict."""
         jobs, hands, net, orch, spare = state
         if self._racing:
             orch = tuple([self._outrun(one, job) for one in orch])
@@ -282,10 +276,7 @@ class OrchestratorSteps:
         return one[0], job, 0, 0, 0, OUTRUN
 
     def _settle(self, state: State, job: int, reply: int) -> State:
-        """Answer messages under ended leases.
-
-        Answers that have no receiver are dropped.
-        """
+        """Answer messages under ended leases; drop answers without a receiver."""
         jobs, hands, net, orch, spare = state
         ended = self.deciding.ended_leases[jobs[job]]
         flying = [reply] if reply else []
@@ -484,10 +475,7 @@ class WorkerSteps(OrchestratorSteps):
                     out.append((StoryStep("lose", read_message(code).job, 0, None, code), lost, AIDED))
 
     def _crashes(self, state: State) -> Iterator[ModelStep]:
-        """Yield crashes of workers.
-
-        A worker is restarted under its name, and messages to it are lost.
-        """
+        """Yield crashes: a worker restarts, and messages to it are lost."""
         jobs, hands, net, orch, spare = state
         for worker, hand in enumerate(hands):
             if hand:
@@ -538,10 +526,7 @@ class JobWorld(WorkerSteps):
     # Initial state and observations
 
     def initial(self) -> State:
-        """Return the initial state.
-
-        Workers are idle, and jobs exist or are about to be submitted.
-        """
+        """Return the initial state, with idle workers."""
         plan, numbers = self.plan, range(len(self.plan.jobs))
         jobs = tuple(ABSENT if plan.submits else self._first[number].after for number in numbers)
         net = tuple(write_message(Say.SUBMIT, 0, number) for number in numbers) if plan.submits else ()

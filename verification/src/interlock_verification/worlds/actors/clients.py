@@ -569,10 +569,7 @@ class SimulationClient:
             return  # it has ended
 
     async def _see_it_through(self, run_id: str, drawn: random.Random) -> None:
-        """Poll the simulation until it has ended.
-
-        Whenever it is stopped, it is resumed.
-        """
+        """Poll the simulation until it has ended; resume it whenever stopped."""
         every_s = 2 * self._process.network.world.durations.simulation_silence_s
         while True:
             await asyncio.sleep(every_s * (0.5 + drawn.random()))
