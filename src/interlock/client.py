@@ -154,10 +154,7 @@ class CompositionHandle(Generic[Result_co]):
 
 
 async def _every(waiting: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the answer of each.
-
-    After the first failure none is waited for any more.
-    """
+    """Return the answers of all; raise the first failure at once."""
     tasks = [asyncio.ensure_future(each) for each in waiting]
     try:
         return await asyncio.gather(*tasks)
@@ -180,10 +177,7 @@ class SyncComposition(Generic[Result_co]):
         return repr(self._inner)
 
     def result(self, *, timeout_s: float | None = None) -> Result_co:
-        """Wait for the result and return it.
-
-        The result of a group is the list of results, in its order.
-        """
+        """Wait for the result and return it; that of a group is a list."""
         found: Result_co = self._run(self._inner.result(timeout_s=timeout_s))
         return found
 
@@ -443,10 +437,7 @@ class Interlock:
         return await self._jobs.get(job_id)
 
     async def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
-        """Return a job and its descendants, with progress and costs.
-
-        `cut` is set if there are more.
-        """
+        """Return a job and its descendants, with costs; `cut` if there are more."""
         return await self._jobs.tree(job_id, most=most)
 
     async def artifacts(self, job_id: str) -> tuple[ArtifactView, ...]:

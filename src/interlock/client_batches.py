@@ -109,10 +109,7 @@ class BatchesClient:
         return list(page.batches), page.cursor
 
     async def jobs(self, batch_id: str) -> Sequence[BatchJob]:
-        """Return all jobs of a batch in their order.
-
-        Those that have ended have their outcomes.
-        """
+        """Return all jobs of a batch in their order, with outcomes of ended ones."""
         found: list[BatchJob] = []
         cursor = ""
         while True:

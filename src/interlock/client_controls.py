@@ -264,10 +264,7 @@ class DeadLettersClient:
         reason: str = "",
         request_id: str | None = None,
     ) -> str:
-        """Submit a dead letter again as a new job; return its id.
-
-        `input` replaces its arguments.
-        """
+        """Submit a dead letter again, perhaps with another `input`; return the id."""
         given = None if input is None else encode(input, "input")
         return await self._letters.retry(
             job_id, input=given, reason=reason, actor=self._actor, request_id=request_id

@@ -351,10 +351,7 @@ class SimulationsClient:
         reason: str = "",
         request_id: str | None = None,
     ) -> SimulationView:
-        """Report a transition of a simulation.
-
-        Any version other than the expected one is refused.
-        """
+        """Report a transition of a simulation, of the expected version if given."""
         return await self._simulations.transition(
             run_id,
             new_status,

@@ -95,10 +95,7 @@ class TransactionClient:
     async def submit(  # type: ignore[misc] # a task with a context by name is Work
         self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any
     ) -> str:
-        """Submit a job and return its id.
-
-        The job is visible once you have committed.
-        """
+        """Submit a job and return its id; it is visible after your commit."""
         return (await self.submit_many([spec_of(work, args, kwargs)], request_id=request_id))[0]
 
     async def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:
@@ -146,10 +143,7 @@ class SyncTransactionClient:
     def submit(  # type: ignore[misc] # a task with a context by name is Work
         self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any
     ) -> str:
-        """Submit a job and return its id.
-
-        The job is visible once you have committed.
-        """
+        """Submit a job and return its id; it is visible after your commit."""
         return self.submit_many([spec_of(work, args, kwargs)], request_id=request_id)[0]
 
     def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:
@@ -158,10 +152,7 @@ class SyncTransactionClient:
         return self._run(self._deciding.submitting(given, request_id))
 
     def complete(self, ctx: Context, result: T) -> T:
-        """Complete the job of this handler, and return its result.
-
-        See `TransactionClient.complete`.
-        """
+        """Complete the job of this handler: see `TransactionClient.complete`."""
         self._run(self._deciding.completing(ctx, result))
         return result
 

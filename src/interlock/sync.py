@@ -106,10 +106,7 @@ class Interlock(SyncJobs):
             self._stop()
 
     def records(self, kind: DeclaredKind[Any] | str) -> Records:
-        """Return the records of a kind that you have declared.
-
-        See `interlock.client.Interlock.records`.
-        """
+        """Return the records of a kind: see `interlock.client.Interlock.records`."""
         records = self._client.records(kind)
         return Records(lambda: records, self._run)
 
@@ -155,10 +152,7 @@ class Interlock(SyncJobs):
         return [made.id for made in self._run(self._client.submit_many(specs, request_id=request_id))]
 
     def compose(self, work: Composable[T], *, request_id: str | None = None) -> SyncComposition[T]:
-        """Submit a chain, group or chord as a whole.
-
-        See `interlock.client.Interlock.compose`.
-        """
+        """Submit a composition: see `interlock.client.Interlock.compose`."""
         return SyncComposition(self._run(self._client.compose(work, request_id=request_id)), self._run)
 
     def within(self, transaction: Any) -> SyncTransactionClient:
@@ -173,10 +167,7 @@ class Interlock(SyncJobs):
         return SyncTransactionClient(deciding, transaction)
 
     def submit_jobs(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[SubmittedJob]:
-        """Submit many jobs; return their ids, and whether each was created.
-
-        See `Unique`.
-        """
+        """Submit jobs; return ids, and whether each was created (see `Unique`)."""
         made = self._run(self._client.submit_many(specs, request_id=request_id))
         return [SubmittedJob(one.id, one.how) for one in made]
 

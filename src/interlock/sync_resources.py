@@ -84,10 +84,7 @@ class SyncJobs:
         return self._wait_for(self._inner().job(job_id))
 
     def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
-        """Return a job and its descendants, with progress and costs.
-
-        `cut` is set if there are more.
-        """
+        """Return a job and its descendants, with costs; `cut` if there are more."""
         return self._wait_for(self._inner().tree(job_id, most=most))
 
     def artifacts(self, job_id: str) -> tuple[ArtifactView, ...]:
@@ -273,10 +270,7 @@ class Simulations:
         reason: str = "",
         request_id: str | None = None,
     ) -> SimulationView:
-        """Report a transition of a simulation.
-
-        Any version other than the expected one is refused.
-        """
+        """Report a transition of a simulation, of the expected version if given."""
         return self._wait_for(
             self._inner().transition(
                 run_id,
@@ -493,10 +487,7 @@ class DeadLetters:
     def retry(
         self, job_id: str, *, input: object = None, reason: str = "", request_id: str | None = None
     ) -> str:
-        """Submit a dead letter again as a new job; return its id.
-
-        `input` replaces its arguments.
-        """
+        """Submit a dead letter again, perhaps with another `input`; return the id."""
         return self._wait_for(self._inner().retry(job_id, input=input, reason=reason, request_id=request_id))
 
     def discard(self, job_id: str, *, reason: str = "", request_id: str | None = None) -> DeadLetterView:
@@ -643,10 +634,7 @@ class SyncBatches:
         return self._wait_for(self._inner().list(limit=limit, cursor=cursor))
 
     def jobs(self, batch_id: str) -> Sequence[BatchJob]:
-        """Return all jobs of a batch in their order.
-
-        Those that have ended have their outcomes.
-        """
+        """Return all jobs of a batch in their order, with outcomes of ended ones."""
         return self._wait_for(self._inner().jobs(batch_id))
 
     def cancel(self, batch_id: str, *, reason: str = "", request_id: str | None = None) -> BatchView:

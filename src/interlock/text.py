@@ -34,10 +34,7 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
 
 
 def _likeness(name: str, candidate: str) -> float:
-    """Return the similarity of two names, from 0 to 1.
-
-    Their common package does not count.
-    """
+    """Return how similar two names are, from 0 to 1, without their package."""
     while "." in name and name.partition(".")[0] == candidate.partition(".")[0] and "." in candidate:
         name, candidate = name.partition(".")[2], candidate.partition(".")[2]
     return difflib.SequenceMatcher(None, candidate, name).ratio()

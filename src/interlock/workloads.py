@@ -109,10 +109,7 @@ def prepared(
 
 
 def worth(result: WorkloadResult, ctx: Context) -> WorkloadResult:
-    """Return the result for the job.
-
-    Raise when the job was stopped, or has failed.
-    """
+    """Return the result for the job; raise if it was stopped or has failed."""
     match result.verdict:
         case Verdict.ABORTED:
             raise TaskCancelled(result.sentence)
@@ -165,10 +162,7 @@ def _show(ctx: Context, live: WorkloadProgress) -> None:
 
 
 async def _save(ctx: Context, files: Mapping[str, bytes]) -> None:
-    """Save the files as artifacts of the job.
-
-    Without an artifact store only the result is kept.
-    """
+    """Save the files as artifacts of the job, if there is a store for them."""
     with tempfile.TemporaryDirectory(prefix="interlock-workload-") as folder:
         for name, content in files.items():
             path = Path(folder) / name

@@ -78,10 +78,7 @@ class AgentCounts:
 
 
 def _emptied(queue: deque[T]) -> list[T]:
-    """Remove and return the present items.
-
-    Items that are added meanwhile stay for the next call.
-    """
+    """Remove and return the present items, without those added meanwhile."""
     return [queue.popleft() for _ in range(len(queue))]
 
 
@@ -130,10 +127,7 @@ class LoadLane:
         self._counting = threading.Lock()
 
     def close(self, *, cut_off: bool) -> None:
-        """Stop counting.
-
-        The operation in progress is counted as failed with `cut_off`.
-        """
+        """Stop counting; an operation in progress fails with `cut_off`."""
         with self._counting:
             if cut_off and self._since_ns and not self._closed:
                 self._load.counting.note(self._load.now_ns() - self._since_ns, None, CUT_OFF)

@@ -92,10 +92,7 @@ class Workload(Generic[SpecT]):
         """
 
     async def prepare(self) -> None:
-        """Prepare; an exception fails the workload.
-
-        An abort meanwhile kills the process.
-        """
+        """Prepare; an exception fails the workload, and an abort kills it."""
 
     async def run(self, load: Load) -> None:
         """Generate the load, until it ends or there is nothing left to do."""
@@ -139,10 +136,7 @@ def offered_kinds(named: Iterable[str] = ()) -> dict[str, KindLocation]:
 
 
 def offered_homes() -> list[str]:
-    """Return the locations of the kinds, built-in ones and of packages.
-
-    Nothing is imported.
-    """
+    """Return the locations of built-in and packaged kinds; import nothing."""
     return [*BUILT_IN.values(), *(point.value for point in entry_points(group=GROUP))]
 
 

@@ -72,10 +72,7 @@ SIGNIFICANT_DIGITS = 3
 
 
 def stats_of(workload_id: str, message: Message, at_unix_ns: int) -> wire.WorkloadStats:
-    """Return the message for the controller.
-
-    It has the time of the agent's wall clock.
-    """
+    """Return the message for the controller, with the agent's wall clock."""
     sent, started, totals, since = message.report, message.started, message.totals, message.since
     return wire.WorkloadStats(
         workload_id=workload_id,
@@ -227,20 +224,14 @@ class Peers:
         self._all_known = _knows_all_users()
 
     def is_own(self, peer: str) -> bool:
-        """Return whether a connection belongs to the user of this process.
-
-        `peer` is in the form of gRPC.
-        """
+        """Return whether a gRPC peer belongs to the user of this process."""
         own = os.getuid()
         if own == _UNKNOWN_USER and not self._all_known:
             return False
         return self.uid_of(peer) == own and self.uid_of(peer) == own
 
     def uid_of(self, peer: str) -> int | None:
-        """Return the user that owns the client's end of a connection.
-
-        It is None when there is no such connection.
-        """
+        """Return the user at the client's end of a connection, or None."""
         try:
             ends = list(self._ends(peer))
         except ValueError:
@@ -334,10 +325,7 @@ GRACE_S = 15.0
 
 @asynccontextmanager
 async def serving(settings: AgentSettings, log: FilteringBoundLogger) -> AsyncIterator[str]:
-    """Run an agent at an address while the context lasts.
-
-    Its workload is stopped at the end.
-    """
+    """Run an agent within the context, and stop its workload at the end."""
     agent = AgentState(settings, offered_kinds(settings.workloads), log)
     gate = _gate(settings)
     server = aio.server(
@@ -421,10 +409,7 @@ def _credentials(settings: AgentSettings) -> grpc.ServerCredentials:
 
 
 def _gate(settings: AgentSettings) -> aio.ServerInterceptor | None:
-    """Return the interceptor that authorizes calls.
-
-    It is None if every connection is allowed.
-    """
+    """Return the interceptor that authorizes calls, or None to allow all."""
     if settings.tokens:
         return _Tokens(settings.tokens)
     if settings.insecure or settings.client_ca is not None:

@@ -252,10 +252,7 @@ class AgentState:
         return outbox
 
     def start(self, workload_id: str, start_at_unix_ns: int) -> int:
-        """Set the start time; return how many nanoseconds ago it was.
-
-        Raise when the workload can no longer start.
-        """
+        """Set the start time; return its age in nanoseconds. Raise if too late."""
         refused = WORKLOAD.decide(self.state, self.record, StartTimeReached(workload_id=workload_id))
         if isinstance(refused, Refused):
             raise refused.error()

@@ -74,10 +74,7 @@ def _nouns(types: str) -> str:
 
 
 def _keys(spec_type: Any) -> tuple[str, ...]:
-    """Return the known keys of a spec.
-
-    A plugin may accept anything that can be decoded.
-    """
+    """Return the keys of a spec; none if a plugin accepts anything."""
     if isinstance(spec_type, type) and issubclass(spec_type, msgspec.Struct):
         return tuple(field.encode_name for field in msgspec.structs.fields(spec_type))
     return ()

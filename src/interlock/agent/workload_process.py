@@ -167,10 +167,7 @@ class _Execution:
     async def _unless_stopped(
         self, doing: Coroutine[Any, Any, None], longest_s: float | None = None, stop_s: float = 0.0
     ) -> None:
-        """Await a coroutine until it ends or a stop is requested.
-
-        It ends also when its time is over.
-        """
+        """Await a coroutine until it ends, a stop is requested, or time is up."""
         task, stopped = asyncio.create_task(doing), asyncio.create_task(self._stop.wait())
         await asyncio.wait((task, stopped), timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
         if stopped.done() and stop_s and not task.done():

@@ -76,10 +76,7 @@ class TaskSource:
         return " ".join([f"{dotted(self.module)}:{found[0]}", *arguments])
 
     def _folder(self) -> Path:
-        """Return the folder of the whole package.
-
-        Its modules are likely to import each other.
-        """
+        """Return the folder of the package, whose modules import each other."""
         if self._file is None:
             return Path.cwd()
         folder = self._file.parent.resolve()

@@ -72,10 +72,7 @@ def show_job_logs(
 def show_run_logs(
     store: str | None, text: str, job: str | None, *, follow: bool, plain: bool, as_json: bool
 ) -> None:
-    """Print the lines of a run.
-
-    They are printed job by job in the order of the plan, or as they arrive.
-    """
+    """Print the lines of a run, in the order of the plan or as they arrive."""
     print_one = _printer(plain=plain, as_json=as_json)
 
     async def work(connection: ServiceConnection) -> None:
@@ -137,10 +134,7 @@ def attempt_in(text: str | None) -> tuple[int | None, int | None]:
 
 
 async def jobs_of_run(connection: ServiceConnection, run_id: str, name: str | None) -> Sequence[RunJobView]:
-    """Return the job of this name, or all jobs of the run.
-
-    An unknown name raises an error.
-    """
+    """Return the job of this name or all; raise for an unknown name."""
     jobs = (await connection.services.runs.view(run_id)).jobs
     if name is None:
         return jobs

@@ -295,10 +295,7 @@ def filter_words(words: list[str] | None) -> list[str]:
 
 
 def _as_filter(error: Exception, args: list[str], ctx: Any) -> Exception | None:
-    """Return the error of an option that is a key of filters.
-
-    An example is `--state failed`.
-    """
+    """Return the error of an option that is a filter key, as `--state`."""
     from interlock.wire.filter_language import JOBS
     from interlock.wire.filters import RUNS, WORKERS
 

@@ -170,10 +170,7 @@ def _items(plain: Any) -> list[Any]:
 
 
 def _chosen_columns(sheets: Sequence[Sheet]) -> list[Sheet]:
-    """Return the tables with the chosen columns, in their order.
-
-    Tables without any of them are left out.
-    """
+    """Return the tables with the chosen columns, without empty tables."""
     wanted = forms.chosen.columns
     if not wanted or not sheets:
         return list(sheets)

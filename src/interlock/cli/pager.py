@@ -54,10 +54,7 @@ def _command() -> list[str]:
 
 
 def _page_through(command: list[str], text: str) -> bool:
-    """Show the text in a pager; return whether it could be started.
-
-    It waits until the user has left the pager.
-    """
+    """Show the text in a pager until it ends; return whether it started."""
     sys.stdout.flush()
     try:
         pager = subprocess.Popen(

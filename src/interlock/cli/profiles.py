@@ -106,10 +106,7 @@ def used_url() -> str | None:
 
 
 def _taken(profile: Profile) -> str:
-    """Return the URL, and keep the credentials of the profile.
-
-    Credentials in the environment take precedence.
-    """
+    """Return a profile's URL; keep its credentials unless some are set."""
     if profile.token and not credentials.token():
         credentials.hold(credentials.TOKEN, profile.token)
     if profile.ca:

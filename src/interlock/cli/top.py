@@ -126,10 +126,7 @@ def follow(store: str | None, every_s: float) -> None:
 
 
 def _screen(seen: SystemSnapshot, trouble: str, console: Console) -> RenderableType:
-    """Draw a snapshot into the terminal.
-
-    Every table keeps as many rows as fit.
-    """
+    """Draw a snapshot into the terminal, with as many rows as fit."""
     from rich.console import Group
     from rich.text import Text
 

@@ -395,10 +395,7 @@ def too_many(noun: str, wanted: object, limit: int, *, keys: str) -> InvalidArgu
 async def whole_id(
     connection: ServiceConnection, text: str, *, noun: str, prefix: str, error: type[InterlockError], ids: Ids
 ) -> str:
-    """Return the whole id from the text that was typed.
-
-    A prefix is enough if it is unique.
-    """
+    """Return the whole id from itself or a unique prefix."""
     found = id_of(text, prefix)
     if found is None:
         raise error(

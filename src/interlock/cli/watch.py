@@ -140,10 +140,7 @@ async def follow_one(
     timeout_s: float | None,
     late: str,
 ) -> int:
-    """Show a record until it is over; return the exit code.
-
-    A timeout is reported.
-    """
+    """Show a record until it is over or late; return the exit code."""
     last: V | None = None
     try:
         async with asyncio.timeout(timeout_s), aclosing(views):
@@ -218,10 +215,7 @@ class JobFollower:
             stop()
 
     async def _find_fresh(self) -> None:
-        """Mark the jobs that may have news.
-
-        These are all jobs if part of the feed was missed.
-        """
+        """Mark the jobs that may have news; all if part of the feed was missed."""
         store = self._port.services.store
         if not self._cursor:
             self._cursor = await store.latest()

@@ -43,10 +43,7 @@ _opened_early: int | None = None
 
 
 def client() -> Interlock:
-    """Return the client of this process.
-
-    It is opened at its first use and closed at the end.
-    """
+    """Return this process's client, opened on first use, closed at exit."""
     global _opened  # noqa: PLW0603 - one client for each process is the purpose
     with _lock:
         if _opened is None or _opened[0] != os.getpid():
@@ -92,10 +89,7 @@ def open_before_transactions(connection: Any, **_: object) -> None:
 
 
 def store_url() -> str:
-    """Return the URL of the store or server.
-
-    The settings or the environment name it.
-    """
+    """Return the URL of the store or server from settings or environment."""
     given = _settings()
     if "DATABASE" in given:
         return _url_of(given["DATABASE"])

@@ -109,10 +109,7 @@ class Aggregate(Cascade):
         )
 
     def parts(self) -> Iterable[tuple[AnyMachine, Any, Owner]]:
-        """Return every part that may have a timer.
-
-        It is the root, unless a subclass has more.
-        """
+        """Return every part that may have a timer, by default only the root."""
         return ((self.wiring.root, self.root, None),)
 
     def send(self, event: Event) -> Refusal:
@@ -136,10 +133,7 @@ class Aggregate(Cascade):
     """The immutable input of a new record."""
 
     def result(self) -> bytes | None:
-        """Return the output of the record, or None to keep the existing one.
-
-        It is separate from the body.
-        """
+        """Return the output beside the body, or None to keep the existing one."""
         return None
 
     def change(
@@ -308,10 +302,7 @@ class RecordKind(Generic[B]):
         self._entity: type[Entity[B]] = type("Entity", (Entity,), declared)
 
     def lasting(self, **durations: float) -> RecordKind[B]:
-        """Return the same kind with other durations of its timers.
-
-        The settings have these durations.
-        """
+        """Return the same kind with its timers' durations from the settings."""
         if unknown := durations.keys() - self.durations.keys():
             raise KeyError(f"the {self.name} has no timer of {', '.join(sorted(unknown))}")
         other = copy.copy(self)

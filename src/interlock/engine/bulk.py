@@ -166,10 +166,7 @@ def _names_version(commit: Commit | None, key: Key) -> bool:
 
 
 async def commit_all_with_recovery(engine: Engine, work: Sequence[Work]) -> list[Outcome | InterlockError]:
-    """Return the outcome of each commit, also after a lost connection.
-
-    The connection may break in between.
-    """
+    """Return the outcome of each commit, also after a lost connection."""
     outcomes = await engine.committer.commit_all(work)
     doubtful = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, StoreUnavailable)]
     if doubtful:

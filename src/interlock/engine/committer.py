@@ -142,10 +142,7 @@ class GroupCommit:
         return outcomes
 
     async def _commit_directly(self, work: Sequence[Work], size: int) -> list[Outcome | InterlockError]:
-        """Commit in the task of the caller.
-
-        Arriving commits are gathered for the next batch.
-        """
+        """Commit in the caller's task, while arriving commits are gathered."""
         self._is_quiet, self._direct = False, True
         self._inside += size
         try:
@@ -236,10 +233,7 @@ class GroupCommit:
                 start = end
 
     async def _outcomes_of(self, work: Sequence[Work], size: int) -> list[Outcome | InterlockError]:
-        """Return the `size` outcomes.
-
-        A commit that the store rejects gets its own error.
-        """
+        """Return the `size` outcomes; a rejected commit gets its own error."""
         try:
             outcomes = await self._store.commit(work)
         except StoreUnavailable as error:

@@ -157,19 +157,13 @@ def outgoing(
 
 
 def sent(record: Record, commit_id: str = "") -> Change:
-    """Return the change of a delivered message.
-
-    It is committed with the effect of the message.
-    """
+    """Return the change of a delivered message, to commit with its effect."""
     now = record.updated_at  # no timer starts then, so a known time is good enough
     return _moved(record, delivered, now, commit_id=commit_id)
 
 
 def returned(record: Record, now: datetime, commit_id: str = "") -> Change:
-    """Return the change of a message whose courier stops.
-
-    Another courier may take it at once.
-    """
+    """Return the change that lets another courier take the message at once."""
     return _moved(record, failed, now, ready_at=now, reason="its courier has ended", commit_id=commit_id)
 
 
@@ -317,10 +311,7 @@ async def _handed_over(
 def undelivered(
     record: Record, error: Exception, now: datetime, policy: DeliveryPolicy, commit_id: str = ""
 ) -> Change:
-    """Return the change of an undelivered message.
-
-    It is retried after a pause, or given up.
-    """
+    """Return the change of an undelivered message: a retry, or the end."""
     kept = _DECODER.decode(record.body)
     tries = kept.tries + 1
     again = OutboxMessage(kept.payload, tries, f"{type(error).__name__}: {error}"[:500])

@@ -110,10 +110,7 @@ async def _refused(store: Store, commit: Commit) -> Committed | None:
 
 
 async def _unnoted(store: Store, change: Change) -> Committed | None:
-    """Return the outcome of a change without a note.
-
-    It is recognised while there is no later change.
-    """
+    """Return the outcome of a change without a note, while it is the last."""
     (record,) = await store.load([change.key])
     if record is None or record.version != change.expected + 1:
         return None

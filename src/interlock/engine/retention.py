@@ -37,20 +37,14 @@ class Retention(msgspec.Struct, frozen=True):
         return self.by_kind.get(kind, self.default) if kept is None else kept
 
     def ages(self, kind: str, states: Iterable[str]) -> dict[timedelta, list[str]]:
-        """Return the states of a kind by how long they are kept.
-
-        The shortest time is first.
-        """
+        """Return the states of a kind by how long they are kept, shortest first."""
         found: dict[timedelta, list[str]] = {}
         for state in sorted(states, key=lambda state: (self.of(kind, state), state)):
             found.setdefault(self.of(kind, state), []).append(state)
         return found
 
     def rules(self, kind: str, states: Iterable[str]) -> Iterator[tuple[str | None, timedelta, list[str]]]:
-        """Yield how long records of these states are kept.
-
-        The general times come first, then those of queues.
-        """
+        """Yield how long records of these states are kept: in general, by queue."""
         states = list(states)
         for age, some in self.ages(kind, states).items():
             yield None, age, some
@@ -112,10 +106,7 @@ class _Walk(msgspec.Struct):
     took_s: float = 0.0
 
     async def go_on(self, prune: Callable[..., Awaitable[Pruned]]) -> Pruned:
-        """Prune a few batches; return their sum.
-
-        It has `more` if the walk has not ended.
-        """
+        """Prune a few batches; return their sum, with `more` if it continues."""
         removed = Pruned()
         for _ in range(_BATCHES):
             batch = await prune(cursor=self.cursor)
@@ -145,10 +136,7 @@ class QueueWalks:
     async def sweep(
         self, store: Store, catalogue: Catalogue, retention: Retention, *, limit: int
     ) -> dict[str, Pruned]:
-        """Continue each walk, or begin the next one if it is time.
-
-        Return the removed records, by kind.
-        """
+        """Continue or begin each walk; return the removed records, by kind."""
         pruned: dict[str, Pruned] = {}
         for kind, state, queues in _walked(catalogue, retention):
             walk = self._walks.setdefault((kind, state), _Walk())

@@ -268,19 +268,13 @@ class Engine:
         raise contended(keys, conflict, self.max_tries)
 
     async def _pause(self, conflicts: int) -> None:
-        """Wait a little after several conflicts.
-
-        Otherwise writers of one record could keep colliding.
-        """
+        """Wait a little after several conflicts, so that writers stop colliding."""
         if conflicts > 1:
             pause_s = nth_pause_s(conflicts - 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
             await asyncio.sleep(jittered_s(pause_s, self.commit_id(), least=0.5, span=1.0))
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
-        """Load records in the order of their keys.
-
-        Other current loads are joined with this one.
-        """
+        """Load records in the order of their keys, joined with other loads."""
         return await self._loads.load(keys)
 
     async def apply_once(
@@ -308,10 +302,7 @@ class Engine:
             return before
 
     async def recall(self, idempotency_key: IdempotencyKey) -> Repeated | RequestReused | None:
-        """Return the earlier result of a request.
-
-        It is None if there is none, or it has expired.
-        """
+        """Return the earlier result of a request, or None if there is none."""
         before = await self._recalled(idempotency_key)
         if before is not None:
             self.bus.publish(RequestRecalled(before))
@@ -379,10 +370,7 @@ def _dated(change: Change, seen: Mapping[Key, Record]) -> Change:
 
 
 def _with_id(note: Note, commit_id: str, spelled: str) -> Note:
-    """Return a note with the id of the client's request.
-
-    Without one it has the id of the commit.
-    """
+    """Return a note with the id of the client's request or of the commit."""
     if spelled:
         return msgspec.structs.replace(note, request_id=spelled)
     return note if note.request_id else msgspec.structs.replace(note, request_id=commit_id)

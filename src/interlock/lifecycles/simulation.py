@@ -219,10 +219,7 @@ def _answered(simulation: SimulationData) -> SimulationData:
 
 
 def _reached(simulation: SimulationData, message: Heartbeat | Pause | Complete) -> int:
-    """Return the highest step reported.
-
-    Messages can arrive out of order.
-    """
+    """Return the highest step reported, as messages may be out of order."""
     return max(simulation.current_step, message.step)
 
 

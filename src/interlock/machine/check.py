@@ -223,10 +223,7 @@ def _lost_walks(table: AnyTable) -> Iterator[Fault]:
 
 
 def _why_lost(table: AnyTable, row: Row[Any, Any], source: Any) -> str:
-    """Return why a walk never ends.
-
-    It has no unique first row, or returns to an earlier state.
-    """
+    """Return why a walk never ends: no unique first row, or a loop."""
     place, passed = source, {source}
     walking: Row[Any, Any] | None = row
     while walking is not None and walking.first is not None:

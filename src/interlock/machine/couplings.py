@@ -109,10 +109,7 @@ def couple(
     when: Condition[C] | tuple[Condition[C], ...] = (),
     holding: bool = False,
 ) -> Coupling[C]:
-    """Couple: when `cause` enters `into`, send `event` to `effect`.
-
-    Without an event, it creates one.
-    """
+    """Couple: when `cause` enters `into`, send `event` or create an `effect`."""
     return Coupling(
         cause,
         into if isinstance(into, tuple) else (into,),
@@ -175,10 +172,7 @@ class Couplings(Generic[C]):
         return tuple([c for c in self.caused_by(step) if not c.when or c.holds(circumstances)])
 
     def caused_by(self, step: Step[Any]) -> tuple[Coupling[C], ...]:
-        """Return the possible consequences of a step.
-
-        Cached, since tables share their steps.
-        """
+        """Return the possible consequences of a step, cached for its table."""
         known = self._caused.get(id(step))
         if known is None or known[0] is not step:
             known = (step, tuple(coupling for coupling in self.all if coupling.may_follow(step)))

@@ -131,10 +131,7 @@ class Machine(Generic[S, D]):
         return _accepted(self.table, self._entry(state).name)
 
     def steps_at(self, state: S) -> tuple[Step[S], ...]:
-        """Return every step of `state`, in the order of the table.
-
-        Some are no transitions.
-        """
+        """Return every step of `state`, transitions or not, in table order."""
         entry = self._entry(state)
         rows = [row for row in self.table.rows if state in row.sources and row.act in (Act.MOVE, Act.KEEP)]
         return tuple([_step_of(self.table, entry, row) for row in rows])
@@ -170,10 +167,7 @@ class Machine(Generic[S, D]):
 def _compile_cell(
     table: Table[Any, Any], source: State[Any], event: type[Event], decide: DecideEvent
 ) -> DecideCell:
-    """Return the function that decides `event` in `source`.
-
-    `decide` is that of the machine, for walks.
-    """
+    """Return the function that decides `event`; walks use `decide`."""
     rows = table.rows_at(source.name, event)
     if not rows or rows[0].act.silent:
         return _refuse_always(table, source, event)
@@ -184,10 +178,7 @@ def _compile_cell(
 
 
 def _refusal(table: Table[Any, Any], source: State[Any], event: type[Event]) -> Refused[Any]:
-    """Return why `event` has no effect in `source`.
-
-    It is refused or ignored explicitly, or there is no row.
-    """
+    """Return why `event` has no effect: an explicit reason, or no row."""
     allowed = _accepted(table, source.name)
     spoken = next(iter(table.rows_at(source.name, event)), None)
     if spoken is not None and spoken.act is Act.IGNORE:
@@ -200,10 +191,7 @@ def _refusal(table: Table[Any, Any], source: State[Any], event: type[Event]) -> 
 
 
 def _accepted(table: Table[Any, Any], source: object) -> tuple[str, ...]:
-    """Return the names of the events accepted in `source`.
-
-    They have a row there which is not silent.
-    """
+    """Return the names of the events with a row in `source` that acts."""
     rows = [row for row in table.rows if source in row.sources and not row.act.silent]
     return tuple(dict.fromkeys(row.event.name for row in rows))
 
@@ -225,10 +213,7 @@ def _step_of(table: Table[Any, Any], source: State[Any], row: Row[Any, Any]) -> 
 
 
 def _armed_by_entering(source: State[Any], target: State[Any]) -> tuple[Deadline, ...]:
-    """Return the deadline to start.
-
-    A deadline that two adjacent states share keeps running.
-    """
+    """Return the deadline to start; one shared with the source keeps running."""
     if target.within is None or (source is not target and source.within == target.within):
         return ()
     return (target.within,)
@@ -266,10 +251,7 @@ def _unchanged(data: Any, _: Event) -> Any:
 
 
 def _refuse_always(table: Table[Any, Any], source: State[Any], event: type[Event]) -> DecideCell:
-    """Return a cell that refuses.
-
-    Most never do, so the refusal is made with the first one.
-    """
+    """Return a cell that refuses, with a refusal made when first needed."""
     refused: Refused[Any] | None = None
 
     def refuse(_data: Any, _event: Event) -> Decision[Any, Any]:

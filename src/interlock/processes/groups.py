@@ -286,10 +286,7 @@ def running_system() -> str:
 
 
 def began(pid: int) -> str:
-    """Return the start time of a process, or "" if it has ended.
-
-    It is in ticks of this system.
-    """
+    """Return the start time of a process in ticks, or "" if it has ended."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
         return "" if state in "ZX" else fields[18]

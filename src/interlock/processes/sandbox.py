@@ -158,10 +158,7 @@ class Sandbox:
         return {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")} if self.isolates else {}
 
     def own(self, folder: Path) -> None:
-        """Give a folder with its content to the user of the job.
-
-        Links are not followed.
-        """
+        """Give a folder with its content to the job's user; follow no links."""
         if self.user is None:
             return
         os.lchown(folder, self.user, self.user)

@@ -80,10 +80,7 @@ def _wakeup_pipe() -> int:
 
 
 def _start(order: dict[str, Any]) -> int:
-    """Return the process of the command.
-
-    Raise the error that kept it from starting.
-    """
+    """Return the process of the command; raise if it cannot be started."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if not child:
@@ -177,10 +174,7 @@ def _end(command: int, wakeup: int) -> int:
 
 
 def _fetch(command: int) -> int | None:
-    """Reap every ended child.
-
-    Return the exit code of the command, if it is among them.
-    """
+    """Reap ended children; return the exit code of the command, if it ended."""
     code = None
     while True:
         try:

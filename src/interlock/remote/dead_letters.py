@@ -42,10 +42,7 @@ class HttpDeadLetters:
         actor: str = "",
         request_id: str | None = None,
     ) -> str:
-        """Submit a dead letter again as a new job; return its id.
-
-        It may have another input.
-        """
+        """Submit a dead letter again, perhaps with another input; return the id."""
         given = msgspec.UNSET if input is None else input
         sent = api.RetryLetter(input=given, reason=reason, request_id=request_id)
         return (await self._client.call(api.RETRY_DEAD_LETTER, sent, job_id=job_id)).ids[0]

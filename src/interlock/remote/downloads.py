@@ -29,10 +29,7 @@ def target_of(view: ArtifactView, to: Path) -> Path:
 
 
 async def saved(view: ArtifactView, pieces: AsyncIterator[bytes], to: Path) -> Path:
-    """Write an artifact to a file or into a directory.
-
-    It appears once it is complete and its hash matches.
-    """
+    """Write an artifact to a file or directory, after checking its hash."""
     path = target_of(view, to)
     digest = hashlib.sha256()
     descriptor, new = tempfile.mkstemp(prefix=".interlock-", dir=path.parent)

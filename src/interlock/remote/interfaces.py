@@ -75,10 +75,7 @@ class JobsApi(Protocol):
         """Return the time of the store, or close to it."""
 
     async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
-        """Submit a job and return its id.
-
-        A repeated request returns the earlier id.
-        """
+        """Submit a job and return its id, or that of an earlier request."""
 
     async def submit_many(
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
@@ -114,10 +111,7 @@ class JobsApi(Protocol):
         """Return a page of jobs, newest first, and the cursor of the next one."""
 
     async def count(self, query: Query, *, cap: int = 10000) -> Count:
-        """Return the number of matches, up to a cap.
-
-        The server has a cap of its own.
-        """
+        """Return the number of matches, up to this cap or the server's."""
 
     async def tree(self, job_id: str, *, most: int = ...) -> TreeView:
         """Return a job and its descendants, at most `most` jobs."""
@@ -168,10 +162,7 @@ class WorkersApi(Protocol):
         request_id: str | None = None,
         give_back: bool = False,
     ) -> WorkerView:
-        """Pause a worker: it takes no new work.
-
-        It finishes its tasks or gives them back.
-        """
+        """Pause a worker, which finishes its tasks or gives them back."""
 
     async def resume(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
@@ -201,10 +192,7 @@ class QueuesApi(Protocol):
     async def pause(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> QueueHold:
-        """Pause a queue; running jobs continue.
-
-        None of its jobs is granted until it is resumed.
-        """
+        """Pause grants from a queue until it is resumed; running jobs continue."""
 
     async def resume(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
@@ -242,10 +230,7 @@ class SchedulesApi(Protocol):
         actor: str = "",
         request_id: str | None = None,
     ) -> ScheduleView:
-        """Create or replace the schedule of a name.
-
-        An equal specification changes nothing.
-        """
+        """Create or replace a schedule, unless the specification is equal."""
 
     async def pause(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
@@ -316,10 +301,7 @@ class DeadLettersApi(Protocol):
         actor: str = "",
         request_id: str | None = None,
     ) -> str:
-        """Submit a dead letter again as a new job; return its id.
-
-        It may have another input.
-        """
+        """Submit a dead letter again, perhaps with another input; return the id."""
 
     async def discard(
         self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
@@ -376,10 +358,7 @@ class WaitsApi(Protocol):
     async def find(
         self, *, ended: bool = False, job_id: str = "", limit: int = 100, cursor: str = ""
     ) -> tuple[list[ApprovalView], str]:
-        """Return a page of waiting approvals, newest first, and a cursor.
-
-        The cursor leads to the next page.
-        """
+        """Return a page of waiting approvals, newest first, and the next cursor."""
 
     async def approve(
         self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None
@@ -404,10 +383,7 @@ class BatchesApi(Protocol):
         actor: str = "",
         request_id: str | None = None,
     ) -> BatchAddition:
-        """Create a batch with its first jobs, all or none.
-
-        `close` it if these are all.
-        """
+        """Create a batch with its first jobs, all or none; `close` it if complete."""
 
     async def add(
         self,
@@ -432,10 +408,7 @@ class BatchesApi(Protocol):
         """Return a page of batches, newest first."""
 
     async def jobs(self, batch_id: str, *, cursor: str = "") -> BatchJobs:
-        """Return a page of the jobs of a batch.
-
-        Those that have ended have their outcomes.
-        """
+        """Return a page of the jobs of a batch, with outcomes of ended ones."""
 
 
 class QuarantineApi(Protocol):
@@ -529,10 +502,7 @@ class RunsApi(Protocol):
         """Return which jobs a rerun would execute."""
 
     async def compare(self, run_id: str, *, other: str = "") -> RunComparison:
-        """Return the changes since another run.
-
-        By default that is the last green one of its kind.
-        """
+        """Return the changes since another run, by default the last green one."""
 
     async def view(self, run_id: str) -> RunView:
         """Return a run with its jobs."""
@@ -543,10 +513,7 @@ class RunsApi(Protocol):
     async def find(
         self, wanted: RunFilter = ..., *, newest_first: bool = True, cursor: str = "", limit: int = 100
     ) -> tuple[list[RunView], str]:
-        """Return a page of runs, newest first, and the next cursor.
-
-        They come without their jobs.
-        """
+        """Return a page of runs without their jobs, and the next cursor."""
 
     async def jobs(self, run_id: str, *, first: int = 0, limit: int = 500) -> list[RunJobView]:
         """Return jobs of a run in the order of its plan, from an index on."""

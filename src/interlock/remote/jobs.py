@@ -57,10 +57,7 @@ class HttpJobs:
         return await self._clock()
 
     async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
-        """Submit a job and return its id.
-
-        A repeated request returns the earlier id.
-        """
+        """Submit a job and return its id, or that of an earlier request."""
         return (await self.submit_many([spec], actor=actor, request_id=request_id))[0]
 
     async def submit_many(
@@ -133,10 +130,7 @@ class HttpJobs:
         return list(page.jobs), page.cursor
 
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
-        """Return the number of matches, up to a cap.
-
-        The server has a cap of its own.
-        """
+        """Return the number of matches, up to this cap or the server's."""
         page = await self._client.call(api.LIST_JOBS, api.JobsQuery(q=text_of(query), limit=1))
         number = page.count.number if page.count else len(page.jobs)
         capped = page.count is not None and page.count.capped
@@ -284,10 +278,7 @@ class HttpQueues:
     async def pause(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> QueueHold:
-        """Pause a queue; running jobs continue.
-
-        None of its jobs is granted until it is resumed.
-        """
+        """Pause grants from a queue until it is resumed; running jobs continue."""
         sent = api.QueueRequest(queue=name, reason=reason, request_id=request_id)
         return await self._client.call(api.PAUSE_QUEUE, sent)
 

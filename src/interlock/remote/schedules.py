@@ -46,10 +46,7 @@ class HttpSchedules:
         actor: str = "",
         request_id: str | None = None,
     ) -> ScheduleView:
-        """Create or replace the schedule of a name.
-
-        An equal specification changes nothing.
-        """
+        """Create or replace a schedule, unless the specification is equal."""
         sent = api.NewSchedule(name=name, schedule=spec, source=source, replace=True, request_id=request_id)
         return await self._client.call(api.CREATE_SCHEDULE, sent)
 

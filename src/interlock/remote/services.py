@@ -173,8 +173,5 @@ class RemoteOrchestrator:
         return 0
 
     def new_chunks(self, job_id: str) -> Callable[[], AsyncIterator[Chunk]]:
-        """Return a function that yields the new chunks of the log.
-
-        These have arrived since its previous call.
-        """
+        """Return a function that yields the log's chunks since its last call."""
         return NewLines(self._client, job_id)

@@ -44,10 +44,7 @@ class HttpWaits:
     async def find(
         self, *, ended: bool = False, job_id: str = "", limit: int = 100, cursor: str = ""
     ) -> tuple[list[ApprovalView], str]:
-        """Return a page of waiting approvals, newest first, and a cursor.
-
-        The cursor leads to the next page.
-        """
+        """Return a page of waiting approvals, newest first, and the next cursor."""
         query = api.ApprovalsQuery(ended=ended, job_id=job_id, limit=min(limit, MAX_PAGE), cursor=cursor)
         page = await self._client.call(api.LIST_APPROVALS, query)
         return list(page.approvals), page.cursor

@@ -53,10 +53,7 @@ class HttpWorkers:
         request_id: str | None = None,
         give_back: bool = False,
     ) -> WorkerView:
-        """Pause a worker: it takes no new work.
-
-        It finishes its tasks or gives them back.
-        """
+        """Pause a worker, which finishes its tasks or gives them back."""
         sent = api.PauseRequest(reason=reason, request_id=request_id, give_back=give_back)
         return await self._client.call(api.PAUSE_WORKER, sent, worker_id=worker_id)
 

@@ -80,10 +80,7 @@ def is_encrypted(headers: Mapping[str, str], *, tls: bool) -> bool:
 
 
 def set_cookie(headers: Mapping[str, str], secret: str, lasts_s: int, *, encrypted: bool) -> str:
-    """Return the header that stores a session in a browser.
-
-    Scripts cannot read the cookie.
-    """
+    """Return the header that stores a session, hidden from scripts."""
     name = name_of(headers, encrypted=encrypted)
     parts = [f"{name}={secret}", "Path=/", f"Max-Age={lasts_s}", "HttpOnly", "SameSite=Strict"]
     return "; ".join([*parts, "Secure"] if encrypted else parts)
@@ -132,10 +129,7 @@ class ClaimCheck:
 
 
 def lease_of(principal: Principal, named: str) -> str:
-    """Return the lease that a request is about.
-
-    With a lease as credential it is that one.
-    """
+    """Return the lease of a request, or the one that is its credential."""
     if not principal.claim:
         return named
     if named and not is_the_same(named, principal.claim):

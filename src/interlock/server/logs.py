@@ -92,10 +92,7 @@ class Log:
         self.write("error", message, facts)
 
     def exception(self, message: str, **facts: Any) -> None:
-        """Log the current exception with its traceback.
-
-        It is left out if many similar ones were written.
-        """
+        """Log the current exception with its traceback, unless it is frequent."""
         kind = sys.exc_info()[0]
         alike = {"event": message, "fault": kind.__name__ if kind else ""}
         self.seldom(message, alike, level="error", **facts, trace=traceback.format_exc())
@@ -167,10 +164,7 @@ class Log:
 
 @contextlib.contextmanager
 def libraries_logging(log: Log) -> Iterator[None]:
-    """Write warnings and errors of `logging` to this log.
-
-    This ends with the context.
-    """
+    """Write warnings and errors of `logging` to this log, within the context."""
     handler = _LogForwarder(log)
     root = logging.getLogger()
     root.addHandler(handler)

@@ -34,10 +34,7 @@ ClaimTerms: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...] 
 
 
 def wanted_by(request: ClaimRequest) -> ClaimTerms:
-    """Return the queues, labels and tasks of a runner.
-
-    Claims with the same ones are served together.
-    """
+    """Return the queues, labels and tasks by which claims are served together."""
     return request.queues, request.labels, request.tasks
 
 
@@ -246,10 +243,7 @@ class LongPoll:
             await give_back(found)
 
     async def _is_taken(self, visit: Poll) -> bool:
-        """Return whether a request received the grants.
-
-        It may receive them after a reconnect.
-        """
+        """Return whether a request received the grants, perhaps after a reconnect."""
         until = self._loop.time() + COMES_BACK_S if visit.request.claim_id else 0.0
         while not visit.taken and (visit.unanswered or self._loop.time() < until):
             visit.stirred.clear()

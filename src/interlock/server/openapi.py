@@ -45,10 +45,7 @@ REF = "#/components/schemas/{name}"
 
 
 def schemas_of(types: Iterable[Any]) -> tuple[dict[Any, Any], dict[str, Any]]:
-    """Return the reference of each type, and the schemas of all structs.
-
-    The types contain these structs.
-    """
+    """Return the reference of each type, and the schemas of its structs."""
     distinct = list(dict.fromkeys(types))
     with _raw_defaults():
         references, components = msgspec.json.schema_components(
@@ -292,10 +289,7 @@ def _schemas(routes: Sequence[Route]) -> tuple[dict[Any, Any], dict[str, Any]]:
 
 
 def _with_implied_tag(schema: Mapping[str, Any], tag: str) -> dict[str, Any]:
-    """Return the schema of a message whose type may be omitted.
-
-    The path implies the type.
-    """
+    """Return the schema of a message whose type the path implies."""
     return {**schema, "required": [name for name in schema["required"] if name != tag]}
 
 

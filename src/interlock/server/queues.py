@@ -144,10 +144,7 @@ class QueueBoard:
         return Some((*first.records, *rest.records), not rest.cursor)
 
     async def _oldest_of(self, queues: Iterable[str]) -> tuple[Record, ...]:
-        """Return the oldest pending jobs of these queues.
-
-        A short search may not find all of them.
-        """
+        """Return the oldest pending jobs of these queues that a search finds."""
         found: list[Record] = []
         for queue in queues:
             states = (job.PENDING,)

@@ -195,10 +195,7 @@ async def serve(
     started: Callable[[Listener, Parts], None] | None = None,
     signals: bool = True,
 ) -> None:
-    """Serve requests until a signal or a cancellation.
-
-    The store is open and the loops run meanwhile.
-    """
+    """Open the store and serve requests until a signal or a cancellation."""
     _check_tls(settings)
     listening = bind(settings)
     log = log or Log()

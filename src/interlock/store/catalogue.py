@@ -59,10 +59,7 @@ class StoredKind(msgspec.Struct, frozen=True):
     shown: Shown | None = None
 
     def allows(self, source: str, target: str) -> bool:
-        """Return whether a commit may move a record between two states.
-
-        From "" it creates the record.
-        """
+        """Return whether a commit may move or, from "", create a record."""
         if not source:
             return target == self.initial or (self.initial, target) in self.paths
         return source == target or (source, target) in self.paths

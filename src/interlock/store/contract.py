@@ -138,9 +138,7 @@ class Store(Protocol):
         ...
 
     async def epoch(self) -> int:
-        """Return the epoch, which grows after a possible loss of writes.
-
-        Examples are a fail-over and a restore.
+        """Return the epoch, which grows when a fail-over or restore loses writes.
 
         If the store outlives the process, it is at least the number of half hours since 1970, so that it has
         grown after an unnoticed restore that took longer than that.
@@ -156,9 +154,7 @@ class Store(Protocol):
         ...
 
     async def find(self, query: Query) -> Page:
-        """Return a page of matching records, newest or oldest first.
-
-        Ties break by id.
+        """Return a page of matches, newest or oldest first; ties break by id.
 
         With `query.within` a store without a suitable index ends the page after examining about this many
         records; its cursor continues from there.
@@ -207,9 +203,7 @@ class Store(Protocol):
         ...
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
-        """Return the journal after a cursor.
-
-        No entry is ever inserted before one that was returned.
+        """Return the journal after a cursor; nothing is ever inserted earlier.
 
         Without a cursor it starts at the beginning. `latest()` is the cursor of its end.
         """

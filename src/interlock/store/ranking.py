@@ -35,10 +35,7 @@ HANDLER_MARK = "\x1d"
 
 
 def microseconds(at: datetime) -> int:
-    """Return a time as whole microseconds since 1970.
-
-    Databases without a type for times store it.
-    """
+    """Return a time as whole microseconds since 1970, for databases."""
     return (at - _EPOCH) // _MICROSECOND
 
 

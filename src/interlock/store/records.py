@@ -389,10 +389,7 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 def record_after(change: Change, before: Record | None, at: datetime) -> Record:
-    """Return the record as it is after a change was committed.
-
-    The change may be that of a batch.
-    """
+    """Return the record after a change, perhaps of a batch, was committed."""
     return Record(
         kind=change.kind,
         id=change.id or (before.id if before else ""),

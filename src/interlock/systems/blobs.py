@@ -194,10 +194,7 @@ class DirectoryBlobs:
         await asyncio.to_thread(self._remove, self._place(sha256))
 
     async def prune(self, older_than: timedelta) -> int:
-        """Remove blobs that were not put for this long.
-
-        Incomplete files of a crash are removed as well.
-        """
+        """Remove blobs not put for this long, and incomplete files of a crash."""
         return await asyncio.to_thread(self._prune, older_than.total_seconds())
 
     # In a thread

@@ -242,10 +242,7 @@ class Memory(MemoryStore):
         """Do nothing: the store stays open."""
 
     def next_at(self) -> datetime | None:
-        """Return the time of the next deadline or delayed job.
-
-        The latter is when the job becomes ready.
-        """
+        """Return the time of the next deadline or ready job, if there is one."""
         now = self._now()
         moments = [record.deadline_at for record in self._timed.values() if record.deadline_at]
         moments += [r.ready_at for r in self._ready.values() if r.ready_at and r.ready_at > now]
@@ -518,10 +515,7 @@ class SyncInMemory(sync.Interlock):
         return self.inner.faulty
 
     def drain(self) -> None:
-        """Run every job that is due, until nothing more can run now.
-
-        Jobs that these submit are run, too.
-        """
+        """Run every due job, and those that they submit, until none can run."""
         self.run(self.inner.drain())
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:

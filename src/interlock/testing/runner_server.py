@@ -219,10 +219,7 @@ class KitOrchestrator:
         self.changed = asyncio.Event()
 
     async def answer(self, request: KitRequest) -> Reply:
-        """Answer a request as a correct server would.
-
-        The scenario may override the answer.
-        """
+        """Answer as a correct server would, unless the scenario overrides it."""
         what = request.path.removeprefix(f"{PREFIX}/") if request.path != PREFIX else "greet"
         self.requests.append(what)
         self.change()

@@ -219,10 +219,7 @@ class Server(ABC):
         _wait_until_gone(family)
 
     def restart(self) -> None:
-        """Stop it and start it on the same data and the same address.
-
-        It may be down already.
-        """
+        """Stop it, unless it is down, and start it on the same data and address."""
         self.stop()
         self.start()
 

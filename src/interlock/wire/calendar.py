@@ -280,10 +280,7 @@ def _parsed(expression: str) -> CronSim:
 
 
 def _fires(expression: str, after: datetime) -> Iterator[datetime]:
-    """Return the local times that match an expression.
-
-    Changes of the clock are ignored.
-    """
+    """Return the local times of an expression, without changes of the clock."""
     times = copy.copy(_parsed(expression))
     times.dt = after.replace(microsecond=0)
     while True:
@@ -375,10 +372,7 @@ _UNITS = {"s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week"}
 
 
 def describe(spec: ScheduleSpec) -> str:
-    """Return when a schedule fires, in words.
-
-    For example "every weekday at 02:00 in Berlin".
-    """
+    """Return when a schedule fires: "every weekday at 02:00 in Berlin"."""
     where = "UTC" if spec.tz == "UTC" else f"in {spec.tz.rpartition('/')[2].replace('_', ' ')}"
     parts = [_times(spec), "" if spec.every else where]
     parts += [f"from {spec.start}" if spec.start else "", f"until {spec.end}" if spec.end else ""]

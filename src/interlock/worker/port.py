@@ -48,10 +48,7 @@ class OrchestratorPort(Protocol):
         ...
 
     async def recover(self) -> int:
-        """Handle the expired leases and other deadlines of all workers.
-
-        Return their number.
-        """
+        """Handle expired leases and deadlines of all; return their number."""
         ...
 
     async def now(self) -> datetime:
@@ -160,10 +157,7 @@ class PredecessorPort(Protocol):
     """A port through which handlers read the jobs that theirs comes after."""
 
     async def predecessors(self, token: str, runner_id: str, cursor: str) -> PredecessorPage:
-        """Return a page of the jobs that the leased job comes after.
-
-        They are in their order.
-        """
+        """Return a page, in order, of the leased job's predecessors."""
         ...
 
 

@@ -188,10 +188,7 @@ class Task(Generic[P, R_co]):
         return other
 
     def invoke(self, raw: msgspec.Raw | bytes, context: Context | None) -> R_co:
-        """Call the function with the input of a job, as a worker does.
-
-        It gets no context if it wants none.
-        """
+        """Call the function with a job's input, and a context if it wants one."""
         args, kwargs = self._arguments.decode(raw)
         if self._arguments.context_name is not None:
             kwargs[self._arguments.context_name] = context
@@ -199,10 +196,7 @@ class Task(Generic[P, R_co]):
         return function(*args, **kwargs)
 
     def executor_on(self, default: Executor | None) -> Executor:
-        """Return its executor on a worker with this default.
-
-        An explicit one takes precedence.
-        """
+        """Return its executor: an explicit one, or this default."""
         if default is None or self._names_executor:
             return self.executor
         return executor_here(self.function, default)

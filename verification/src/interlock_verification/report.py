@@ -30,10 +30,7 @@ TELL_EVERY_S = 60.0
 
 
 def explore_all(plans: Sequence[ModelPlan], *, most: int | None, side_by_side: bool, as_json: bool) -> bool:
-    """Explore these environments and print the findings.
-
-    Return whether all is well.
-    """
+    """Explore and print these environments; return whether all is well."""
     known = [plan.states for plan in plans]
     total = None if None in known or most else sum(count or 0 for count in known)
     with bar("states", total) as watch:
@@ -58,10 +55,7 @@ def print_story(violation: Violation, environment: str, *, as_json: bool) -> Non
 
 
 def mutate(machine: str | None, *, sample: int | None, seed: int, as_json: bool) -> bool:
-    """Try the mutants.
-
-    Return whether each is detected or known to be harmless.
-    """
+    """Try the mutants; return whether each is detected or harmless."""
     chosen = None if machine is None else SYSTEM_MACHINES.get(machine) or machine_named(machine)
     mutants = all_mutants() if chosen is None else all_mutants((chosen,))
     if sample is not None and sample < len(mutants):

@@ -104,10 +104,7 @@ class CommandFailed(Exception):
 
 
 async def _ended(process: Process) -> str | None:
-    """Return the error of a program, or None on success.
-
-    It has the last line of the program's output.
-    """
+    """Return the error of a program and its last line, or None on success."""
     last: deque[bytes] = deque(maxlen=2)
     reading = asyncio.create_task(_read(process, last))
     code = await process.wait()

@@ -209,10 +209,7 @@ def prune_kinds(url: str | None, kind: str | None, older_than: timedelta) -> dic
 
 
 def prune_queue(url: str | None, kind: str, queue: str, older_than: timedelta) -> dict[str, dict[str, int]]:
-    """Prune the ended records of one queue; return the counts by kind.
-
-    It prunes batch after batch.
-    """
+    """Prune the ended records of one queue; return the counts by kind."""
     from interlock.store.records import Pruned
     from interlock.store.validation import known_kind
 
@@ -245,10 +242,7 @@ def vacuum_store(url: str | None) -> tuple[str, int | None]:
 
 
 def raise_epoch(url: str | None, fence: int) -> tuple[str, int]:
-    """Raise the epoch above that of a fencing token.
-
-    Return the URL and the epoch.
-    """
+    """Raise the epoch above that of a fencing token; return URL and epoch."""
     from interlock.systems.orchestrator.tokens import EPOCH_SHIFT
 
     async def work(store: contract.Store) -> tuple[str, int]:
@@ -370,10 +364,7 @@ _SQLITE_SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
 
 def empty_database(url: str, *, sure: bool) -> None:
-    """Remove a database file of Interlock that is not in use.
-
-    Unless `sure`, the user confirms it.
-    """
+    """Remove an unused database file of Interlock; confirm unless `sure`."""
     path = _sqlite_path(url)
     if not path.exists():
         return

@@ -80,10 +80,7 @@ def _shell() -> Task[..., Any]:
 
 
 def _in_module(name: str) -> Task[..., Any] | None:
-    """Return the task `module:function` or `module.function`.
-
-    It is None when the name has no such form.
-    """
+    """Return the task `module:function` or `module.function`, or None."""
     module_name, separator, path = name.partition(":") if ":" in name else name.rpartition(".")
     if not (separator and module_name and path):
         return None
@@ -177,10 +174,7 @@ def read_metadata(words: Sequence[str]) -> dict[str, str]:
 
 
 def read_time(text: str | None, option: str) -> datetime | None:
-    """Return the time that an option gives.
-
-    Its time zone is checked with the job.
-    """
+    """Return the time that an option gives; its zone is checked later."""
     if text is None:
         return None
     try:
@@ -299,10 +293,7 @@ class SpecBuilder:
         return error
 
     def whole_spec(self, line: bytes) -> JobSpec:
-        """Return a job from a line that describes all of it.
-
-        Options of the command line override it.
-        """
+        """Return a job from a line with all of it, overridden by options."""
         check_size(STDIN, line, self._settings)
         given = _decoded(line)
         if not isinstance(given, dict) or not isinstance(given.get("task"), str):
@@ -401,10 +392,7 @@ def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _in_line(number: int, make: Callable[[bytes], JobSpec], line: bytes) -> JobSpec:
-    """Return a job from a line of standard input.
-
-    Errors name the number of the line.
-    """
+    """Return a job from a line of standard input; errors name its number."""
     try:
         return make(line)
     except InterlockError as error:

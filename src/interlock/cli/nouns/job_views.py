@@ -45,10 +45,7 @@ UNFINISHED = tuple(str(state) for state in job.JobState if state not in job.ENDE
 async def chosen(
     connection: ServiceConnection, words: Sequence[str], action: Action[JobView] | None = None
 ) -> list[JobView]:
-    """Return the jobs that ids or a filter name.
-
-    A filter finds only those in a state of the action.
-    """
+    """Return the jobs that ids name, or a filter in states of the action."""
     jobs = connection.services.jobs
     wanted = filter_among(words, job_id_of, read_filter)
     if wanted is None:

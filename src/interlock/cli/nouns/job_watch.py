@@ -294,10 +294,7 @@ def tree_of(nodes: Sequence[TreeNode]) -> TreeBranch:
 def lines_of(
     branch: TreeBranch, most: int | None, ahead: str = "", turn: str = ""
 ) -> Iterator[tuple[str, TreeNode | str]]:
-    """Yield each job with the tree lines drawn before it.
-
-    Jobs that are not shown are summarised.
-    """
+    """Yield each job, or a summary of hidden jobs, with its tree lines."""
     yield ahead + turn, branch.node
     ahead += "" if not turn else ("   " if turn.startswith("└") else "│  ")
     shown = branch.below

@@ -211,10 +211,7 @@ def submit(
     timeout_s: float | None,
     as_json: bool,
 ) -> int:
-    """Submit a run, print its id, and follow it.
-
-    It is followed only with `follow`. Return the exit code.
-    """
+    """Submit a run, print its id, and `follow` it; return the exit code."""
     here = project.load(store)
     spec = spec_for(options, here.url)
     if dry_run:

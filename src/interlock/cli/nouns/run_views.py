@@ -75,10 +75,7 @@ async def _ids(
 async def chosen_runs(
     connection: ServiceConnection, words: Sequence[str], action: Action[RunView]
 ) -> list[RunView]:
-    """Return the runs that ids or a filter name.
-
-    A filter finds only those in a state of the action.
-    """
+    """Return the runs that ids name, or a filter in states of the action."""
     runs = connection.services.runs
     wanted = filter_among(words, run_id_of, read_run_filter)
     if wanted is None:
@@ -171,10 +168,7 @@ def run_status(view: RunView) -> str:
 
 
 def awaited(view: RunView) -> str:
-    """Return the subject of the approval and its requester.
-
-    For example `a change from a fork (mallory)`.
-    """
+    """Return the subject of an approval, as `a change from a fork (mallory)`."""
     if view.awaiting is None:
         return ""
     named = ", ".join(view.awaiting.environments)
@@ -307,10 +301,7 @@ _REPORT = ("reporter", "state", "told", "tries", "next try", "error")
 
 
 def compare(store: str | None, text: str, other: str, *, as_json: bool) -> None:
-    """Print how the jobs of a run differ from those of another run.
-
-    By default that is the last green one.
-    """
+    """Print how the jobs of a run differ from another or the last green one."""
 
     async def work(connection: ServiceConnection) -> RunComparison:
         run_id = await whole_run_id(connection, text)

@@ -32,10 +32,7 @@ def watch_run(store: str | None, text: str, timeout_s: float | None, *, as_json:
 
 
 async def follow(port: ServiceConnection, run_id: str, timeout_s: float | None, *, as_json: bool) -> int:
-    """Show the changes of a run until its outcome is decided.
-
-    Return the exit code.
-    """
+    """Show the changes of a run until it is decided; return the exit code."""
     last: RunView | None = None
     late = f"Not ended in time: {run_id}. See `interlock run explain {run_id}`."
     with _screen(port, as_json=as_json) as screen:

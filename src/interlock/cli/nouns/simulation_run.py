@@ -127,10 +127,7 @@ def _how_to_go_on(run_id: str, what: str) -> str:
 
 
 async def _left(port: Embedded, run_id: str) -> SimulationView:
-    """Release the job of a simulation that has not ended.
-
-    No other worker serves its queue.
-    """
+    """Release the job of a simulation, whose queue no other worker serves."""
     simulations = port.services.simulations
     view = await simulations.get(run_id)
     if view.resuming or view.status in (simulation.PENDING, simulation.RUNNING):

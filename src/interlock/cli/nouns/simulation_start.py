@@ -58,10 +58,7 @@ class SimulationToStart(msgspec.Struct, frozen=True):
 
 
 def simulation_for(options: SimulationOptions) -> SimulationToStart:
-    """Return the simulation to start.
-
-    Its arguments are checked if its code is here.
-    """
+    """Return the simulation to start, checked if its code is here."""
     arguments = _arguments(options.words)
     scenario, path = ScenarioFile(simulation=options.what), ""
     if Path(options.what).suffix in SCENARIOS:
@@ -153,10 +150,7 @@ def start(
     timeout_s: float | None,
     as_json: bool,
 ) -> int:
-    """Start a simulation, print its id, and follow it.
-
-    It is followed only with `follow`. Return the exit code.
-    """
+    """Start a simulation, print its id, and `follow` it; return the exit code."""
     spec = simulation_for(options).spec
 
     async def work(port: ServiceConnection) -> int:

@@ -123,10 +123,7 @@ def prune(store: str | None, older_than: str, *, as_json: bool) -> None:
 
 
 async def whole_id(connection: ServiceConnection, text: str) -> str:
-    """Return the id of a simulation from the text that was typed.
-
-    A prefix is enough if it is unique.
-    """
+    """Return the id of a simulation from itself or a unique prefix."""
     simulations = connection.services.simulations
     try:
         return (await simulations.get(text)).run_id

@@ -337,10 +337,7 @@ class Depth:
         return (await port.services.jobs.count(query, cap=MAX_COUNT)).number
 
     async def _startable(self, port: ServiceConnection, queue: str, waiting: int) -> int:
-        """Return about how many waiting jobs of a queue can start.
-
-        The newest ones are read for that.
-        """
+        """Return about how many waiting jobs can start, by the newest ones."""
         share, until = self._shares.get(queue, (1.0, 0.0))
         if not waiting or time.monotonic() < until:
             return math.ceil(waiting * share)

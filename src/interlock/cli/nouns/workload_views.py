@@ -41,10 +41,7 @@ def result_sheets(result: WorkloadResult) -> list[Sheet]:
 
 
 def last_second_sheet(live: WorkloadProgress) -> Sheet:
-    """Return the last second in the log of a workload without a result.
-
-    It is partial.
-    """
+    """Return the partial last second of a workload without a result."""
     found = live.latencies
     slow = f"p50 {took(found.p50_ms)}, p99 {took(found.p99_ms)}, max {took(found.max_ms)}"
     rows = [
@@ -277,10 +274,7 @@ def _members(agents: tuple[WorkloadView, ...], now: datetime) -> Sheet:
 
 
 def _silence(view: WorkloadView, now: datetime) -> str:
-    """Return since when an agent is silent, if its deadline has passed.
-
-    The time is that of the store's clock.
-    """
+    """Return since when an agent has been silent beyond its deadline, or ""."""
     if view.deadline_at is None or view.deadline_at > now:
         return ""
     return f"no report since {view.updated_at:%Y-%m-%d %H:%M:%S} UTC"

@@ -207,10 +207,7 @@ _ARROW_AND_AIR_PX = 30
 
 
 def gap_px(pill_h_px: int | None, *, entry_below: bool) -> int:
-    """Return the space between two boxes.
-
-    It has room for the label of the line between them.
-    """
+    """Return the space between two boxes, with room for a line's label."""
     gap = GAP_PX if pill_h_px is None else pill_h_px + PILL_PAD_PX + _ARROW_AND_AIR_PX
     return up_to_grid(gap + (GAP_PX if entry_below else 0))
 

@@ -109,10 +109,7 @@ def tangle(trunks: Sequence[Trunk]) -> float:
 
 
 def tracks_of(trunks: Sequence[Trunk]) -> dict[int, int]:
-    """Return the track of every net that has a vertical part.
-
-    Tracks are counted from the inside.
-    """
+    """Return the track of every net with a vertical part, from the inside."""
     standing = [t for t in trunks if not t.is_straight]
     price = {(a.net, b.net): crossings(a, b) for a in standing for b in standing if a is not b}
 
@@ -168,10 +165,7 @@ class Draft:
         return lines
 
     def trunks(self, channel: SideChannel, lines: Mapping[Line, int]) -> list[Trunk]:
-        """Return the nets of a channel with the ys of their ends.
-
-        Loops stay beside their box.
-        """
+        """Return the nets of a channel, without loops, with the ys of their ends."""
         found = []
         for index, net in enumerate(self.plan.nets):
             if net.channel == channel and not net.is_loop:
@@ -183,10 +177,7 @@ class Draft:
         return found
 
     def spine_ends(self, slot: Slot, state: str, lines: Mapping[Line, int]) -> list[int]:
-        """Return the ys at which a line of a side box touches the spine.
-
-        It is the line in this slot.
-        """
+        """Return the ys at which this slot's line of a side box meets the spine."""
         ends = other_ends(self.plan.nets[slot.net], state)
         return [lines[slot.net, *end] for end in ends if self.column_of[end[0]] == SPINE]
 
@@ -262,10 +253,7 @@ def _swap_neighbours(
     lines: dict[Line, int],
     price: float,
 ) -> float:
-    """Keep every swap of two neighbours that makes the channel cheaper.
-
-    `faces` is changed.
-    """
+    """Keep in `faces` every swap of neighbours that makes the channel cheaper."""
     channel, state = face
     place = (draft.tops[state], draft.heights[state], draft.column_of[state])
     for index in range(len(faces[face]) - 1):
@@ -324,10 +312,7 @@ class _Seat:
 
 
 def settled(draft: Draft) -> tuple[Draft, dict[Line, int]]:
-    """Shift side boxes slightly if more lines become straight.
-
-    Return the ys of all lines.
-    """
+    """Shift side boxes if more lines become straight; return the ys."""
     lines, tops = draft.lines(), dict(draft.tops)
     for side in (LEFT, RIGHT):
         seats = [_seat(draft, side, state, lines) for state in draft.plan.columns[side]]
@@ -392,10 +377,7 @@ def _free_shifts(seats: Sequence[_Seat], gaps: Sequence[int], block: range, tops
 
 
 def _bends(seat: _Seat, top: int) -> float:
-    """Return the cost of the lines of a box.
-
-    Straight ones are free, and small jogs cost most.
-    """
+    """Return the cost of a box's lines: none if straight, most for jogs."""
     mine, total = _lines_at(seat, top), 0.0
     for slot in seat.slots:
         y = mine[slot.net, seat.state, slot.role]

@@ -45,10 +45,7 @@ def draw_markdown(
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table whose cells are Markdown.
-
-    See `prose` and `code`.
-    """
+    """Return the lines of a table of Markdown cells: see `prose`, `code`."""
     head = [" | ".join(columns), " | ".join("---" for _ in columns)]
     return [f"| {line} |" for line in (*head, *(" | ".join(row) for row in rows))]
 

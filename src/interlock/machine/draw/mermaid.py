@@ -25,10 +25,7 @@ _CODES_IN_EVENTS = {c: code for c, code in _CODES.items() if c != "_"}
 
 
 def draw_mermaid(blueprint: Blueprint) -> str:
-    """Return the machine as a `stateDiagram-v2`.
-
-    Events between the same two states share a line.
-    """
+    """Return a `stateDiagram-v2`, with one line between the same two states."""
     ids = _ids(blueprint)
     lines = ["stateDiagram-v2", *_states(blueprint, ids), f"[*] --> {ids[blueprint.initial]}"]
     for (source, target), events in _merged(blueprint).items():

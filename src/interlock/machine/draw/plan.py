@@ -83,10 +83,7 @@ def _balance(
 
 
 def _ordered(states: list[str], pulls: dict[str, list[int]], links: list[tuple[str, str]]) -> tuple[str, ...]:
-    """Order states near their spine states, chained ones in order.
-
-    Chained states are below each other.
-    """
+    """Order states near their spine states, and chained ones downwards."""
     chained = [(a, b) for a, b in links if a in states and b in states and a != b]
     height = {s: sum(pulls[s]) / len(pulls[s]) for s in states if pulls[s]}
     for _ in states:
@@ -113,10 +110,7 @@ def _ordered(states: list[str], pulls: dict[str, list[int]], links: list[tuple[s
 
 
 def _tangle(upper: list[int], lower: list[int]) -> float:
-    """Return how much two states should change places.
-
-    Crossings and longer lines count.
-    """
+    """Return how much two states should change places, by crossed lines."""
     crossings = sum(1 for a in upper for b in lower if a > b)
     return crossings / max(1.0, math.sqrt(len(upper) * len(lower)))
 

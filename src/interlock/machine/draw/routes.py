@@ -55,10 +55,7 @@ class Slot:
     label_h: int
 
     def lead_px(self, *, first: bool, bare_px: int = GRID_PX) -> int:
-        """Return the distance above the first line of this slot.
-
-        That is from the line above, or from the margin.
-        """
+        """Return the distance from the line or margin above to this slot's line."""
         if self.role != "in":
             return 0 if first else bare_px
         # A label of the first slot may be in the gap above the box.
@@ -146,10 +143,7 @@ def _slid(
     wanted: Mapping[int, int],
     strangers: Mapping[int, Sequence[int]],
 ) -> dict[int, int] | None:
-    """Return the lines with the wished ones exactly at their place.
-
-    All are between top and bottom.
-    """
+    """Return lines within the box, with the wished ones exactly in place."""
     ys: dict[int, int] = {}
     floor = span[0] + _MARGIN_PX
     for index, slot in enumerate(slots):
@@ -197,10 +191,7 @@ def _next_wish(slots: Sequence[Slot], index: int, wanted: Mapping[int, int]) -> 
 
 
 def other_ends(net: Net, state: str) -> tuple[tuple[str, str], ...]:
-    """Return the other ends of the line that touches `state`.
-
-    Each is a state and a role.
-    """
+    """Return the other ends of the line at `state`, as states and roles."""
     if state == net.target:
         return tuple((source, "out") for source in net.sources)
     return ((net.target, "in"),)

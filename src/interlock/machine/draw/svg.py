@@ -316,10 +316,7 @@ _DOT_PX = 4.5
 
 
 def draw_svg(blueprint: Blueprint, *, current: str | None = None, path: Sequence[str] = ()) -> str:
-    """Return the picture of a machine.
-
-    `current` highlights a state, and `path` the path so far.
-    """
+    """Return the picture of a machine with the `current` state and the `path`."""
     light = Light(blueprint, current, path)
     picture = lay_out(blueprint)
     heading = heading_of(blueprint, picture.width)

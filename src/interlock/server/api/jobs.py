@@ -149,10 +149,7 @@ async def get_history(call: Call) -> HistoryPage:
 
 
 def _entry(redactor: TextRedactor, entry: EntryView) -> EntryView:
-    """Return an entry; without its cursor for a scoped token.
-
-    A scoped token may not read the journal.
-    """
+    """Return an entry, without its journal cursor for a scoped token."""
     reason, cause, refusal = map(redactor.text, (entry.reason, entry.cause, entry.refusal))
     return msgspec.structs.replace(entry, cursor="", reason=reason, cause=cause, refusal=refusal)
 

@@ -117,10 +117,7 @@ def _view(record: Record) -> api.RecordView:
 
 
 def _actions(call: Call, record: Record) -> Iterator[api.RecordAction]:
-    """Yield the actions that the principal may take on this record.
-
-    The table allows them in the current state.
-    """
+    """Yield the legal actions that the principal may take on this record."""
     machine = call.parts.lifecycles.machines.get(record.kind)
     if machine is None:
         return

@@ -92,10 +92,7 @@ async def job_of(call: Call, job_id: str | None = None) -> JobView:
 
 
 async def place_of_cursor(call: Call) -> str:
-    """Return the cursor of a request for the store.
-
-    Cursors of scoped tokens are unsealed.
-    """
+    """Return the cursor of a request, unsealed for a scoped token."""
     cursor: str = call.query.cursor
     key = await _key(call) if cursor else None
     if key is None:
@@ -156,10 +153,7 @@ class TextRedactor:
         )
 
     def failure(self, failure: FailureView | None) -> FailureView | None:
-        """Return a failure, without the error text of an invisible child.
-
-        The queue of the child is invisible.
-        """
+        """Return a failure, without an error text from an invisible queue."""
         if failure is None or self._seen is None or self.text(failure.error) == failure.error:
             return failure
         return msgspec.structs.replace(

@@ -169,10 +169,7 @@ async def get_percentiles(call: Call) -> api.WorkloadPercentiles:
 
 @handles(api.LIST_WORKLOAD_KINDS)
 async def list_kinds(call: Call) -> api.WorkloadKinds:  # noqa: ARG001 - the same for every principal
-    """Return the kinds that can be imported here.
-
-    Each has the JSON Schema of its spec.
-    """
+    """Return the kinds that can be imported, with their specs' JSON Schema."""
     return api.WorkloadKinds(kinds=tuple(map(_kind, _kinds())), options=_options(), queue=QUEUE)
 
 
@@ -232,10 +229,7 @@ def _short(view: JobView, result: WorkloadResult | None = None) -> api.WorkloadJ
 
 
 async def _result(call: Call, view: JobView) -> WorkloadResult | None:
-    """Return the result of the job.
-
-    If the job failed or was stopped, it is that of the saved file.
-    """
+    """Return the result of the job, or of its saved file if it has none."""
     if view.state not in job.ENDED:
         return None
     if isinstance(view.result, msgspec.Raw):
@@ -271,10 +265,7 @@ async def _lives(call: Call, job_id: str, after: int) -> list[WorkloadProgress]:
 
 
 def _seconds(lives: Iterable[WorkloadProgress]) -> list[SecondView]:
-    """Return the progress second by second.
-
-    Errors are per second and not cumulative.
-    """
+    """Return the progress by second, with errors of that second alone."""
     seconds: dict[int, SecondView] = {}
     errors: int | None = None
     for live in lives:

@@ -158,10 +158,7 @@ def bodies_of(changes: Sequence[Change], held: Sequence[Record]) -> str | None:
 
 
 def _is_all_kept(changes: Sequence[Change], held: Sequence[Record]) -> bool:
-    """Return whether just these records keep their bodies, in this order.
-
-    This is the most common claim.
-    """
+    """Return whether just these records keep their bodies, in this order."""
     if len(held) != len(changes):
         return False
     for c, r in zip(changes, held, strict=True):

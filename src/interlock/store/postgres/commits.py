@@ -79,10 +79,7 @@ class BatchPart:
         return "try_batch", self._arguments(not_before)
 
     def judged(self, not_before: datetime) -> Statement:
-        """Return the statement that writes the possible changes.
-
-        It reports the obstacles of the others.
-        """
+        """Return the statement that writes what it can, and reports obstacles."""
         self.channel = None
         return self._wave().judged(not_before)
 
@@ -322,10 +319,7 @@ class CommitWriter:
         check_commits(self.catalogue, work, self._max_body_bytes)
 
     def foreseen(self, foresight: Foresight) -> list[object]:
-        """Return the arguments of a foreseen claim; raise for an invalid one.
-
-        They are the shape and the change.
-        """
+        """Return the shape and change of a claim as arguments; raise if invalid."""
         like, change = foresight.like, foresight.change
         self.check([Batch(change=change, ids=(like.id,))])
         with self._text_is_text():
@@ -395,10 +389,7 @@ class CommitWriter:
         ]
 
     def wave(self, commits: Sequence[Commit]) -> Wave:
-        """Return a wave of commits of which no two touch the same record.
-
-        One statement writes it.
-        """
+        """Return a wave: commits of different records, for one statement."""
         return Wave(self._ends, commits)
 
     def read(self, part: Part, rows: Sequence[Any]) -> list[Outcome]:

@@ -227,10 +227,7 @@ class PostgresNotifier:
             self._notifying = _start(self._notify_others())
 
     def held_back(self, waiting: bool) -> None:
-        """Read again later if the feed waits for another transaction.
-
-        That is a transaction of another process.
-        """
+        """Read again later if the feed waits for another process's transaction."""
         if not waiting:
             self._look_after_s = _FIRST_LOOK_S
         elif self._wakes and self._again is None:
@@ -238,10 +235,7 @@ class PostgresNotifier:
             self._look_after_s = min(self._look_after_s * 2, _LAST_LOOK_S)
 
     def wake(self) -> None:
-        """Wake all subscribers of this process.
-
-        Their exceptions do not reach the committer.
-        """
+        """Wake all subscribers here; their errors do not reach the committer."""
         if self._wakes:
             loop = asyncio.get_running_loop()
             for wake in self._wakes.values():

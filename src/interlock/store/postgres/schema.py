@@ -145,10 +145,7 @@ async def _applied(session: Session, target: Target) -> int:
 
 
 async def _has_landed(session: Session, target: Target, version: int) -> bool:
-    """Return whether a schema without fingerprints is the released one.
-
-    Its functions tell.
-    """
+    """Return whether its functions are those of the released old schema."""
     sql = "".join(migration.text for migration in MIGRATIONS[:WITHOUT_FINGERPRINTS])
     landed = {(name, in_schema(body, target.schema)) for name, body in _FUNCTION.findall(sql)}
     rows = await session.within(query("functions", ""), target.schema, sorted({name for name, _ in landed}))

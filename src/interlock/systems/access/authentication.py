@@ -294,10 +294,7 @@ class Sessions:
         self._known: OrderedDict[str, tuple[float, Record | None]] = OrderedDict()
 
     async def open(self, principal: Principal) -> TokenSecret:
-        """Open a session for the principal of a token.
-
-        Its secret is shown once, only to the browser.
-        """
+        """Open a session; its secret is shown once, only to the browser."""
         principal.need(Role.VIEWER)
         secret = TokenSecret(self._draw(ID_BYTES), self._draw(SECRET_BYTES), SESSION.name)
 

@@ -397,10 +397,7 @@ def read_body(record: Record) -> TokenBody:
 
 
 def unknown_token(name: str) -> UnknownToken:
-    """Return the error of an unknown or invisible token.
-
-    A secret is not repeated.
-    """
+    """Return the error of an unknown token, without repeating a secret."""
     shown = name if _NAME.fullmatch(name) and not name.startswith("il_") else "of that name"
     return UnknownToken(
         f"There is no token {shown}.", todo="List them: interlock token list", facts={"name": shown}

@@ -367,10 +367,7 @@ class Figures:
             head.recounted = minute // 60 if unchanged and complete else 0
 
     async def _unfinished(self, state: job.JobState, most: int) -> tuple[list[str], bool]:
-        """Return the queues of up to `most` jobs in a state.
-
-        Return also whether these are all.
-        """
+        """Return the queues of up to `most` jobs in a state, and if these are all."""
         queues: list[str] = []
         query, size = Query(kind=JOB.name, states=(state,), limit=RECOUNTED), 0
         while True:

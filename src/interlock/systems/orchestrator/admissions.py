@@ -261,10 +261,7 @@ class Admissions:
         )
 
     def _room(self, key: str, names: Mapping[str, LimitSpec], body: GateBody, checked: Iterable[str]) -> int:
-        """Return how many jobs may find a slot at most.
-
-        `checked` jobs count as if they had left.
-        """
+        """Return how many jobs may find a slot if the `checked` ones leave."""
         name = definition_of(key, names)
         spec = names[name] if name is not None else LimitSpec()
         most = spec.max or min(spec.capacity, QUANTUM)

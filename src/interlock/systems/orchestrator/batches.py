@@ -333,10 +333,7 @@ class Batches:
         actor: str = "",
         request_id: str | None = None,
     ) -> BatchAddition:
-        """Create a batch with its first jobs, all or none.
-
-        `close` it if these are all.
-        """
+        """Create a batch with its first jobs, all or none; `close` it if complete."""
         check_batch(spec, self._settings)
         idempotency_key = self._engine.key_for(request_id, "batch", [spec, list(jobs), close])
         if spec.callback is not None:

@@ -125,10 +125,7 @@ def messages_of(draft: JobAggregate, commit_id: str) -> tuple[Change, ...]:
 
 
 def _logged(draft: JobAggregate, one: AttemptBody, text: str) -> Change:
-    """Return a line at the end of the log of an attempt.
-
-    The attempt cannot write it itself.
-    """
+    """Return a line to end the log of an attempt that cannot write it."""
     end = one.lease.logged if one.lease is not None else 0
     line = LogLine(draft.now, "error", text)
     chunk = Chunk(shard=one.shard, attempt=one.index, sequence=0, lines=(line,), offset=end)
@@ -138,10 +135,7 @@ def _logged(draft: JobAggregate, one: AttemptBody, text: str) -> Change:
 
 
 def _about_runners(draft: JobAggregate) -> Iterator[Change]:
-    """Yield messages about runners that have lost an attempt of this job.
-
-    They may have lost it now or before.
-    """
+    """Yield messages about runners that have ever lost an attempt of the job."""
     for one in draft.lost:
         assert one.lease is not None
         before = {

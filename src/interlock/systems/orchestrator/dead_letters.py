@@ -228,10 +228,7 @@ async def retry_once(
     given: msgspec.Raw | None = None,
     as_letter: bool = False,
 ) -> str:
-    """Submit an ended job again; return the id of the new one.
-
-    A repeated request gets the same id.
-    """
+    """Submit an ended job again, once per request; return the new id."""
 
     (ended,) = await engine.load(keys_of(job_id)[:1])
     again = [] if ended is None else [_resubmission_of(ended, given)]
@@ -283,10 +280,7 @@ class JobsOfLetters(Protocol):
         ...
 
     async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
-        """Return the id of a new job.
-
-        A repeated request gets the id of the earlier one.
-        """
+        """Return the id of a new job, or of the one of an earlier request."""
         ...
 
 
@@ -375,10 +369,7 @@ class DeadLetterService:
         actor: str = "",
         request_id: str | None = None,
     ) -> str:
-        """Submit a dead letter again as a new job; return its id.
-
-        It may have another input.
-        """
+        """Submit a dead letter again, perhaps with another input; return the id."""
         idempotency_key = self._engine.key_for(request_id, f"retry the dead letter {job_id}", input)
         return await retry_once(
             self._engine,
@@ -419,10 +410,7 @@ class DeadLetterService:
         actor: str = "",
         request_id: Callable[[str], str | None] = lambda _: None,
     ) -> list[Done | Undone]:
-        """Retry or discard each of these.
-
-        One that is refused does not stop the others.
-        """
+        """Retry or discard each of these, whatever happens to the others."""
 
         async def one(letter: DeadLetterView) -> Done | Undone:
             own = request_id(letter.id)

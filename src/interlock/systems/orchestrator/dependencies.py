@@ -72,10 +72,7 @@ def _message_of(
 
 
 def place_in(name: str) -> int | None:
-    """Return the place that `#3` means, or None for an id.
-
-    It is a place among the jobs of the same request.
-    """
+    """Return the place of `#3` in the request, or None for an id."""
     return int(name[1:]) if name[:1] == "#" and name[1:].isdecimal() else None
 
 
@@ -121,10 +118,7 @@ class DependentSubmission:
         self._ended: dict[str, tuple[str, ...]] = {}
 
     def part(self, spec: JobSpec, before: Sequence[SubmittedJob]) -> AfterPart | None:
-        """Return the condition of a job.
-
-        Raise if it names a missing job.
-        """
+        """Return the condition of a job; raise if it names a missing job."""
         rule = spec.after
         if rule is None:
             return None
@@ -141,10 +135,7 @@ class DependentSubmission:
         )
 
     def follow(self, job_id: str, part: AfterPart, new: Mapping[str, JobAggregate]) -> None:
-        """Name a job in each of those that it comes after.
-
-        One that has ended counts at once.
-        """
+        """Name a job in its predecessors; ended ones count at once."""
         for name in part.rule.jobs:
             before = new.get(name) or self._draft(name)
             if before is None:
@@ -180,10 +171,7 @@ class DependentSubmission:
         return list(self._living.values())
 
     def messages(self) -> Iterator[Change]:
-        """Yield a message for each job that has ended already.
-
-        It is the one that the job would have sent.
-        """
+        """Yield for each ended job the message that it would have sent."""
         for name, then in self._ended.items():
             record = self._record(name)
             data, state = decode_body(record.body).data, JobState(record.state)

@@ -182,10 +182,7 @@ ALONE = Around()
 
 
 async def look_around(store: Store, record: Record, quotas: Sequence[int]) -> Around:
-    """Return the facts about the tree of a held-back job.
-
-    They are empty for other jobs.
-    """
+    """Return the facts about a held-back job's tree, none for others."""
     body = decode_body(record.body)
     if waits_for_jobs(body) and body.after is not None:
         some = body.after.left[:NAMED]
@@ -204,10 +201,7 @@ async def look_around(store: Store, record: Record, quotas: Sequence[int]) -> Ar
 
 
 def held_back(one: AttemptBody, record: Record, body: JobBody, around: Around) -> str | None:
-    """Return why an attempt waits for other jobs, or for an answer.
-
-    It is None if it does not.
-    """
+    """Return why an attempt waits for jobs or an answer, or None."""
     if waits_for_jobs(body) and body.after is not None:
         return _after_others(body.after, around)
     if (wait := wait_of(one, body)) is not None:
@@ -243,10 +237,7 @@ def _awaited(wait: OpenWait) -> str:
 
 
 def to_answer(record: Record, body: JobBody) -> str:
-    """Return the command that ends the wait of a job.
-
-    It is empty if the job waits for nothing.
-    """
+    """Return the command that ends the wait of a job, or "" without one."""
     for one in body.attempts:
         if (wait := wait_of(one, body)) is not None:
             if wait.question is None:

@@ -162,10 +162,7 @@ def _stopped(
 def _released(
     draft: JobAggregate, part: AfterPart, end: EndMessage, commit_id: str
 ) -> Decision[FollowerEffect]:
-    """Let a job wait for a worker, after its delay.
-
-    In a tree, it waits for its place first.
-    """
+    """Let a job wait for a place in its tree, and for a worker after a delay."""
     at = draft.now + timedelta(seconds=part.delay_s)
     if part.not_before is not None:
         at = max(at, part.not_before)

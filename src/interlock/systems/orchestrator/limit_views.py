@@ -42,10 +42,7 @@ class LimitViews:
         self._store = engine.store
 
     async def limit(self, view: LimitView, *, keys: int = SHOWN_KEYS, holders: bool = False) -> LimitView:
-        """Return a limit with some of its keys that are in use.
-
-        Their number comes with them.
-        """
+        """Return a limit with some keys in use, and the number of these."""
         query = Query(kind=GATE.name, parent=view.name, states=IN_USE, limit=max(keys, 1))
         page = await self._store.find(query)
         some = [await self._key(gate, view, holders=holders) for gate in page.records[:keys]]
@@ -96,10 +93,7 @@ class LimitViews:
         return replace(view, keys=(shown,), in_use=1, full=int(gate.state == FULL))
 
     async def keys(self, view: LimitView, state: str, *, limit: int, cursor: str) -> KeyPage:
-        """Return a page of the keys of a limit.
-
-        They are in use, or are in this state.
-        """
+        """Return a page of the keys of a limit, in use or in this `state`."""
         states = (state,) if state else IN_USE
         query = Query(kind=GATE.name, parent=view.name, states=states, limit=limit, cursor=cursor)
         page = await self._store.find(query)
@@ -146,10 +140,7 @@ class LimitViews:
         return replace(view, line=tuple(line))
 
     async def _holders(self, body: GateBody) -> tuple[tuple[Holder, ...], int]:
-        """Return jobs that hold slots, and the number of released slots.
-
-        The gate does not know of the latter yet.
-        """
+        """Return jobs that hold slots, and the released slots not yet known."""
         some = dict(list(body.inside.items())[:SHOWN_HOLDERS])
         records = await self._store.load([Key(JOB.name, job_id) for job_id in some])
         held = [_holder(record, some[record.id]) for record in records if record is not None]

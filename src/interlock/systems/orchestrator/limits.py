@@ -171,10 +171,7 @@ class Limits:
         return await self._engine.answer_once(idempotency_key, LimitView, do)
 
     async def declare(self, name: str, spec: LimitSpec, *, source: str, actor: str = "") -> LimitView:
-        """Declare a limit of a program.
-
-        One that was set by hand stays as it was set.
-        """
+        """Declare a limit of a program, unless one was set by hand."""
         (record,) = await self._engine.store.load([Key(LIMIT.name, name)])
         if record is not None and record.state == SET and DEFINITIONS.body_of(record).source == BY_HAND:
             return await self._views.limit(_view(record))
@@ -289,10 +286,7 @@ class Limits:
         return await self.keep(limit=limit)
 
     def scopes_of(self, task: str, queue: str) -> tuple[str, ...]:
-        """Return the limits of a task and of a queue.
-
-        Jobs count against these without naming them.
-        """
+        """Return the limits of a task and queue that apply without being named."""
         names = self._known or {}
         both = (f"{TASK_PREFIX}{task}", f"{QUEUE_PREFIX}{queue}")
         return tuple(key for key in both if definition_of(key, names) is not None)
@@ -317,10 +311,7 @@ class Limits:
         return free, commits
 
     async def under(self, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:
-        """Return jobs to submit with all limits that they count against.
-
-        Raise for an unknown limit.
-        """
+        """Return jobs to submit with all limits; raise for an unknown one."""
         await self.known()
         if not self.scopes and not any(spec.limits for spec in specs):
             return specs
@@ -332,10 +323,7 @@ class Limits:
         return stamped
 
     async def check(self, spec: JobSpec) -> None:
-        """Raise for a job whose limits are not declared.
-
-        Raise also if it could never have its slots.
-        """
+        """Raise if a job's limits are not declared or never have its slots."""
         if not spec.limits:
             return
         names = await self.known()
@@ -385,10 +373,7 @@ class Limits:
         return await self._views.one_key(view, name)
 
     async def keys(self, name: str, *, state: str = "", limit: int = 50, cursor: str = "") -> KeyPage:
-        """Return a page of the keys of a limit.
-
-        They are in use, or are in this state.
-        """
+        """Return a page of the keys of a limit, in use or in this `state`."""
         return await self._views.keys(_view(await self._load(name)), state, limit=limit, cursor=cursor)
 
     async def _load(self, name: str, *, deleted: bool = False) -> Record:

@@ -148,10 +148,7 @@ class Orchestrator:
     # Claims
 
     async def claim(self, request: ClaimRequest, *, guard: Guard | None = None) -> list[Grant]:
-        """Claim jobs for a runner, while the guard holds.
-
-        Each attempt is granted to one runner only.
-        """
+        """Claim jobs for one runner alone, while the guard holds."""
         (claimed,) = await self.claim_all([request], guard=guard)
         if isinstance(claimed, InterlockError):
             raise claimed
@@ -226,10 +223,7 @@ class Orchestrator:
         ]
 
     async def _foreseen(self, claimings: Sequence[ClaimInput], last: LastClaims) -> ForeseenGrant | None:
-        """Return the decision of a claim of jobs like those of the last ones.
-
-        It is None if that is not known.
-        """
+        """Return the foreseen decision of a claim like the last ones, or None."""
         like = last.like(claimings)
         return None if like is None else foresee(claimings[0], like, await self.engine.clock.now())
 
@@ -249,10 +243,7 @@ class Orchestrator:
     def _shares(
         self, claimings: Sequence[ClaimInput], records: Sequence[Record], now: datetime
     ) -> list[tuple[int, Offer]]:
-        """Share jobs among several runners.
-
-        The first gets all it wants, then the next.
-        """
+        """Share jobs among runners: the first gets all it wants, then the next."""
         shares: list[tuple[int, Offer]] = []
         start = 0
         for place, claiming in enumerate(claimings):
@@ -306,10 +297,7 @@ class Orchestrator:
         return [grant for grant in given if grant is not None] or claim_over(request.claim_id)
 
     async def take_back(self, runner_id: str, grants: Sequence[Grant]) -> None:
-        """Return undelivered jobs to the queue.
-
-        Jobs about which a message has arrived are left alone.
-        """
+        """Return jobs to the queue, unless a message about them has arrived."""
         items = [
             Item(Key(JOB.name, token.job_id), partial(take_back, runner_id, grant, token, self.settings))
             for grant in grants
@@ -322,10 +310,7 @@ class Orchestrator:
     async def _find_out(
         self, claimings: Sequence[ClaimInput], bundles: Sequence[ClaimCommit], *, foreseen: bool
     ) -> list[tuple[int, Grant]]:
-        """Return the grants of a claim whose answer was lost.
-
-        They are found by their secret.
-        """
+        """Return the grants of a claim whose answer was lost, by their secret."""
         if foreseen and not bundles and self._last_claims is not None:
             self._last_claims.clear()
             return [(0, grant) for grant in await self._find_foreseen(claimings[0])]
@@ -345,10 +330,7 @@ class Orchestrator:
         return ours
 
     async def _find_foreseen(self, claiming: ClaimInput) -> list[Grant]:
-        """Return the grants of a foreseen claim whose answer was lost.
-
-        The journal names the jobs.
-        """
+        """Return the grants of a lost foreseen claim, by the journal."""
         store, request = self.engine.store, claiming.request
         versions: dict[str, int] = {}
         cursor = await store.latest(back=RECENT)
@@ -384,10 +366,7 @@ class Orchestrator:
             self.engine.bus.publish(RunsNotified())
 
     async def _known_epoch(self) -> int:
-        """Return the epoch.
-
-        In a new one, cached records may be newer than those in the store.
-        """
+        """Return the epoch; clear the caches if it is a new one."""
         now = await self.engine.clock.now()
         if self._epoch is None or now >= self._epoch_at + EPOCH_FOR:
             epoch = await self.engine.store.epoch()
@@ -457,10 +436,7 @@ class Orchestrator:
         await self.joint_reports.commit(grouped, answers)
 
     def _grouped(self, messages: Sequence[Message]) -> dict[Report, list[SuccessReport]]:
-        """Return the messages that can be processed together.
-
-        Their common report is the key.
-        """
+        """Return the messages that can be processed together, by common report."""
         grouped: dict[Report, list[SuccessReport]] = {}
         for place, message in enumerate(messages):
             held = self._held.get(job_of(message.token)) if type(message) is Complete else None
@@ -483,10 +459,7 @@ class Orchestrator:
         now: datetime,
         commit_id: str,
     ) -> Decision[Answer]:
-        """Decide about a message, and record the write.
-
-        The next message about the job also comes here.
-        """
+        """Decide about a message, and record the write for the next message."""
         held = self._held.pop(token.job_id, None)  # this version is outdated in any case
         written.pop(token.job_id, None)
         if record is not None and b'"secrets":' in record.body:

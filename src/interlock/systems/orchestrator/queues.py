@@ -121,10 +121,7 @@ class Queues:
     async def pause(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> QueueHold:
-        """Pause a queue; running jobs continue.
-
-        None of its jobs is claimed until it is resumed.
-        """
+        """Pause claims from a queue until it is resumed; running jobs continue."""
         return await self._move(pause, name, reason, actor, request_id)
 
     async def resume(

@@ -134,20 +134,14 @@ def delay_of(spec: JobSpec, now: datetime) -> float:
 
 
 def not_after_of(spec: JobSpec, now: datetime) -> datetime | None:
-    """Return by when a worker must have started a job.
-
-    It is None if the job has no such time.
-    """
+    """Return by when a worker must have started a job, or None."""
     if spec.start_within_s is None:
         return None if spec.not_after is None else spec.not_after.astimezone(UTC)
     return now + timedelta(seconds=delay_of(spec, now) + spec.start_within_s)
 
 
 def unique_part(spec: JobSpec) -> UniquePart:
-    """Return the unique key of a job.
-
-    It is made of its task or queue and of its key or arguments.
-    """
+    """Return the unique key of a task or queue, from its key or arguments."""
     rule = spec.unique
     assert rule is not None
     place = spec.task if rule.scope == "task" else spec.queue
@@ -162,10 +156,7 @@ def unique_part(spec: JobSpec) -> UniquePart:
 
 
 def _key_arguments(given: msgspec.Raw, names: tuple[str, ...]) -> object:
-    """Return the arguments that make the key.
-
-    An argument that was not given is left out.
-    """
+    """Return the given arguments that make the key."""
     arguments = _decode(given)
     if not names or not isinstance(arguments, dict):
         return arguments
@@ -221,10 +212,7 @@ class NewJobs(msgspec.Struct, frozen=True):
 
 
 def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJobs]:
-    """Return the specs in groups of equal ones.
-
-    Raise for the first invalid one.
-    """
+    """Return equal specs in groups; raise for the first invalid one."""
     if len(specs) == 1:  # there is none to compare it with
         check_spec(specs[0], settings)
         return [NewJobs(specs[0], [0], [given_by(specs[0])])]
@@ -235,10 +223,7 @@ def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJ
 
 
 def check_specs(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[tuple[JobSpec, list[int]]]:
-    """Return the common part of equal specs, and their places.
-
-    Raise for the first invalid one.
-    """
+    """Return equal specs' common part and places; raise for an invalid one."""
     groups = grouped([without_given(spec) for spec in specs])
     firsts = {places[0] for _, places in groups}
     for place, spec in enumerate(specs):

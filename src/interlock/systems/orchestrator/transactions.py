@@ -55,10 +55,7 @@ def submitting(
     actor: str,
     request_id: str | None,
 ) -> Steps[list[str]]:
-    """Submit jobs and return their ids.
-
-    A repeated request returns the earlier ids.
-    """
+    """Submit jobs and return their ids, or those of an earlier request."""
     _check(specs, settings)
     idempotency_key = engine.key_for(request_id, "submit", [without_context(spec) for spec in specs])
     conflict: Conflict | None = None
@@ -112,10 +109,7 @@ def _check(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> None:
 def completing(
     engine: Engine, lease: str, result: msgspec.Raw, *, settings: OrchestratorSettings, cost: float | None
 ) -> Steps[None]:
-    """Complete the attempt of this lease.
-
-    Raise if the lease is not the live one.
-    """
+    """Complete the attempt of this lease; raise if that is not live."""
     token = read_token(lease)
     if token is None:
         raise UnknownLease(

@@ -75,17 +75,11 @@ class TreeSlots:
         return self._quotas[depth] - self._taken[depth]
 
     def someone_waits(self, depth: int) -> bool:
-        """Return whether others wait at this depth.
-
-        A new job goes to the end of the line.
-        """
+        """Return whether others wait at this depth, ahead of a new job."""
         return depth in self.body.holding.values() or depth in self.body.returning.values()
 
     def join(self, job_id: str, parent_id: str, depth: int, workers: int) -> bool:
-        """Add a child; return whether it is admitted at once.
-
-        Otherwise it is recorded that it is held back.
-        """
+        """Add a child, or hold it back; return whether it is admitted at once."""
         if workers <= self.room(depth) and not self.someone_waits(depth):
             self.let_in(job_id, depth, workers)
             return True
@@ -106,10 +100,7 @@ class TreeSlots:
         self._not_later(job_id)
 
     def join_later(self, job_id: str) -> None:
-        """Add a child that waits for the end of other jobs.
-
-        Until then it takes no slot.
-        """
+        """Add a child without a slot, which waits for the end of other jobs."""
         self.body.later = (*self.body.later, job_id)
 
     def line_up(self, job_id: str, job: JobBody, parent_id: str) -> None:
@@ -129,10 +120,7 @@ class TreeSlots:
             self.body.waiting[job_id] = job.data.depth
 
     def come_back(self, job_id: str, draft: JobAggregate) -> None:
-        """Resume a parent without unfinished children.
-
-        If there is no room, it is put in line.
-        """
+        """Resume a parent without unfinished children, or put it in line."""
         depth = draft.body.data.depth
         workers = sum(map(waits_for_children, draft.body.attempts))
         self.body.waiting.pop(job_id, None)
@@ -304,10 +292,7 @@ async def _apply_messages(store: Store, seating: TreeSlots, messages: Sequence[T
 
 
 async def _free_parents(store: Store, body: TreeBody, messages: Sequence[TreeMessage]) -> list[Record]:
-    """Return the concerned parents without unfinished children.
-
-    Those already in line are returned as well.
-    """
+    """Return parents without unfinished children, and those in line."""
     concerned = {message.parent_id if message.what == ENDED else message.job_id for message in messages}
     free = [*body.returning]
     for parent_id in [each for each in body.waiting if each in concerned]:
@@ -336,10 +321,7 @@ async def _find_held(store: Store, look: Look) -> None:
 
 
 async def _held_below(store: Store, parent_id: str, most: int) -> tuple[list[Record], bool]:
-    """Return the held-back children of a job, oldest first.
-
-    Return also whether these are all.
-    """
+    """Return a job's oldest held-back children, and whether these are all."""
     query = Query(kind=JOB.name, parent=parent_id, states=(job.PENDING,), newest_first=False, limit=PAGE)
     held: list[Record] = []
     while most > 0:

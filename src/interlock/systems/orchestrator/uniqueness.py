@@ -107,10 +107,7 @@ class Counts(msgspec.Struct, frozen=True):
     within_s: float = 0.0
 
     def counts(self, record: Record | None, now: datetime) -> bool:
-        """Return whether a job counts.
-
-        One that was pruned, or has expired, does not.
-        """
+        """Return whether a job counts, neither pruned nor expired."""
         if record is None or record.state not in self.states or has_expired(record, now):
             return False
         return record.state not in job.ENDED or ended_at(record) + timedelta(seconds=self.within_s) > now
@@ -118,10 +115,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1_024)
 def counting(rule: Unique) -> Counts:
-    """Return which jobs count by a rule.
-
-    Omitted fields follow from its policy.
-    """
+    """Return which jobs count by a rule, with defaults of its policy."""
     within_s = read_duration(rule.within).total_seconds() if rule.within else 0.0
     if rule.states:
         return Counts(frozenset(name.upper() for name in rule.states), within_s)
@@ -150,10 +144,7 @@ _NEW_KEY = KEYS.new("u", KeyBody(), datetime.fromtimestamp(0, UTC)).change(commi
 
 
 def first_with(part: UniquePart, rule: Unique, job_id: str) -> Change:
-    """Return the change that creates the record of a key.
-
-    The store refuses it if there is one.
-    """
+    """Return the change that creates a key's record, if there is none."""
     return new_key(part.id, KeyBody(key=part.key, jobs=(job_id,), keep_s=counting(rule).within_s))
 
 
@@ -450,10 +441,7 @@ def _is_over(record: Record, jobs: Mapping[str, Record | None], now: datetime) -
 
 
 def freed(record: Record | None, now: datetime, commit_id: str) -> Decision[None]:
-    """Return a key without a job as free.
-
-    The version proves that no job has taken it since.
-    """
+    """Return a key without a job as free, if no job has taken it since."""
     if record is None or record.state != HELD:
         return Decision(None)
     entity = KEYS.of(record, now, KeyBody(key=KEYS.body_of(record).key))

@@ -110,10 +110,7 @@ class SecretPolicy(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def environment_fault(self, origin: Provenance) -> str:
-        """Return why a job may not use its environment.
-
-        It is empty if it may, or names none.
-        """
+        """Return why a job may not use its environment, or "" if it may."""
         if not origin.environment:
             return ""
         found = self.environments.get(origin.environment)
@@ -124,10 +121,7 @@ class SecretPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return f"the environment {origin.environment} is not for this run: {fault}" if fault else ""
 
     def naming(self, repositories: Mapping[str, str]) -> SecretPolicy:
-        """Return the policy with the secrets of repositories.
-
-        Each secret is limited to its own repositories.
-        """
+        """Return the policy with repositories' secrets, each for its own alone."""
         own: dict[str, tuple[str, ...]] = {}
         for repository, name in repositories.items():
             if name not in self.secrets:
@@ -199,10 +193,7 @@ class Vault:
         self._known: Mapping[str, str | _Scoped] = {}
 
     def find(self, name: str, requester: SecretRequester) -> str:
-        """Return the value of a secret for a job.
-
-        Raise if the job may not have it.
-        """
+        """Return the value of a secret; raise if the job may not have it."""
         known = self._in_file().get(name)
         if known is None and name not in self._policy.secrets and f"{PREFIX}{name}" in self._environment:
             raise _unnamed(name)
@@ -247,10 +238,7 @@ class Vault:
         return value
 
     def warnings(self) -> Iterator[str]:
-        """Yield warnings about secrets that every job may have, or none.
-
-        They have only the names of the secrets.
-        """
+        """Yield warnings, by name, of secrets that all jobs may have, or none."""
         try:
             known = self._in_file()
         except NoSecret as error:

@@ -110,10 +110,7 @@ def failure_fields(record: Record) -> FailureFields:
 
 
 def apart(record: Record) -> list[Key]:
-    """Return the keys of large results of a job.
-
-    They are those of a completed job, and those after a cancel.
-    """
+    """Return the keys of a job's large results, also after a cancel."""
     if b'"result_apart"' not in record.body:
         return []
     shown = (attempt.CANCELED, attempt.SUCCEEDED) if record.state == job.COMPLETED else (attempt.CANCELED,)
@@ -193,10 +190,7 @@ def _result(
 
 
 def spec_of(record: Record) -> JobSpec:
-    """Return the spec of a job for a retry, without the parent.
-
-    The parent may have ended.
-    """
+    """Return the spec of a job for a retry, without its parent."""
     body, given = decode_body(record.body), given_of(record)
     return JobSpec(
         task=body.task,
@@ -222,10 +216,7 @@ def spec_of(record: Record) -> JobSpec:
 
 
 def origin_again(record: Record) -> Provenance | None:
-    """Return the provenance of a retried job, without the environment.
-
-    That was allowed only to its run.
-    """
+    """Return the provenance of a retried job, without its environment."""
     origin = decode_body(record.body).origin
     return None if origin is None else msgspec.structs.replace(origin, environment="")
 
@@ -278,10 +269,7 @@ PAGE = 100
 async def tree_below(
     store: Store, root: Record, most: int, sees: Callable[[str], bool] | None = None
 ) -> TreeView:
-    """Return a job and its descendants, level by level, up to a limit.
-
-    Jobs of hidden queues are left out.
-    """
+    """Return a job and its visible descendants by level, up to a limit."""
     records, below, cut, hidden = [root], dict[str, list[Record]](), False, False
     level = [root]
     while level and not cut:
@@ -324,10 +312,7 @@ def _view(root: Record, below: Mapping[str, Sequence[Record]], *, cut: bool) -> 
 def _nodes(
     record: Record, below: Mapping[str, Sequence[Record]], depth: int, costs: dict[str, float | None]
 ) -> Iterator[TreeNode]:
-    """Yield nodes from top to bottom.
-
-    The cost of each subtree is computed on the way back.
-    """
+    """Yield nodes from the top down, and add up the costs on the way back."""
     node = _node(record, decode_body(record.body), depth)
     yield node
     spent = [node.cost]
@@ -412,10 +397,7 @@ def check_lease(
     now: datetime,
     settings: OrchestratorSettings,
 ) -> None:
-    """Raise unless a heartbeat would be accepted under the lease.
-
-    Nothing is written.
-    """
+    """Raise unless the lease would accept a heartbeat; write nothing."""
     heartbeat = Heartbeat(token=token_text, runner_id=runner_id)
     raise_for_answer(decide_message(record, token, heartbeat, now, "", settings).answer)
 

@@ -195,10 +195,7 @@ def new_wait(wait: Wait, queue: str | None, now: datetime) -> Entity[Wait]:
 
 
 def wait_asked(job_id: str, address: str, record: Record | None, number: int) -> str:
-    """Return the wait that a handler means.
-
-    It is its own, or the one of its name that is open.
-    """
+    """Return the wait that a handler means: its own, or an open one."""
     mail = NO_MAIL if record is None else _mailbox(record).get(address, NO_MAIL)
     return mail.wait if mail.wait and number > mail.asked else id_of(job_id, address, number)
 
@@ -363,10 +360,7 @@ def decide_reply(
     commit_id: str,
     settings: OrchestratorSettings,
 ) -> Decision[object]:
-    """Approve or reject, and let the job continue.
-
-    The answer is `OVERDUE` if the wait has timed out.
-    """
+    """Approve or reject, and resume the job; `OVERDUE` if it timed out."""
     record, wait = found
     assert wait is not None
     request = body_of(wait)
@@ -463,10 +457,7 @@ def _both(
     reason: str,
     until: datetime | None = None,
 ) -> Commit:
-    """Return the commit of a job and its wait.
-
-    An answer counts only before the timeout.
-    """
+    """Return the commit of a job and its wait, valid before the timeout."""
     commit = commit_of(draft, commit_id=commit_id, actor=actor, reason=reason)
     changes = (*commit.changes, entity.change(commit_id=commit_id, actor=actor, reason=reason))
     return replace(commit, changes=changes, not_after=until - _INSTANT if until else None)
@@ -481,10 +472,7 @@ def _is_overdue(wait: Record, now: datetime) -> bool:
 
 
 def _living(record: Record, now: datetime, settings: OrchestratorSettings) -> JobAggregate:
-    """Return the working copy of a job.
-
-    Raise if it has ended, or its time is over.
-    """
+    """Return the working copy of a job; raise if it ended or has expired."""
     draft = JobAggregate.of(record, now, settings)
     draft.fire_due()
     if draft.root.state in job.ENDED:

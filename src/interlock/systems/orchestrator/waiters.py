@@ -118,10 +118,7 @@ class JobWaiters:
         return not steps or any(step.machine == JOB.name and step.target in job.ENDED for step in steps)
 
     async def _look(self, job_ids: Iterable[str]) -> int:
-        """Load jobs and wake the waiters of ended ones.
-
-        Return how many jobs there are.
-        """
+        """Load jobs, wake the waiters of ended ones, and return how many exist."""
         keys, there = [Key(JOB.name, job_id) for job_id in job_ids], 0
         for start in range(0, len(keys), 500):
             for record in await self._engine.store.load(keys[start : start + 500]):

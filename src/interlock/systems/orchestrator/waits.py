@@ -72,10 +72,7 @@ class Waits:
     # Handlers
 
     async def wait(self, request: WaitRequest) -> WaitAnswer:
-        """Return the answer to a wait of a handler. Idempotent.
-
-        Without an answer, the job waits for it.
-        """
+        """Return the answer to a wait, or let the job wait for it. Idempotent."""
         token = read_token(request.token)
         if token is None:
             raise UnknownLease("This is not the token of a lease.", todo="Claim work first.")
@@ -114,10 +111,7 @@ class Waits:
         actor: str = "",
         request_id: str | None = None,
     ) -> SignalView:
-        """Send a signal to a job: its handler gets it, now or when it waits.
-
-        A repeat has no effect.
-        """
+        """Send a signal to a job, for now or until it waits. Idempotent."""
         check_signal(name, data)
         sent = SentSignal(job_id, address_of(name, question=False), data, actor)
         request = self._engine.key_for(request_id, f"signal {job_id}", (name, data))
@@ -247,10 +241,7 @@ class Waits:
         return isinstance(applied, Applied) and applied.answer
 
     async def close(self, payload: bytes) -> None:
-        """Cancel the waits and drop the kept signals of an ended job.
-
-        It is safe to repeat.
-        """
+        """Cancel the waits and drop the signals of an ended job. Idempotent."""
         ended = msgspec.json.decode(payload, type=JobEnded)
         query = Query(kind=JOB_WAIT.name, parent=ended.job_id, states=(str(WAITING), str(KEPT)), limit=PAGE)
         while True:
@@ -270,10 +261,7 @@ class Waits:
         decide: Callable[[str, Sequence[Record | None], datetime], Decision[Any]],
         request: IdempotencyKey | None = None,
     ) -> Any:
-        """Decide about a job and the wait that it names.
-
-        If it names another wait meanwhile, it is decided again.
-        """
+        """Decide about a job and its wait, again if it names another one."""
         key = Key(JOB.name, job_id)
         for _ in range(self._engine.max_tries):
             wait_id = await self._named(key, which, request)
@@ -294,10 +282,7 @@ class Waits:
     async def _named(
         self, key: Key, which: Callable[[Record | None], str], request: IdempotencyKey | None
     ) -> str | Repeated:
-        """Return the wait that a job names.
-
-        A repeated request gets its earlier answer.
-        """
+        """Return the wait that a job names, or a repeated request's answer."""
         (record,) = await self._engine.load([key])
         try:
             return which(record)

@@ -271,10 +271,7 @@ class RunAggregate(Aggregate):
     # Facts for the table
 
     def facts(self, owner: JobChanged | None) -> RunFacts:
-        """Return the facts for couplings.
-
-        They are about the run and the job that sent the message.
-        """
+        """Return the facts for couplings, about the run and the reporting job."""
         required = owner is not None and self.graph is not None and self.graph.required[owner.place]
         return RunFacts(self.root.data, self.body, required)
 

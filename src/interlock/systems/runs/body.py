@@ -79,10 +79,7 @@ def query_of(wanted: RunFilter, *, newest_first: bool, cursor: str, limit: int) 
 
 
 def label(noun: str, value: str) -> str:
-    """Return a label of the form `noun:value`.
-
-    It has a digest if the value is too long.
-    """
+    """Return a label `noun:value`, with a digest if the value is too long."""
     text = f"{noun}:{value}"
     return text if len(text) <= MAX_LABEL and text.isprintable() else f"{noun}#{_digest(value)}"
 

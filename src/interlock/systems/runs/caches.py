@@ -161,10 +161,7 @@ def labels_of(scope: str, key: str = "") -> tuple[str, ...]:
 
 
 def new_cache(body: CacheBody, attempt: str, unused_s: float) -> Change:
-    """Return a new cache, named by its attempt.
-
-    So an attempt saves it once.
-    """
+    """Return a new cache, named by its attempt, which saves it once."""
     name = f"{_digest(body.scope, body.key)}.{body.job_id}.{attempt}"
     cache = _CACHES.lasting(cache_unused_s=unused_s).new(name, body, body.used_at)
     cache.must(save)

@@ -369,10 +369,7 @@ class FailureAnalyser:
         return tuple(findings), len(failed) - len(shown)
 
     async def _flaky_in(self, run: RunView) -> tuple[FlakyJob, ...]:
-        """Return the flaky jobs of a run.
-
-        Of a very large run only the first jobs are examined.
-        """
+        """Return the flaky jobs of a run, among its first jobs if it is large."""
         found = await self._histories(run, run.jobs[:MAX_LOOKED_AT])
         flaky = [_flaky_job(record) for record in found if record and record.state == FLAKY]
         return tuple(flaky[:MAX_FINDINGS])

@@ -95,10 +95,7 @@ def shown_name(node: Node) -> str:
 
 
 def drawn_needs(graph: RunGraph) -> dict[str, tuple[str, ...]]:
-    """Return the needs of each node without the implied ones.
-
-    That is the transitive reduction.
-    """
+    """Return the needs of each node without the implied ones."""
     needs = {node.name: node.needs for node in graph.nodes}
     above: dict[str, frozenset[str]] = {}
     for name in in_order(needs):

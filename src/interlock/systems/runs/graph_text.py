@@ -125,10 +125,7 @@ class SpotBundle:
 
 
 def draw_text(graph: RunGraph, width: int, note: Callable[[Node], str]) -> list[list[LineSegment]]:
-    """Return the graph as lines no wider than `width`, if possible.
-
-    `note` is shown beside a job.
-    """
+    """Return the graph as lines up to `width`, each job with its `note`."""
     labels = {node.name: _label(node, note) for node in graph.nodes}
     layers = layers_of(graph)
     for apart in (False, True):

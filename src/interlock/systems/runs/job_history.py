@@ -157,10 +157,7 @@ _HISTORIES = RecordKind(
 
 
 def labels_of(repository: str = "", workflow: str = "") -> tuple[str, ...]:
-    """Return the labels by which records are found.
-
-    They are those of a repository and of a workflow.
-    """
+    """Return the labels that find records of a repository or a workflow."""
     found = [f"repository.{_digest(repository.lower())[:20]}"] if repository else []
     found += [f"workflow.{_digest(workflow)[:20]}"] if workflow else []
     return tuple(sorted(found))

@@ -437,10 +437,7 @@ def decide_one(
 def created_within(
     draft: RunAggregate, orders: Sequence[JobOrder], pieces: Sequence[PlanPiece], joint: JointDecisions
 ) -> CarriedOut:
-    """Return the creation of the jobs of a small plan. Pure.
-
-    It is committed with their run.
-    """
+    """Return the creation of a small plan's jobs, within its commit. Pure."""
     graph = draft.graph
     if graph is None or len(graph.ids) > MOST_WITHIN:
         return {}

@@ -315,10 +315,7 @@ def awaited(body: RunBody, jobs: Iterable[PlannedJob], policy: SecretPolicy) -> 
 
 
 def awaited_first(body: RunBody) -> AwaitedApproval | None:
-    """Return the approval needed before planning, or None.
-
-    A change from a fork needs one.
-    """
+    """Return the approval that a change from a fork needs first, or None."""
     terms = body.fork_terms
     if terms is None or not terms.approval or any(each.reason == FORK for each in body.approvals):
         return None

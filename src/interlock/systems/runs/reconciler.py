@@ -370,10 +370,7 @@ class RunReconciler:
             await self._follow(orders, prepared.body)
 
     async def _follow(self, orders: Sequence[tuple[JobOrder, Record]], body: RunBody | None = None) -> None:
-        """Carry out orders at the same time.
-
-        `body` is that of their run, if they are of one.
-        """
+        """Carry out orders at the same time, with the `body` of their run."""
         if not orders:
             return
         try:

@@ -327,10 +327,7 @@ class RunService:
         return body.spec, again
 
     async def preview(self, run_id: str, which: Which = "all", *, job: str = "") -> RerunPreview:
-        """Return which jobs a rerun would execute.
-
-        Raise if a rerun would be refused.
-        """
+        """Return which jobs a rerun would execute; raise if it is refused."""
         record = await self._load(run_id)
         check_settled(record)
         body = decode_run(record.body)
@@ -398,10 +395,7 @@ class RunService:
         return job_views(decode_run(record.body), some, found)[skip : skip + limit]
 
     async def history(self, run_id: str) -> list[Entry]:
-        """Return the history of the run, oldest first.
-
-        Its jobs have separate histories.
-        """
+        """Return the history of the run without its jobs, oldest first."""
         record = await self._load(run_id)
         return [entry async for entry in every_entry(self.engine.store, record.key)]
 

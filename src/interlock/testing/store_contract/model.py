@@ -66,10 +66,7 @@ class Reference:
         self.requests: dict[str, tuple[str, bytes]] = {}
 
     def check(self, work: Sequence[Work], outcomes: Sequence[Outcome]) -> None:
-        """Compare the outcomes, and apply the accepted changes.
-
-        They are compared with the expected ones.
-        """
+        """Compare the outcomes with the expected ones, and apply the changes."""
         commits = [commit for item in work for commit in _commits_of(item)]
         assert len(outcomes) == len(commits)
         for commit, outcome in zip(commits, outcomes, strict=True):

@@ -102,10 +102,7 @@ class DiskTrial:
         self._refused: set[str] = set()
 
     async def run(self, most: int) -> int:
-        """Run rounds on one store, then reopen it.
-
-        Return the number of rounds done.
-        """
+        """Run rounds on one store, then reopen it; return how many."""
         done = 0
         async with opened(self._url) as store:
             while done < most and self._disk.roomy():

@@ -198,10 +198,7 @@ def _in_words_of_sqlite3() -> Iterator[None]:
 
 @contextmanager
 def stores_on(disk: ForgetfulDisk, pragmas: Mapping[str, str]) -> Iterator[None]:
-    """Put every SQLite store that this process opens on this disk.
-
-    This ends with the context.
-    """
+    """Put every SQLite store here on this disk, within the context."""
     usual = vars(database)["sqlite3"]
     vars(database)["sqlite3"] = RecordedDriver(disk, pragmas)
     try:

@@ -235,10 +235,7 @@ class JobDecisions:
         return self._compared(commit, batch.commits()[-1], ABSENT, number, cause="orchestrator")
 
     def follow(self, value: int, number: int, order: JobOrder) -> DecidedEvent:
-        """Return the effect of a run's order on a job.
-
-        If necessary the job is created first.
-        """
+        """Return the effect of a run's order on a job, created if necessary."""
         key = (value, -100 - 10 * ORDERED.index((order.what, order.why)) - number)
         return self.entries.get(key) or self._keep(key, self._follow(value, number, order))
 
@@ -257,10 +254,7 @@ class JobDecisions:
         return self.renamed[key]
 
     def forget(self, value: int, known: int) -> int:
-        """Return the value without the names of ended leases.
-
-        The `known` ones are kept.
-        """
+        """Return the value without the names of ended leases, except `known`."""
         key = (value, known & self.named_ends[value])
         if key not in self._forgotten:
             self._forgotten[key] = self._moved(value, known=known)
@@ -393,10 +387,7 @@ class JobDecisions:
         return self._compared(commit, together, value, number, cause="user")
 
     def _follow_together(self, value: int, number: int, order: JobOrder) -> Commit | None:
-        """Return the effect of a run's order on one of several equal jobs.
-
-        It is None if the order has no effect.
-        """
+        """Return the effect of a run's order on one of several jobs, or None."""
         part, place = self.plan.part(number), self.plan.place(number)
         if part is None or place is None or order.what != RELEASE:
             return None

@@ -83,10 +83,7 @@ class SharedStore(MemoryStore):
         return self._epoch + self.fail_overs
 
     def fail_over(self, lost_s: float) -> int:
-        """Fail over to a replica that lacks the latest writes.
-
-        Return the number of lost writes.
-        """
+        """Fail over to a replica without the latest writes; return how many."""
         self.fail_overs += 1
         since, count = self._now() - timedelta(seconds=lost_s), 0
         while lost_s and self._recent and self._recent[-1][0] > since:

@@ -213,10 +213,7 @@ class GithubReporter:
 
 
 def refusal_of(answer: HttpAnswer, now: datetime) -> DeliveryFailed:
-    """Return the error for an unsuccessful response.
-
-    It has the time of the next try.
-    """
+    """Return the error for a bad response, with the time of the next try."""
     message = str(_object(answer.body).get("message", ""))[:200]
     sentence = f"GitHub answered {answer.status}" + (f": {message}" if message else "")
     wait_s = _rate_limited(answer, message, now)

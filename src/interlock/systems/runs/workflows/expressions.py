@@ -441,10 +441,7 @@ def _looked_at(expression: Expression, known: ChangeFacts) -> Iterator[str]:
 
 
 def changed_sentence(known: ChangeFacts, patterns: tuple[str, ...]) -> str:
-    """Return the matching path that has changed, as a sentence.
-
-    The sentence may also be that there is none.
-    """
+    """Return a sentence about the matching path that has changed, if any."""
     paths = known.source.changed_paths
     if paths is None:
         return "the changed paths are unknown"

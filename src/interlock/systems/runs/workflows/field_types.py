@@ -258,10 +258,7 @@ class AnyJson:
 
 
 def scalar_text(node: Node, what: str, faults: FileFaults) -> str | None:
-    """Return a scalar as it was written.
-
-    For other nodes it adds a fault and returns None.
-    """
+    """Return a scalar as it was written, or None and a fault."""
     if isinstance(node, ScalarNode) and node.tag != NULL:
         return str(node.value)
     faults.add(place_of(node), f"{what} is expected here, not {shape(node)}")

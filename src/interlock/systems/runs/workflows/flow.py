@@ -220,10 +220,7 @@ class FlowFunction:
         return f"{self.function.__module__}:{self.function.__qualname__}"
 
     def plan(self, source: Source = _NO_CHANGE, /, **inputs: Any) -> Plan:
-        """Return the plan that the function builds.
-
-        It is built for this change and these inputs.
-        """
+        """Return the plan that the function builds for a change and inputs."""
         texts = {name: str(value) for name, value in inputs.items()}
         made = Flow(source, texts)
         self.function(made, **self._fitted(inputs))

@@ -344,10 +344,7 @@ class WorkflowPlanner:
         self._repositories = repositories
 
     async def plan(self, request: PlanRequest) -> Plan:
-        """Return the plan of the file in the request.
-
-        Without a file, it is that of all files of its commit.
-        """
+        """Return the plan of the file in the request, or of its commit's files."""
         spec = request.spec
         if spec.definition.strip():
             return await asyncio.to_thread(_plan_of_text, spec)

@@ -81,10 +81,7 @@ def run_without(broken_rule: str, setup: Setup) -> ChaosVerdict:
 
 
 async def _trial(setup: Setup, verdict: ChaosVerdict, broken_rule: str = "") -> list[str]:
-    """Run one fleet and read its journal.
-
-    Return the broken guarantees, as sentences.
-    """
+    """Run one fleet; return the guarantees that its journal shows broken."""
     async with _database(setup.store) as (folder, url, database), _opened(url) as store:
         async with fleet_on(url, database, setup.store, folder, broken_rule) as fleet:
             submitters = _submitters(fleet, setup.seed, naive=broken_rule == NAIVE)
@@ -121,10 +118,7 @@ async def _trial(setup: Setup, verdict: ChaosVerdict, broken_rule: str = "") -> 
 
 
 async def _all_begin(fleet: Fleet, submitters: list[Submitter], late_runner: LateRunner) -> list[str]:
-    """Wait until all members have started.
-
-    Return sentences about those that have not.
-    """
+    """Wait until all members have started; return those that have not."""
     until = time.monotonic() + BEGIN_S
     missing: list[str] = ["everybody"]
     while missing and time.monotonic() < until:
@@ -203,10 +197,7 @@ class OpenJobs:
 
 
 async def _metronome(store: Store, fault_log: FaultLog, fleet: Fleet) -> None:
-    """Record stalls of the machine as disturbances.
-
-    The scheduling delays are read as well.
-    """
+    """Record stalls of the machine, and read the scheduling delays."""
     beaten_at = datetime.now(UTC)  # the databases are on this host, so its clock is theirs
     while True:
         began, before = time.monotonic(), beaten_at
@@ -248,10 +239,7 @@ def _submitters(fleet: Fleet, seed: int, *, naive: bool) -> list[Submitter]:
 
 @asynccontextmanager
 async def _database(store: str) -> AsyncIterator[tuple[Path, str, Database]]:
-    """Yield a folder for the project, an empty database, and its server.
-
-    SQLite has no server.
-    """
+    """Yield a project folder, an empty database, and its server or None."""
     with tempfile.TemporaryDirectory(prefix="interlock-chaos-") as folder:
         if store == SQLITE:
             yield Path(folder), f"sqlite:///{folder}/chaos.db", None

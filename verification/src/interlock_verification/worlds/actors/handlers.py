@@ -238,10 +238,7 @@ def _raise_if_bad(end: str) -> None:
 
 
 async def _answer(ctx: Context) -> int | None:
-    """Return the number that the next signal carries.
-
-    It is None if none has come in time.
-    """
+    """Return the number of the next signal, or None if it is late."""
     try:
         return await ctx.wait_for("go", timeout=WAIT_S, type=int)
     except WaitTimeout:
