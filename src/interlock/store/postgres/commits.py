@@ -79,7 +79,7 @@ class BatchPart:
         return "try_batch", self._arguments(not_before)
 
     def judged(self, not_before: datetime) -> Statement:
-        """Return the statement that writes what it can, and reports obstacles."""
+        """Return the statement that writes possible changes and reports obstacles."""
         self.channel = None
         return self._wave().judged(not_before)
 

@@ -410,7 +410,7 @@ class DeadLetterService:
         actor: str = "",
         request_id: Callable[[str], str | None] = lambda _: None,
     ) -> list[Done | Undone]:
-        """Retry or discard each of these, whatever happens to the others."""
+        """Retry or discard each of these; a refusal does not stop the others."""
 
         async def one(letter: DeadLetterView) -> Done | Undone:
             own = request_id(letter.id)
