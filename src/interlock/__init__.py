@@ -132,7 +132,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name on first use, so that `interlock --help` starts quickly."""
+    """Import a public name on first use.
+
+    So `interlock --help` starts quickly.
+    """
     if name not in _HOMES:
         raise AttributeError(f"module 'interlock' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - as above

@@ -16,14 +16,18 @@ MOST_DOUBLINGS = 64
 
 
 def nth_pause_s(number: int, first_s: float, longest_s: float, factor: float = 2.0) -> float:
-    """Return the pause after the nth failure, counted from 1: `first_s` at first, at most `longest_s`."""
+    """Return the pause after the nth failure, counted from 1.
+
+    It is `first_s` at first, and at most `longest_s`.
+    """
     return min(first_s * factor ** min(max(number - 1, 0), MOST_DOUBLINGS), longest_s)
 
 
 def jittered_s(pause_s: float, salt: str, *, least: float = 1.0, span: float) -> float:
-    """Return the pause times a share between `least` and `least + span`, which the salt decides.
+    """Return the pause times a share that the salt decides.
 
-    A random number would make deciders impure: the same salt always has the same share.
+    The share is between `least` and `least + span`. A random number would make deciders impure: the same salt
+    always has the same share.
     """
     return pause_s * (least + span * (zlib.crc32(salt.encode()) / 2**32))
 

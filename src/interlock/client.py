@@ -124,21 +124,25 @@ class CompositionHandle(Generic[Result_co]):
         return tuple([self.jobs[place] for place in self._ends.places])
 
     async def result(self, *, timeout_s: float | None = None) -> Result_co:
-        """Wait for the result and return it; of a group the list of results, in its order.
+        """Wait for the result and return it.
 
-        Raise `JobFailed` or `JobCanceled` if there is none, and `ResultNotReady` on a timeout.
+        The result of a group is the list of results, in its order. Raise `JobFailed` or `JobCanceled` if
+        there is none, and `ResultNotReady` on a timeout.
         """
         found: list[Any] = await _every([job.result(timeout_s=timeout_s) for job in self.last])
         answer: Any = found if self._ends.listed else found[0]
         return answer  # type: ignore[no-any-return]
 
     async def wait(self, *, timeout_s: float | None = None) -> list[JobView]:
-        """Wait until all of its jobs have ended and return them; raise `ResultNotReady` on a timeout."""
+        """Wait until all of its jobs have ended and return them.
+
+        Raise `ResultNotReady` on a timeout.
+        """
         wait = self._interlock.wait
         return await _every([wait(job.id, timeout_s=timeout_s) for job in self.jobs])
 
     async def cancel(self, *, reason: str = "") -> None:
-        """Request the cancellation of all of its jobs that have not ended, the last ones first."""
+        """Request the cancellation of its unfinished jobs, the last ones first."""
         turns = asyncio.Semaphore(AT_ONCE)
 
         async def one(job: JobHandle) -> None:
@@ -150,7 +154,7 @@ class CompositionHandle(Generic[Result_co]):
 
 
 async def _every(waiting: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the answer of each; after the first failure none is waited for any more."""
+    """Return the answers of all; raise the first failure at once."""
     tasks = [asyncio.ensure_future(each) for each in waiting]
     try:
         return await asyncio.gather(*tasks)
@@ -173,7 +177,7 @@ class SyncComposition(Generic[Result_co]):
         return repr(self._inner)
 
     def result(self, *, timeout_s: float | None = None) -> Result_co:
-        """Wait for the result and return it; of a group the list of results, in its order."""
+        """Wait for the result and return it; that of a group is a list."""
         found: Result_co = self._run(self._inner.result(timeout_s=timeout_s))
         return found
 
@@ -264,7 +268,7 @@ class Interlock:
         return self.services
 
     def records(self, kind: DeclaredKind[D] | str) -> RecordsClient[D]:
-        """Return the records of a kind that you have declared with `interlock.kind`.
+        """Return the records of a kind declared with `interlock.kind`.
 
         A store loads the table of the kind when it is first used. A server has to know the kind already
         (`interlock server --kinds`). With the name of a kind, data are plain JSON values.
@@ -345,7 +349,7 @@ class Interlock:
         return [JobHandle(self, one.id, one.how) for one in made]
 
     async def compose(self, work: Composable[T], *, request_id: str | None = None) -> CompositionHandle[T]:
-        """Submit a chain, group or chord as a whole: all of its jobs are created, or none.
+        """Submit a chain, group or chord: all of its jobs are created, or none.
 
         `request_id` is an idempotency key: the same id creates one composition. See `interlock.chain`.
         """
@@ -354,20 +358,24 @@ class Interlock:
         return CompositionHandle(self, jobs, ends)
 
     def within(self, transaction: Any) -> TransactionClient:
-        """Return a client that submits and completes jobs in a transaction of yours, on your connection.
+        """Return a client that submits and completes in your transaction.
 
-        `transaction` is a connection of asyncpg, psycopg 3 or sqlite3 to the database of this store, an async
-        session or connection of SQLAlchemy 2, or Django's `connection` within `atomic`.
+        Jobs are submitted and completed on your connection. `transaction` is a connection of asyncpg, psycopg
+        3 or sqlite3 to the database of this store, an async session or connection of SQLAlchemy 2, or
+        Django's `connection` within `atomic`.
         """
         deciding = TransactionSteps(lambda: self.services, self.middleware, self.actor)
         return TransactionClient(deciding, transaction)
 
     async def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
-        """Wait until a job has ended and return it. Raise `ResultNotReady` on a timeout."""
+        """Wait until a job has ended and return it.
+
+        Raise `ResultNotReady` on a timeout.
+        """
         return await self._viewed(await self._ended(job_id, timeout_s))
 
     async def _ended(self, job_id: str, timeout_s: float | None) -> Record | JobView:
-        """Return an ended job as it is at hand: the record of a store, or the view of a server."""
+        """Return an ended job as the record of a store or a server's view."""
         if not isinstance(self._port, EmbeddedOrchestrator):
             await self._jobs.get(job_id)  # raises at once if there is no such job, or no server
         try:
@@ -394,9 +402,10 @@ class Interlock:
     async def result(self, job_id: str, *, timeout_s: float | None = None, as_type: Any = Any) -> Any: ...
 
     async def result(self, job_id: str, *, timeout_s: float | None = None, as_type: Any = Any) -> Any:
-        """Wait for the result of the handler and return it; a list if the job has several shards.
+        """Wait for the result of the handler and return it.
 
-        Raise `JobFailed` or `JobCanceled` if there is none, and `ResultNotReady` on a timeout.
+        It is a list if the job has several shards. Raise `JobFailed` or `JobCanceled` if there is none, and
+        `ResultNotReady` on a timeout.
         """
         ended = await self._ended(job_id, timeout_s)
         if isinstance(ended, Record) and ended.result and ended.state == job_lifecycle.COMPLETED:
@@ -413,14 +422,20 @@ class Interlock:
     async def signal(
         self, job_id: str, name: str, data: object = None, *, request_id: str | None = None
     ) -> SignalView:
-        """Send a signal to a job: `wait_for(name)` returns the data. It is kept until the handler waits."""
+        """Send a signal to a job: `wait_for(name)` returns the data.
+
+        It is kept until the handler waits.
+        """
         given = encode(data, "data")
         return await self._port.services.waits.signal(
             job_id, name, given, actor=self.actor, request_id=request_id
         )
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobHandle:
-        """Resubmit a finished job as a new job linked to the original."""
+        """Resubmit a finished job as a new job.
+
+        The new job is linked to the original.
+        """
         new_id = await self._jobs.retry(job_id, actor=self.actor, request_id=request_id)
         return JobHandle(self, new_id)
 
@@ -429,7 +444,7 @@ class Interlock:
         return await self._jobs.get(job_id)
 
     async def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
-        """Return a job and its descendants, with progress and costs; `cut` if there are more."""
+        """Return a job and its descendants, with costs; `cut` if there are more."""
         return await self._jobs.tree(job_id, most=most)
 
     async def artifacts(self, job_id: str) -> tuple[ArtifactView, ...]:

@@ -109,7 +109,7 @@ class BatchesClient:
         return list(page.batches), page.cursor
 
     async def jobs(self, batch_id: str) -> Sequence[BatchJob]:
-        """Return all jobs of a batch in their order, with the outcomes of those that have ended."""
+        """Return all jobs of a batch in their order, with outcomes of ended ones."""
         found: list[BatchJob] = []
         cursor = ""
         while True:
@@ -123,7 +123,10 @@ class BatchesClient:
         return await self._batches.cancel(batch_id, reason=reason, actor=self._actor, request_id=request_id)
 
     async def wait(self, batch_id: str, *, timeout_s: float | None = None) -> BatchView:
-        """Wait until all jobs of a batch have ended and return it. Raise `ResultNotReady` on a timeout."""
+        """Wait until all jobs of a batch have ended and return it.
+
+        Raise `ResultNotReady` on a timeout.
+        """
         called = asyncio.Event()
         stop = self._services().store.subscribe(waker(called))
         try:
@@ -149,7 +152,10 @@ class BatchesClient:
 
 
 def _portions(specs: Sequence[JobSpec]) -> list[list[JobSpec]]:
-    """Return the jobs in portions that fit into one request each; at least one portion."""
+    """Return the jobs in portions that fit into one request each.
+
+    There is at least one portion.
+    """
     portions: list[list[JobSpec]] = [[]]
     size = 0
     for spec in specs:

@@ -58,11 +58,17 @@ class ApprovalsClient:
     async def list(
         self, *, ended: bool = False, job_id: str = "", limit: int = 100, cursor: str = ""
     ) -> tuple[Sequence[ApprovalView], str]:
-        """Return a page of approvals that wait, newest first, and the next cursor; with `ended` all."""
+        """Return a page of waiting approvals, newest first, and a cursor.
+
+        The cursor leads to the next page. With `ended` the page has all approvals.
+        """
         return await self._waits.find(ended=ended, job_id=job_id, limit=limit, cursor=cursor)
 
     async def get(self, approval_id: str) -> ApprovalView:
-        """Return an approval, by its id, or by the id of its job if only one of that waits."""
+        """Return an approval by its id or that of its job.
+
+        The id of a job is enough if only one of its approvals waits.
+        """
         return await self._waits.get(approval_id)
 
     async def approve(
@@ -104,11 +110,12 @@ class SchedulesClient:
         request_id: str | None = None,
         **how: Unpack[ScheduleOptions],
     ) -> ScheduleView:
-        """Create a schedule that submits this work: a task, or `task.spec(...)` with its arguments.
+        """Create a schedule that submits this work.
 
-        `when` is a cron expression or an interval; see `schedule_spec` for the rest: cron, every, at, tz,
-        start, end, exclude, jitter, catch_up, catch_up_limit, overlap. With `update` an existing schedule of
-        that name is changed; repeating the call has no effect.
+        The work is a task, or `task.spec(...)` with its arguments. `when` is a cron expression or an
+        interval; see `schedule_spec` for the rest: cron, every, at, tz, start, end, exclude, jitter,
+        catch_up, catch_up_limit, overlap. With `update` an existing schedule of that name is changed;
+        repeating the call has no effect.
         """
         if isinstance(work, ScheduleSpec):
             spec = msgspec.structs.replace(work, job=with_json(work.job))
@@ -124,7 +131,7 @@ class SchedulesClient:
     async def list(
         self, *states: str, limit: int = 100, cursor: str = ""
     ) -> tuple[Sequence[ScheduleView], str]:
-        """Return a page of schedules, newest first, and the cursor of the next one."""
+        """Return a page of schedules, newest first, and the next cursor."""
         return await self._schedules.find(states=states, limit=limit, cursor=cursor)
 
     async def pause(self, name: str, *, reason: str = "", request_id: str | None = None) -> ScheduleView:
@@ -150,9 +157,10 @@ class SchedulesClient:
         reason: str = "",
         request_id: str | None = None,
     ) -> Backfilled:
-        """Submit the jobs of past fire times that have none; with `queued` one after the other.
+        """Submit the jobs of past fire times that have none.
 
-        With `dry_run` return the fire times that would get a job, and submit nothing.
+        With `queued` they run one after the other. With `dry_run` return the fire times that would get a job,
+        and submit nothing.
         """
         return await self._schedules.backfill(
             name,
@@ -236,10 +244,11 @@ class DeadLettersClient:
     async def list(
         self, wanted: str = "", *, limit: int = 100, cursor: str = ""
     ) -> tuple[Sequence[DeadLetterView], str]:
-        """Return a page of failed jobs that nothing was done about, newest first, and the next cursor.
+        """Return a page of open dead letters, newest first, and a cursor.
 
-        `wanted` is a filter, such as `"queue:mail since:1d"`. A page before the last may be short, or empty;
-        only the cursor of the last page is empty.
+        An open dead letter is a failed job that was neither retried nor discarded. `wanted` is a filter, such
+        as `"queue:mail since:1d"`. A page before the last may be short, or empty; only the cursor of the last
+        page is empty.
         """
         return await self._letters.find(read_filter(wanted), limit=limit, cursor=cursor)
 
@@ -255,7 +264,7 @@ class DeadLettersClient:
         reason: str = "",
         request_id: str | None = None,
     ) -> str:
-        """Do a dead letter again, as a new job, and return its id. `input` replaces its arguments."""
+        """Submit a dead letter again, perhaps with another `input`; return the id."""
         given = None if input is None else encode(input, "input")
         return await self._letters.retry(
             job_id, input=given, reason=reason, actor=self._actor, request_id=request_id
@@ -264,13 +273,16 @@ class DeadLettersClient:
     async def discard(
         self, job_id: str, *, reason: str = "", request_id: str | None = None
     ) -> DeadLetterView:
-        """Leave a dead letter as it is, for good."""
+        """Discard a dead letter; its job stays failed."""
         return await self._letters.discard(job_id, reason=reason, actor=self._actor, request_id=request_id)
 
     async def retry_all(
         self, wanted: str, *, reason: str = "", limit: int = 1_000
     ) -> dict[str, str | InterlockError]:
-        """Retry every dead letter that a filter means: by id the id of the new job, or why there is none."""
+        """Retry every matching dead letter.
+
+        Return, by id, the id of the new job or the error that prevented it.
+        """
 
         async def one(job_id: str) -> str:
             return await self.retry(job_id, reason=reason)
@@ -280,7 +292,10 @@ class DeadLettersClient:
     async def discard_all(
         self, wanted: str, *, reason: str = "", limit: int = 1_000
     ) -> dict[str, str | InterlockError]:
-        """Discard every dead letter that a filter means: by id its state, or why it was not discarded."""
+        """Discard every matching dead letter.
+
+        Return, by id, its state or the error that prevented it.
+        """
 
         async def one(job_id: str) -> str:
             return (await self.discard(job_id, reason=reason)).state

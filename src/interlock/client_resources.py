@@ -102,7 +102,10 @@ class RunsClient:
         request_id: str | None = None,
         **inputs: Any,
     ) -> RunHandle:
-        """Submit a run. Flows and files are evaluated here, so their errors are raised here."""
+        """Submit a run.
+
+        Flows and files are evaluated here, so their errors are raised here.
+        """
         spec = run_spec(work, source, workflow, inputs)
         made = await self._runs.submit(spec, request_id=request_id, actor=self._actor)
         return RunHandle(self, made.id)
@@ -137,7 +140,10 @@ class RunsClient:
         return await self._runs.view(run_id)
 
     async def find(self, text: str = "", *, limit: int = 100, cursor: str = "") -> tuple[list[RunView], str]:
-        """Return runs that match a filter (`outcome:failed workflow:ci`), newest first, and a cursor."""
+        """Return a page of matching runs, newest first, and a cursor.
+
+        A filter is for example `outcome:failed workflow:ci`.
+        """
         now = await self._services().jobs.now()
         found = await found_runs(self._runs, read_run_filter(text), now, limit=limit, cursor=cursor)
         return found.views, found.cursor
@@ -161,7 +167,10 @@ class RunsClient:
     async def rerun(
         self, run_id: str, which: Which = "all", *, job: str = "", request_id: str | None = None
     ) -> RunHandle:
-        """Rerun a finished run: `all` jobs, the `failed` ones, or `from` a job on."""
+        """Rerun a finished run.
+
+        The new run repeats `all` jobs, the `failed` ones, or those `from` a job on.
+        """
         made = await self._runs.rerun(run_id, which, job=job, request_id=request_id, actor=self._actor)
         return RunHandle(self, made.id)
 
@@ -275,7 +284,10 @@ class SimulationsClient:
         request_id: str | None = None,
         **arguments: Any,
     ) -> SimulationHandle:
-        """Start a simulation. All other arguments are passed to it, and are checked here."""
+        """Start a simulation.
+
+        All other arguments are passed to it, and are checked here.
+        """
         spec = spec_of(work, arguments)
         named = {"run_id": run_id, "scenario_path": scenario_path, "scenario_name": scenario_name}
         given = {name: text for name, text in named.items() if text}
@@ -297,7 +309,7 @@ class SimulationsClient:
         limit: int = 100,
         cursor: str = "",
     ) -> tuple[list[SimulationView], str]:
-        """Return a page of simulations, newest first, and the cursor of the next page."""
+        """Return a page of simulations, newest first, and the next cursor."""
         wanted = SimulationFilter(statuses=statuses, priority=priority, text=text)
         return await self._simulations.list_runs(wanted, cursor=cursor, limit=limit)
 
@@ -321,7 +333,10 @@ class SimulationsClient:
     # By hand: a program that executes simulations itself, without workers of Interlock
 
     async def create_run(self, spec: SimulationSpec, *, request_id: str | None = None) -> SimulationView:
-        """Create a simulation; without a task, your program executes it and reports transitions."""
+        """Create a simulation.
+
+        Without a task, your program executes it and reports transitions.
+        """
         return await self._simulations.create_run(spec, actor=self._actor, request_id=request_id)
 
     async def transition(
@@ -336,7 +351,7 @@ class SimulationsClient:
         reason: str = "",
         request_id: str | None = None,
     ) -> SimulationView:
-        """Report a transition of a simulation; refuse any version other than the expected one."""
+        """Report a transition of a simulation, of the expected version if given."""
         return await self._simulations.transition(
             run_id,
             new_status,
@@ -350,11 +365,17 @@ class SimulationsClient:
         )
 
     async def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
-        """Report that its worker is alive and has completed this step; the version does not change."""
+        """Report that its worker is alive and has completed this step.
+
+        The version does not change.
+        """
         return await self._simulations.heartbeat(run_id, worker_id, step)
 
     async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
-        """Return ids of running simulations without a heartbeat, by default for `simulation_silence_s`."""
+        """Return ids of running simulations without a heartbeat.
+
+        The default silence is `simulation_silence_s`.
+        """
         return await self._simulations.check_stale_runs(timeout_s)
 
     async def history(self, run_id: str) -> list[Entry]:
@@ -511,7 +532,7 @@ class RecordsClient(Generic[D]):
         return await (await self._records()).history(self.kind, record_id)
 
     async def explain(self, record_id: str) -> RecordExplanation:
-        """Return why a record waits, the role that has to act, and when its timer fires."""
+        """Return why a record waits, the role that acts next, and its timer."""
         return await (await self._records()).explain(self.kind, record_id)
 
     async def watch(self, record_id: str) -> AsyncIterator[StoredRecord]:

@@ -110,9 +110,10 @@ class TransactionClient:
         return await self._run(self._deciding.submitting(given, request_id))
 
     async def complete(self, ctx: Context, result: T) -> T:
-        """Complete the job of this handler with a result, and return the result: the handler returns it too.
+        """Complete the job of this handler, and return its result.
 
-        Raises if the lease is not the live one any more: let that roll your transaction back.
+        The handler returns the result, too. Raises if the lease is not the live one any more: let that roll
+        your transaction back.
         """
         await self._run(self._deciding.completing(ctx, result))
         return result
@@ -163,7 +164,7 @@ class SyncTransactionClient:
         return self._run(self._deciding.submitting(given, request_id))
 
     def complete(self, ctx: Context, result: T) -> T:
-        """Complete the job of this handler with a result; see `TransactionClient.complete`."""
+        """Complete the job of this handler: see `TransactionClient.complete`."""
         self._run(self._deciding.completing(ctx, result))
         return result
 

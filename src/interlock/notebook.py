@@ -88,9 +88,9 @@ _HEADS = ("Id", "Work", "State", "Progress", "")
 async def watch(
     *work: Watchable, every_s: float = EVERY_S, timeout_s: float | None = None
 ) -> list[Progressing]:
-    """Show the progress of jobs and batches until all have ended, and return them as they are then.
+    """Show the progress of jobs and batches until all have ended.
 
-    Raises `ResultNotReady` when `timeout_s` has passed before that.
+    Return them as they are then. Raises `ResultNotReady` when `timeout_s` has passed before that.
     """
     if not work:
         return []

@@ -106,7 +106,7 @@ class Interlock(SyncJobs):
             self._stop()
 
     def records(self, kind: DeclaredKind[Any] | str) -> Records:
-        """Return the records of a kind that you have declared; see `interlock.client.Interlock.records`."""
+        """Return the records of a kind: see `interlock.client.Interlock.records`."""
         records = self._client.records(kind)
         return Records(lambda: records, self._run)
 
@@ -155,21 +155,22 @@ class Interlock(SyncJobs):
         return [made.id for made in self._run(self._client.submit_many(specs, request_id=request_id))]
 
     def compose(self, work: Composable[T], *, request_id: str | None = None) -> SyncComposition[T]:
-        """Submit a chain, group or chord as a whole; see `interlock.client.Interlock.compose`."""
+        """Submit a composition: see `interlock.client.Interlock.compose`."""
         return SyncComposition(self._run(self._client.compose(work, request_id=request_id)), self._run)
 
     def within(self, transaction: Any) -> SyncTransactionClient:
-        """Return a client that submits and completes jobs in a transaction of yours, on your connection.
+        """Return a client that submits and completes in your transaction.
 
-        `transaction` is a connection of psycopg 3 or sqlite3 to the database of this store, a session or
-        connection of SQLAlchemy 2, or Django's `connection` within `atomic`.
+        Jobs are submitted and completed on your connection. `transaction` is a connection of psycopg 3 or
+        sqlite3 to the database of this store, a session or connection of SQLAlchemy 2, or Django's
+        `connection` within `atomic`.
         """
         inner = self._client
         deciding = TransactionSteps(lambda: inner.services, inner.middleware, inner.actor)
         return SyncTransactionClient(deciding, transaction)
 
     def submit_jobs(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[SubmittedJob]:
-        """Submit many jobs; return for each its id, and whether it was created (see `Unique`)."""
+        """Submit jobs; return ids, and whether each was created (see `Unique`)."""
         made = self._run(self._client.submit_many(specs, request_id=request_id))
         return [SubmittedJob(one.id, one.how) for one in made]
 

@@ -51,7 +51,10 @@ class SyncJobs:
         self._wait_for = wait_for
 
     def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
-        """Wait until a job has ended and return it. Raise `ResultNotReady` on a timeout."""
+        """Wait until a job has ended and return it.
+
+        Raise `ResultNotReady` on a timeout.
+        """
         return self._wait_for(self._inner().wait(job_id, timeout_s=timeout_s))
 
     def cancel(self, job_id: str, *, reason: str = "", request_id: str | None = None) -> JobView:
@@ -61,11 +64,19 @@ class SyncJobs:
     def signal(
         self, job_id: str, name: str, data: object = None, *, request_id: str | None = None
     ) -> SignalView:
-        """Send a signal to a job: `wait_for(name)` returns the data. It is kept until the handler waits."""
+        """Send a signal to a job: `wait_for(name)` returns the data.
+
+        It is kept until the handler waits.
+        """
         return self._wait_for(self._inner().signal(job_id, name, data, request_id=request_id))
 
     def retry(self, job_id: str, *, request_id: str | None = None) -> str:
-        """Resubmit a finished job as a new job linked to the original. Return the new id."""
+        """Resubmit a finished job as a new job.
+
+        The new job is linked to the original.
+
+        Return the new id.
+        """
         return self._wait_for(self._inner().retry(job_id, request_id=request_id)).id
 
     def job(self, job_id: str) -> JobView:
@@ -73,7 +84,7 @@ class SyncJobs:
         return self._wait_for(self._inner().job(job_id))
 
     def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
-        """Return a job and its descendants, with progress and costs; `cut` if there are more."""
+        """Return a job and its descendants, with costs; `cut` if there are more."""
         return self._wait_for(self._inner().tree(job_id, most=most))
 
     def artifacts(self, job_id: str) -> tuple[ArtifactView, ...]:
@@ -112,7 +123,9 @@ class Runs:
         request_id: str | None = None,
         **inputs: Any,
     ) -> str:
-        """Submit a run. Flows and files are evaluated here, so their errors are raised here.
+        """Submit a run.
+
+        Flows and files are evaluated here, so their errors are raised here.
 
         Return the new id.
         """
@@ -129,7 +142,10 @@ class Runs:
         return self._wait_for(self._inner().view(run_id))
 
     def find(self, text: str = "", *, limit: int = 100, cursor: str = "") -> tuple[list[RunView], str]:
-        """Return runs that match a filter (`outcome:failed workflow:ci`), newest first, and a cursor."""
+        """Return a page of matching runs, newest first, and a cursor.
+
+        A filter is for example `outcome:failed workflow:ci`.
+        """
         return self._wait_for(self._inner().find(text, limit=limit, cursor=cursor))
 
     def jobs(self, run_id: str, *, first: int = 0, limit: int = 500) -> list[RunJobView]:
@@ -151,7 +167,12 @@ class Runs:
     def rerun(
         self, run_id: str, which: Which = "all", *, job: str = "", request_id: str | None = None
     ) -> str:
-        """Rerun a finished run: `all` jobs, the `failed` ones, or `from` a job on. Return the new id."""
+        """Rerun a finished run.
+
+        The new run repeats `all` jobs, the `failed` ones, or those `from` a job on.
+
+        Return the new id.
+        """
         return self._wait_for(self._inner().rerun(run_id, which, job=job, request_id=request_id)).id
 
     def explain(self, run_id: str) -> RunExplanation:
@@ -181,7 +202,9 @@ class Simulations:
         request_id: str | None = None,
         **arguments: Any,
     ) -> str:
-        """Start a simulation. All other arguments are passed to it, and are checked here.
+        """Start a simulation.
+
+        All other arguments are passed to it, and are checked here.
 
         Return the new id.
         """
@@ -209,7 +232,7 @@ class Simulations:
         limit: int = 100,
         cursor: str = "",
     ) -> tuple[list[SimulationView], str]:
-        """Return a page of simulations, newest first, and the cursor of the next page."""
+        """Return a page of simulations, newest first, and the next cursor."""
         return self._wait_for(
             self._inner().find(statuses=statuses, priority=priority, text=text, limit=limit, cursor=cursor)
         )
@@ -229,7 +252,10 @@ class Simulations:
         return self._wait_for(self._inner().cancel(run_id, reason=reason, request_id=request_id))
 
     def create_run(self, spec: SimulationSpec, *, request_id: str | None = None) -> SimulationView:
-        """Create a simulation; without a task, your program executes it and reports transitions."""
+        """Create a simulation.
+
+        Without a task, your program executes it and reports transitions.
+        """
         return self._wait_for(self._inner().create_run(spec, request_id=request_id))
 
     def transition(
@@ -244,7 +270,7 @@ class Simulations:
         reason: str = "",
         request_id: str | None = None,
     ) -> SimulationView:
-        """Report a transition of a simulation; refuse any version other than the expected one."""
+        """Report a transition of a simulation, of the expected version if given."""
         return self._wait_for(
             self._inner().transition(
                 run_id,
@@ -259,11 +285,17 @@ class Simulations:
         )
 
     def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
-        """Report that its worker is alive and has completed this step; the version does not change."""
+        """Report that its worker is alive and has completed this step.
+
+        The version does not change.
+        """
         return self._wait_for(self._inner().heartbeat(run_id, worker_id, step))
 
     def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
-        """Return ids of running simulations without a heartbeat, by default for `simulation_silence_s`."""
+        """Return ids of running simulations without a heartbeat.
+
+        The default silence is `simulation_silence_s`.
+        """
         return self._wait_for(self._inner().check_stale_runs(timeout_s))
 
     def history(self, run_id: str) -> list[Entry]:
@@ -338,7 +370,7 @@ class Records:
         return self._wait_for(self._inner().history(record_id))
 
     def explain(self, record_id: str) -> RecordExplanation:
-        """Return why a record waits, the role that has to act, and when its timer fires."""
+        """Return why a record waits, the role that acts next, and its timer."""
         return self._wait_for(self._inner().explain(record_id))
 
     def wait(self, record_id: str, *states: str, timeout_s: float | None = None) -> StoredRecord:
@@ -364,11 +396,12 @@ class Schedules:
         request_id: str | None = None,
         **how: Unpack[ScheduleOptions],
     ) -> ScheduleView:
-        """Create a schedule that submits this work: a task, or `task.spec(...)` with its arguments.
+        """Create a schedule that submits this work.
 
-        `when` is a cron expression or an interval; see `schedule_spec` for the rest: cron, every, at, tz,
-        start, end, exclude, jitter, catch_up, catch_up_limit, overlap. With `update` an existing schedule of
-        that name is changed; repeating the call has no effect.
+        The work is a task, or `task.spec(...)` with its arguments. `when` is a cron expression or an
+        interval; see `schedule_spec` for the rest: cron, every, at, tz, start, end, exclude, jitter,
+        catch_up, catch_up_limit, overlap. With `update` an existing schedule of that name is changed;
+        repeating the call has no effect.
         """
         return self._wait_for(
             self._inner().create(name, work, when, update=update, request_id=request_id, **how)
@@ -379,7 +412,7 @@ class Schedules:
         return self._wait_for(self._inner().get(name))
 
     def list(self, *states: str, limit: int = 100, cursor: str = "") -> tuple[Sequence[ScheduleView], str]:
-        """Return a page of schedules, newest first, and the cursor of the next one."""
+        """Return a page of schedules, newest first, and the next cursor."""
         return self._wait_for(self._inner().list(*states, limit=limit, cursor=cursor))
 
     def pause(self, name: str, *, reason: str = "", request_id: str | None = None) -> ScheduleView:
@@ -405,9 +438,10 @@ class Schedules:
         reason: str = "",
         request_id: str | None = None,
     ) -> Backfilled:
-        """Submit the jobs of past fire times that have none; with `queued` one after the other.
+        """Submit the jobs of past fire times that have none.
 
-        With `dry_run` return the fire times that would get a job, and submit nothing.
+        With `queued` they run one after the other. With `dry_run` return the fire times that would get a job,
+        and submit nothing.
         """
         return self._wait_for(
             self._inner().backfill(
@@ -438,10 +472,11 @@ class DeadLetters:
     def list(
         self, wanted: str = "", *, limit: int = 100, cursor: str = ""
     ) -> tuple[Sequence[DeadLetterView], str]:
-        """Return a page of failed jobs that nothing was done about, newest first, and the next cursor.
+        """Return a page of open dead letters, newest first, and a cursor.
 
-        `wanted` is a filter, such as `"queue:mail since:1d"`. A page before the last may be short, or empty;
-        only the cursor of the last page is empty.
+        An open dead letter is a failed job that was neither retried nor discarded. `wanted` is a filter, such
+        as `"queue:mail since:1d"`. A page before the last may be short, or empty; only the cursor of the last
+        page is empty.
         """
         return self._wait_for(self._inner().list(wanted, limit=limit, cursor=cursor))
 
@@ -452,23 +487,29 @@ class DeadLetters:
     def retry(
         self, job_id: str, *, input: object = None, reason: str = "", request_id: str | None = None
     ) -> str:
-        """Do a dead letter again, as a new job, and return its id. `input` replaces its arguments."""
+        """Submit a dead letter again, perhaps with another `input`; return the id."""
         return self._wait_for(self._inner().retry(job_id, input=input, reason=reason, request_id=request_id))
 
     def discard(self, job_id: str, *, reason: str = "", request_id: str | None = None) -> DeadLetterView:
-        """Leave a dead letter as it is, for good."""
+        """Discard a dead letter; its job stays failed."""
         return self._wait_for(self._inner().discard(job_id, reason=reason, request_id=request_id))
 
     def retry_all(
         self, wanted: str, *, reason: str = "", limit: int = 1000
     ) -> dict[str, str | InterlockError]:
-        """Retry every dead letter that a filter means: by id the id of the new job, or why there is none."""
+        """Retry every matching dead letter.
+
+        Return, by id, the id of the new job or the error that prevented it.
+        """
         return self._wait_for(self._inner().retry_all(wanted, reason=reason, limit=limit))
 
     def discard_all(
         self, wanted: str, *, reason: str = "", limit: int = 1000
     ) -> dict[str, str | InterlockError]:
-        """Discard every dead letter that a filter means: by id its state, or why it was not discarded."""
+        """Discard every matching dead letter.
+
+        Return, by id, its state or the error that prevented it.
+        """
         return self._wait_for(self._inner().discard_all(wanted, reason=reason, limit=limit))
 
 
@@ -531,11 +572,17 @@ class SyncApprovals:
     def list(
         self, *, ended: bool = False, job_id: str = "", limit: int = 100, cursor: str = ""
     ) -> tuple[Sequence[ApprovalView], str]:
-        """Return a page of approvals that wait, newest first, and the next cursor; with `ended` all."""
+        """Return a page of waiting approvals, newest first, and a cursor.
+
+        The cursor leads to the next page. With `ended` the page has all approvals.
+        """
         return self._wait_for(self._inner().list(ended=ended, job_id=job_id, limit=limit, cursor=cursor))
 
     def get(self, approval_id: str) -> ApprovalView:
-        """Return an approval, by its id, or by the id of its job if only one of that waits."""
+        """Return an approval by its id or that of its job.
+
+        The id of a job is enough if only one of its approvals waits.
+        """
         return self._wait_for(self._inner().get(approval_id))
 
     def approve(self, approval_id: str, *, comment: str = "", request_id: str | None = None) -> ApprovalView:
@@ -587,7 +634,7 @@ class SyncBatches:
         return self._wait_for(self._inner().list(limit=limit, cursor=cursor))
 
     def jobs(self, batch_id: str) -> Sequence[BatchJob]:
-        """Return all jobs of a batch in their order, with the outcomes of those that have ended."""
+        """Return all jobs of a batch in their order, with outcomes of ended ones."""
         return self._wait_for(self._inner().jobs(batch_id))
 
     def cancel(self, batch_id: str, *, reason: str = "", request_id: str | None = None) -> BatchView:
@@ -595,5 +642,8 @@ class SyncBatches:
         return self._wait_for(self._inner().cancel(batch_id, reason=reason, request_id=request_id))
 
     def wait(self, batch_id: str, *, timeout_s: float | None = None) -> BatchView:
-        """Wait until all jobs of a batch have ended and return it. Raise `ResultNotReady` on a timeout."""
+        """Wait until all jobs of a batch have ended and return it.
+
+        Raise `ResultNotReady` on a timeout.
+        """
         return self._wait_for(self._inner().wait(batch_id, timeout_s=timeout_s))

@@ -27,14 +27,14 @@ _NEAR = 0.6
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """Return the known name that is most similar to `name`; None if none is close."""
+    """Return the known name that is most similar, or None."""
     folded = {candidate.casefold(): candidate for candidate in known}
     likeness, best = max(((_likeness(name.casefold(), each), each) for each in folded), default=(0.0, ""))
     return folded[best] if likeness >= _NEAR else None
 
 
 def _likeness(name: str, candidate: str) -> float:
-    """Return the similarity of two names, from 0 to 1, without their common package."""
+    """Return how similar two names are, from 0 to 1, without their package."""
     while "." in name and name.partition(".")[0] == candidate.partition(".")[0] and "." in candidate:
         name, candidate = name.partition(".")[2], candidate.partition(".")[2]
     return difflib.SequenceMatcher(None, candidate, name).ratio()
@@ -56,7 +56,7 @@ def read_duration(text: str) -> timedelta:
 
 
 def write_duration(duration: timedelta) -> str:
-    """Return a duration as text, in the largest unit in which it is a whole number."""
+    """Return a duration as text, in the largest unit with a whole number."""
     seconds = duration.total_seconds()
     if seconds != int(seconds):
         return f"{seconds:.6f}".rstrip("0") + "s"

@@ -65,7 +65,10 @@ class Watcher:
 async def drive(
     workload: WorkloadSpec, ctx: Context, watcher: Watcher, access: Access | None = None
 ) -> WorkloadResult:
-    """Drive one workload with a watcher; without `access`, use the credentials of the environment."""
+    """Drive one workload with a watcher.
+
+    Without `access`, it uses the credentials of the environment.
+    """
     allowed = msgspec.structs.replace(access or access_here(), silence_s=workload.lost_after_s)
     driving = prepared(workload, ctx, watcher, over_grpc(allowed))
     result = await driven(driving, ctx)
@@ -83,11 +86,11 @@ def prepared(
     lines: ClientFactory,
     reference: ReferenceClock | None = None,
 ) -> Drive:
-    """Return the drive of a job over these connections; nothing is sent to any agent yet.
+    """Return the drive of a job over these connections.
 
-    Raise when there was an attempt before, of any outcome. A worker that shuts down or loses its
-    connection gives work back, and it is granted again regardless of the retry rules; the progress of the
-    former attempt is unknown here.
+    Nothing is sent to any agent yet. Raise when there was an attempt before, of any outcome. A worker that
+    shuts down or loses its connection gives work back, and it is granted again regardless of the retry rules;
+    the progress of the former attempt is unknown here.
     """
     if ctx.attempt > FIRST:
         raise WorkloadFailed(
@@ -106,7 +109,7 @@ def prepared(
 
 
 def worth(result: WorkloadResult, ctx: Context) -> WorkloadResult:
-    """Return the result for the job; raise when the job was stopped, or has failed."""
+    """Return the result for the job; raise if it was stopped or has failed."""
     match result.verdict:
         case Verdict.ABORTED:
             raise TaskCancelled(result.sentence)
@@ -126,7 +129,10 @@ def access_here() -> Access:
 
 
 async def driven(drive: Drive, ctx: Context) -> WorkloadResult:
-    """Run a drive, and stop it with the job; a cancellation waits until the agents have stopped."""
+    """Run a drive, and stop it with the job.
+
+    A cancellation waits until the agents have stopped.
+    """
     driving = asyncio.create_task(drive.run(), name="drive")
     watching = asyncio.create_task(ctx.wait_cancelled(), name="stop of the job")
     try:
@@ -156,7 +162,7 @@ def _show(ctx: Context, live: WorkloadProgress) -> None:
 
 
 async def _save(ctx: Context, files: Mapping[str, bytes]) -> None:
-    """Save the files as artifacts of the job; without an artifact store only the result is kept."""
+    """Save the files as artifacts of the job, if there is a store for them."""
     with tempfile.TemporaryDirectory(prefix="interlock-workload-") as folder:
         for name, content in files.items():
             path = Path(folder) / name

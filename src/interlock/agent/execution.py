@@ -114,7 +114,10 @@ class ProcessFamily:
         return self._judge(end)
 
     def request_stop(self) -> None:
-        """Ask it to stop; kill it if it is not up yet, because then it has nothing to clean up."""
+        """Request a stop; kill the process if it is not up yet.
+
+        Before it is up it has nothing to clean up.
+        """
         if self._up and self._writer is not None and not self._writer.is_closing():
             self._writer.write(line_of(Stop()))
         else:
@@ -129,7 +132,10 @@ class ProcessFamily:
         self._with_group(lambda group: group.kill())
 
     def survivors(self) -> int:
-        """Return the number of processes; at least one while the warden has not reported the end."""
+        """Return the number of processes.
+
+        It is at least one while the warden has not reported the end.
+        """
         return 0 if self._over else 1
 
     def _with_group(self, act: Callable[[Group], None]) -> None:
@@ -154,7 +160,11 @@ class ProcessFamily:
             return await self._until_both_end(group, ours)
 
     async def _until_both_end(self, group: Group, ours: socket.socket) -> End:
-        """Read its messages until the last one, and wait for the end of its processes, whichever is first."""
+        """Read its messages and wait for the end of its processes.
+
+        If the processes end first, its last messages are still read for a while; after an invalid message the
+        processes are killed.
+        """
         talking = asyncio.create_task(self._converse(ours))
         ending = asyncio.create_task(group.ended())
         try:
@@ -212,7 +222,10 @@ class ProcessFamily:
 
 
 def _birth(pid: int) -> str:
-    """Return the start time of a process, which distinguishes reused process ids; empty when it is gone."""
+    """Return the start time of a process, or "" when it is gone.
+
+    It distinguishes processes with a reused id.
+    """
     with contextlib.suppress(OSError):
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
         return "" if state in "ZX" else fields[18]

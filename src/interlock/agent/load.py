@@ -46,9 +46,10 @@ class AgentCounts:
         self._sample = LoadSample(samples=0)
 
     def note(self, took_ns: int, size: int | None = None, error: str | None = None) -> None:
-        """Record one operation: its duration, the bytes moved, and its error; from any thread.
+        """Record the duration, bytes and error of one operation.
 
-        An operation may be any function and return any value: only a number is a size.
+        Any thread may call it. An operation may be any function and return any value: only a number is a
+        size.
         """
         if type(size) is int and size:
             self._moved.append(size)
@@ -77,7 +78,7 @@ class AgentCounts:
 
 
 def _emptied(queue: deque[T]) -> list[T]:
-    """Remove and return the present items; items that are added meanwhile stay for the next call."""
+    """Remove and return the present items, without those added meanwhile."""
     return [queue.popleft() for _ in range(len(queue))]
 
 
@@ -126,7 +127,7 @@ class LoadLane:
         self._counting = threading.Lock()
 
     def close(self, *, cut_off: bool) -> None:
-        """Stop counting; the operation in progress is counted as failed with `cut_off`."""
+        """Stop counting; an operation in progress fails with `cut_off`."""
         with self._counting:
             if cut_off and self._since_ns and not self._closed:
                 self._load.counting.note(self._load.now_ns() - self._since_ns, None, CUT_OFF)
@@ -163,7 +164,10 @@ class LoadLane:
                 ended_ns = rested_ns = now_ns()
 
     def follow_in_thread(self, operation: BlockingOperation) -> asyncio.Future[None]:
-        """Execute blocking operations; the future is resolved when the thread has ended."""
+        """Execute blocking operations in a thread; return its end.
+
+        The future is resolved when the thread has ended.
+        """
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
 
@@ -204,7 +208,10 @@ class LoadLane:
                 self._since_ns = 0
 
     def _wait_ns(self, number: int, now_ns: int) -> int | None:
-        """Return the time until an operation is due, negative when it is late; None when it never is."""
+        """Return the time until an operation is due, or None if it never is.
+
+        It is negative when the operation is late.
+        """
         due_ns = self._load.due_ns(number)
         return due_ns - now_ns if due_ns < self._load.end_ns else None
 
@@ -286,7 +293,10 @@ class PacedLoad:
                 await self._stopped.wait()
 
     async def drive(self, operation: Operation) -> None:
-        """Execute the operation at the rate, concurrently, until the load ends; measure each."""
+        """Execute the operation at the rate until the load ends; measure each.
+
+        Operations run concurrently.
+        """
         lanes = self._new_lanes()
         tasks = [asyncio.create_task(lane.follow(operation)) for lane in lanes]
         try:
@@ -329,7 +339,10 @@ class PacedLoad:
         return lanes
 
     def _due_by(self, end_ns: int) -> int:
-        """Return the number of operations due before an instant, with the same rounding as `due_ns`."""
+        """Return the number of operations due before an instant.
+
+        It rounds as `due_ns` does.
+        """
         number = max(0, int((end_ns - self.start_ns) / self._period_ns))
         while self.due_ns(number) < end_ns:
             number += 1

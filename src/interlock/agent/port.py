@@ -54,7 +54,10 @@ class Load(Protocol):
     """Maximum number of concurrent operations."""
 
     async def drive(self, operation: Operation) -> None:
-        """Execute the operation at the rate, concurrently, until the load ends; measure each."""
+        """Execute the operation at the rate until the load ends; measure each.
+
+        Operations run concurrently.
+        """
         ...
 
     async def drive_in_threads(self, operation: BlockingOperation) -> None:
@@ -83,20 +86,22 @@ class Workload(Generic[SpecT]):
 
     @classmethod
     def check(cls, spec: SpecT) -> None:
-        """Raise `ValueError` for constraints that types cannot express. Runs in the agent, so it must be
-        quick.
+        """Raise `ValueError` for constraints that types cannot express.
+
+        It runs in the agent, so it must be quick.
         """
 
     async def prepare(self) -> None:
-        """Prepare; an exception fails the workload. An abort meanwhile kills the process."""
+        """Prepare; an exception fails the workload, and an abort kills it."""
 
     async def run(self, load: Load) -> None:
         """Generate the load, until it ends or there is nothing left to do."""
         raise TypeError(f"{type(self).__name__} does not define run(), so it cannot execute {load!r}")
 
     async def cleanup(self) -> None:
-        """Release all resources; also called after a failure, and after an abort that comes after the
-        start.
+        """Release all resources.
+
+        It is also called after a failure, and after an abort that comes after the start.
         """
 
 
@@ -119,7 +124,10 @@ class KindLocation(msgspec.Struct, frozen=True):
 
 
 def offered_kinds(named: Iterable[str] = ()) -> dict[str, KindLocation]:
-    """Return all kinds by name; a named one overrides one of a package, which overrides a built-in one."""
+    """Return all kinds by name.
+
+    A named one overrides one of a package, which overrides a built-in one.
+    """
     homes = [*offered_homes(), *named]
     offered: Mapping[str, KindLocation] = {
         kind.kind: KindLocation(home, kind) for home in homes for kind in [load_kind(home)]
@@ -128,7 +136,7 @@ def offered_kinds(named: Iterable[str] = ()) -> dict[str, KindLocation]:
 
 
 def offered_homes() -> list[str]:
-    """Return the locations of the built-in kinds and those of packages; nothing is imported."""
+    """Return the locations of built-in and packaged kinds; import nothing."""
     return [*BUILT_IN.values(), *(point.value for point in entry_points(group=GROUP))]
 
 

@@ -72,7 +72,7 @@ SIGNIFICANT_DIGITS = 3
 
 
 def stats_of(workload_id: str, message: Message, at_unix_ns: int) -> wire.WorkloadStats:
-    """Return the message for the controller, with the time of the agent's wall clock."""
+    """Return the message for the controller, with the agent's wall clock."""
     sent, started, totals, since = message.report, message.started, message.totals, message.since
     return wire.WorkloadStats(
         workload_id=workload_id,
@@ -100,7 +100,10 @@ def stats_of(workload_id: str, message: Message, at_unix_ns: int) -> wire.Worklo
 
 
 def encoded(counts: Mapping[int, int]) -> bytes:
-    """Return durations in nanoseconds and their counts as a compressed V2 histogram; empty without any."""
+    """Return durations and their counts as a compressed V2 histogram.
+
+    Durations are in nanoseconds. Without any, it is empty.
+    """
     if not counts:
         return b""
     histogram = HdrHistogram(1, LONGEST_NS, SIGNIFICANT_DIGITS)
@@ -221,16 +224,14 @@ class Peers:
         self._all_known = _knows_all_users()
 
     def is_own(self, peer: str) -> bool:
-        """Return whether a connection belongs to the user of this process; `peer` is in the form of gRPC."""
+        """Return whether a gRPC peer belongs to the user of this process."""
         own = os.getuid()
         if own == _UNKNOWN_USER and not self._all_known:
             return False
         return self.uid_of(peer) == own and self.uid_of(peer) == own
 
     def uid_of(self, peer: str) -> int | None:
-        """Return the user that owns the client's end of a connection; None when there is no such
-        connection.
-        """
+        """Return the user at the client's end of a connection, or None."""
         try:
             ends = list(self._ends(peer))
         except ValueError:
@@ -242,7 +243,10 @@ class Peers:
         return None
 
     def _ends(self, peer: str) -> Iterator[bytes]:
-        """Yield both ends as the tables show them, also for a client that maps IPv4 into IPv6."""
+        """Yield both ends as the tables show them.
+
+        A client may map IPv4 into IPv6.
+        """
         _, _, place = unquote(peer).partition(":")
         host, _, port = place.rpartition(":")
         theirs = ipaddress.ip_address(host.strip("[]"))
@@ -286,7 +290,10 @@ def _row(
 
 
 def _words(packed: bytes) -> str:
-    """Return an address as the kernel prints it: words of 32 bits, in the byte order of this machine."""
+    """Return an address as the kernel prints it.
+
+    It has words of 32 bits, in the byte order of this machine.
+    """
     words = (int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4))
     return "".join(f"{word:08X}" for word in words)
 
@@ -318,7 +325,7 @@ GRACE_S = 15.0
 
 @asynccontextmanager
 async def serving(settings: AgentSettings, log: FilteringBoundLogger) -> AsyncIterator[str]:
-    """Run an agent at an address while the context lasts; stop its workload at the end."""
+    """Run an agent within the context, and stop its workload at the end."""
     agent = AgentState(settings, offered_kinds(settings.workloads), log)
     gate = _gate(settings)
     server = aio.server(
@@ -402,7 +409,7 @@ def _credentials(settings: AgentSettings) -> grpc.ServerCredentials:
 
 
 def _gate(settings: AgentSettings) -> aio.ServerInterceptor | None:
-    """Return the interceptor that authorizes calls; None if every connection is allowed."""
+    """Return the interceptor that authorizes calls, or None to allow all."""
     if settings.tokens:
         return _Tokens(settings.tokens)
     if settings.insecure or settings.client_ca is not None:

@@ -289,7 +289,7 @@ class AgentState(Cascade):
         return outbox
 
     def start(self, workload_id: str, start_at_unix_ns: int) -> int:
-        """Set the start time; return how many nanoseconds ago it was. Raise when it can no longer start."""
+        """Set the start time; return its age in nanoseconds. Raise if too late."""
         refused = WORKLOAD.decide(self.state, self.record, StartTimeReached(workload_id=workload_id))
         if isinstance(refused, Refused):
             raise refused.error()
@@ -349,8 +349,9 @@ class AgentState(Cascade):
         return look_at(request, self.kinds, self._durations, self.clocks.wall_ns())
 
     def _schedule(self, present: CurrentWorkload, start_at_unix_ns: int) -> int:
-        """Schedule the start by the monotonic clock, so that later changes of the wall clock do not
-        matter.
+        """Schedule the start by the monotonic clock.
+
+        Later changes of the wall clock do not matter.
         """
         ahead_ns = start_at_unix_ns - self.clocks.wall_ns()
         present.start_at_ns = self.clocks.monotonic_ns() + ahead_ns
@@ -366,7 +367,10 @@ class AgentState(Cascade):
     # During preparation it is READY: the table knows its process only from the start on
 
     def _leave(self, event: OfWorkload) -> bool:
-        """Abort the workload. A preparation is killed first, so that IDLE means that no process is left."""
+        """Abort the workload.
+
+        A preparation is killed first, so that IDLE means that no process is left.
+        """
         present = self.present
         if (
             present is None
@@ -383,13 +387,19 @@ class AgentState(Cascade):
         return True
 
     def _handle(self, present: CurrentWorkload, message: Started | LoadSample) -> None:
-        """Handle a message of its process, which starts by itself, perhaps before the timer here."""
+        """Handle a message of its process.
+
+        The process starts by itself, perhaps before the timer here.
+        """
         if isinstance(message, Started) and present.leaving is None:
             self._send(StartTimeReached(workload_id=present.workload_id))
         present.outbox.add_message(message)
 
     def _of_execution(self, present: CurrentWorkload, event: OfWorkload) -> None:
-        """Handle an event of its process; one that ends while READY ends the wait for the start."""
+        """Handle an event of its process.
+
+        One that ends while READY ends the wait for the start.
+        """
         if self.state is not READY or self.present is not present:
             self._send(event)
         elif present.leaving is None:
@@ -456,7 +466,10 @@ class AgentState(Cascade):
         self._send(ErrorSent(workload_id=workload_id))
 
     def _begin(self, present: CurrentWorkload) -> None:
-        """Start its process, which prepares and waits for the start; its messages go into the outbox."""
+        """Start its process, which prepares and waits for the start.
+
+        Its messages go into the outbox.
+        """
         checked, request = present.checked, present.request
         assert checked is not None
         assert present.start_at_ns is not None
@@ -508,7 +521,10 @@ class AgentState(Cascade):
             self._send(event)
 
     def _longest_s(self, present: CurrentWorkload) -> float:
-        """Return the time until it must have ended; normally its process ends long before."""
+        """Return the time until it must have ended.
+
+        Normally its process ends long before.
+        """
         assert present.checked is not None
         assert present.start_at_ns is not None
         ahead_s = max(0.0, (present.start_at_ns - self.clocks.monotonic_ns()) / 1e9)

@@ -74,7 +74,7 @@ def _nouns(types: str) -> str:
 
 
 def _keys(spec_type: Any) -> tuple[str, ...]:
-    """Return the keys of a spec, where known: a plugin may accept anything that can be decoded."""
+    """Return the keys of a spec; none if a plugin accepts anything."""
     if isinstance(spec_type, type) and issubclass(spec_type, msgspec.Struct):
         return tuple(field.encode_name for field in msgspec.structs.fields(spec_type))
     return ()
@@ -140,7 +140,7 @@ def look_at(
 
 
 def too_far(start_at_unix_ns: int, now_unix_ns: int, durations: Durations) -> str | None:
-    """Return the fault of a start time that is too far ahead; None if there is none."""
+    """Return the fault of a start time that is too far ahead, or None."""
     if start_at_unix_ns < 0:
         return f"start_at_unix_ns is {start_at_unix_ns} and must be nanoseconds since 1970"
     ahead_s = (start_at_unix_ns - now_unix_ns) / 1e9

@@ -139,7 +139,10 @@ class _Execution:
             sampling.cancel()
 
     async def _sample(self) -> None:
-        """Send samples at whole intervals since the common start, also when its own start was later."""
+        """Send samples at whole intervals since the common start.
+
+        Its own start may have been later.
+        """
         every_ns = round(self._order.sample_every_s * 1e9)
         number = self._since_start_ns // every_ns + 1
         while True:
@@ -164,7 +167,7 @@ class _Execution:
     async def _unless_stopped(
         self, doing: Coroutine[Any, Any, None], longest_s: float | None = None, stop_s: float = 0.0
     ) -> None:
-        """Await a coroutine until it ends, a stop is requested, or its time is over."""
+        """Await a coroutine until it ends, a stop is requested, or time is up."""
         task, stopped = asyncio.create_task(doing), asyncio.create_task(self._stop.wait())
         await asyncio.wait((task, stopped), timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
         if stopped.done() and stop_s and not task.done():

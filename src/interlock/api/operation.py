@@ -84,7 +84,10 @@ class Parameter:
     Without it any text is sent, escaped."""
 
     def segment(self, name: str, path: dict[str, str]) -> str:
-        """Return the text as a segment of a path. An escaped slash or dots could lead to another one."""
+        """Return the text as a segment of a path.
+
+        An escaped slash or dots could lead to another path.
+        """
         text = path[name]
         if self.unknown is not None and not (ID.fullmatch(text) and text.strip(".")):
             raise self.unknown(path)

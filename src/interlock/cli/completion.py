@@ -100,7 +100,10 @@ _OURS = {Shell.BASH: _BASH, Shell.ZSH: _ZSH}
 
 
 def prepare() -> None:
-    """Prepare the answer if a shell asks for completion; bash passes the whole line, which is split here."""
+    """Prepare the answer if a shell asks for completion.
+
+    bash passes the whole line, which is split here.
+    """
     if COMPLETES not in os.environ:
         return
     from typer._completion_classes import completion_init
@@ -164,13 +167,19 @@ def queue_names(ctx: typer.Context, incomplete: str) -> list[Candidate]:
 
 
 def limit_names(ctx: typer.Context, incomplete: str) -> list[Candidate]:
-    """Candidate the limits that a job can name: no patterns, and none of a queue or a task."""
+    """Return the limits that a job can name, as candidates.
+
+    These are no patterns, and no limits of a queue or a task.
+    """
     found = _offered(ctx, incomplete, _limits)
     return [each for each in found if "*" not in each[0] and not each[0].startswith(("queue:", "task:"))]
 
 
 def task_names(ctx: typer.Context, incomplete: str) -> list[Candidate]:
-    """Candidate the tasks of the project, which are read and not imported, then those of recent jobs."""
+    """Return the tasks of the project as candidates, then of recent jobs.
+
+    The project is read and not imported.
+    """
     if module := ctx.params.get("module"):
         names = (name.rpartition(":")[2] for name in _tasks_of(module))
         return [(name, "") for name in dict.fromkeys(names) if name.startswith(incomplete)][:MOST]

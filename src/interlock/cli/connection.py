@@ -69,7 +69,7 @@ class Embedded(EmbeddedOrchestrator):
 
 
 def run_connected(url: str | None, work: Callable[[ServiceConnection], Awaitable[T]]) -> T:
-    """Connect to the store or the server of this project, do the work, and disconnect."""
+    """Connect to this project's store or server, work, and disconnect."""
     here = project.load(url)
 
     async def run() -> T:
@@ -119,7 +119,10 @@ async def connected(
 
 @contextmanager
 def _outcomes_not_logged() -> Iterator[None]:
-    """Keep the log line about the outcome of a run off the terminal: the command prints the run itself."""
+    """Keep the log line about the outcome of a run off the terminal.
+
+    The command prints the run itself.
+    """
     log = logging.getLogger(_OUTCOMES)
     log.addFilter(_drop)
     try:

@@ -237,7 +237,10 @@ async def _submit(il: Interlock) -> DemoJobs:
 
 
 def _prioritized(spec: JobSpec) -> JobSpec:
-    """Return a job that starts before the others: there are few long ones and many short ones."""
+    """Return a job that starts before the others.
+
+    There are few long ones and many short ones.
+    """
     return msgspec.structs.replace(_lasting(spec), priority=10)
 
 
@@ -272,7 +275,7 @@ class FaultInjector:
             await self._il.cancel(self.jobs.archive, reason="it is no longer needed")
 
     async def _kill(self, name: str) -> None:
-        """Kill the worker, unless the film was completed meanwhile: on a slow machine it may be."""
+        """Kill the worker, unless the film was completed meanwhile."""
         worker = self._workers[WORKERS.index(name)]
         worker.send_signal(signal.SIGSTOP)  # so that the film does not end between the look and the kill
         if (await self._il.job(self.jobs.film)).state in job.ENDED:
@@ -318,7 +321,7 @@ def _expect_alive(workers: Sequence[subprocess.Popen[bytes]], *, but: int) -> No
 
 
 def _half_way(film: JobView) -> str:
-    """Return the name of the worker that is half-way through the film; empty before."""
+    """Return the worker that is half-way through the film, or "" before."""
     (one,) = film.attempts[-1:]
     done = one.progress.done if one.progress is not None else None
     if one.ended_at or one.lease is None or (done or 0) < tasks.FILM_SCENES / 2:
@@ -331,7 +334,10 @@ def _has_begun(view: JobView) -> bool:
 
 
 async def _judge(il: Interlock, jobs: DemoJobs, views: Sequence[JobView], console: Console) -> int:
-    """Compare the outcomes with those expected, and audit the journal; return the exit code."""
+    """Compare the outcomes with those expected, and audit the journal.
+
+    Return the exit code.
+    """
     wanted = dict.fromkeys((*jobs.photos, *jobs.films, jobs.upload, jobs.film), job.COMPLETED)
     wanted |= {jobs.archive: job.CANCELED, jobs.retouch: job.FAILED}
     wrong = [f"{view.task} {view.id} is {view.state}" for view in views if view.state != wanted[view.id]]
@@ -354,7 +360,7 @@ async def _judge(il: Interlock, jobs: DemoJobs, views: Sequence[JobView], consol
 def _workers(
     folder: Path, url: str, *options: str, path: str = "", stop_s: float = STOP_S
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Start two workers as a user would, and stop them at the end; prepend `path` to PATH."""
+    """Start two workers, with `path` in PATH, and stop them at the end."""
     command = [sys.executable, "-m", "interlock", "worker", "start", "--store", url, *options]
     environment = {name: value for name, value in os.environ.items() if name != "INTERLOCK_URL"}
     if path:

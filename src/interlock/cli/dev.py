@@ -76,7 +76,7 @@ class TaskSource:
         return " ".join([f"{dotted(self.module)}:{found[0]}", *arguments])
 
     def _folder(self) -> Path:
-        """Return the folder of the whole package: its modules are likely to import each other."""
+        """Return the folder of the package, whose modules import each other."""
         if self._file is None:
             return Path.cwd()
         folder = self._file.parent.resolve()
@@ -134,7 +134,7 @@ class WorkerReloader:
             await self._start()
 
     def _should_restart(self) -> bool:
-        """Return whether the worker has exited, unless that was right after its start."""
+        """Return whether the worker has exited, but not right after its start."""
         if self._process is None or self._process.returncode is None:
             return False
         code, self._process = self._process.returncode, None
@@ -146,9 +146,10 @@ class WorkerReloader:
         return True
 
     async def _start(self) -> None:
-        """Start the worker in its own session, so that Ctrl-C reaches only this process.
+        """Start the worker in its own session.
 
-        The worker receives the id of its parent process and exits when the parent does.
+        Ctrl-C reaches only this process. The worker receives the id of its parent process and exits when the
+        parent does.
         """
         self._started_at = time.monotonic()
         with credentials.handed_over({URL: self._url}) as (environment, pipe):
@@ -205,7 +206,10 @@ def _times(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def _is_ours(place: str, name: str) -> bool:
-    """Return whether a folder is source: not installed, not of a tool, not made by Python."""
+    """Return whether a folder is source.
+
+    A folder that was installed, is of a tool, or was made by Python is not.
+    """
     hidden = name.startswith(".") or name in _ELSEWHERE
     return not hidden and not Path(place, name, "pyvenv.cfg").exists()
 
@@ -231,7 +235,10 @@ def print_line(line: str) -> None:
 
 
 def open_dashboard(url: str) -> None:
-    """Open the dashboard in a browser without waiting; print its address if there is no browser."""
+    """Open the dashboard in a browser without waiting.
+
+    Without a browser, its address is printed.
+    """
     Thread(target=_open, args=(f"{url}/",), name="browser", daemon=True).start()
 
 
@@ -252,7 +259,10 @@ async def run_dev(
     *,
     open_browser: bool = False,
 ) -> None:
-    """Run server and worker until a signal; the worker starts once the server answers."""
+    """Run server and worker until a signal.
+
+    The worker starts once the server answers.
+    """
     lifecycles = lifecycles_with(declared=load_kinds(here.kinds))
     ready = asyncio.get_running_loop().create_future()
 
@@ -321,7 +331,7 @@ def _stop(again: Callable[[], None]) -> Iterator[asyncio.Event]:
 
 
 def announcement(url: str, parts: Parts, worker: WorkerReloader | None) -> Iterator[str]:
-    """Yield the addresses, the place of the data, and the first commands to type."""
+    """Yield the addresses, the place of the data, and first commands."""
     from interlock.cli import server
 
     for line in server.announcement(url, parts):

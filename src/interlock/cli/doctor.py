@@ -328,7 +328,10 @@ def _fault_of_folder(place: Path) -> str:
 
 
 async def _clock(now: Callable[[], Awaitable[datetime]], subject: str) -> AsyncIterator[Diagnosis]:
-    """Compare the clocks as NTP does: half of the round trip is the uncertainty."""
+    """Compare the clocks as NTP does.
+
+    Half of the round trip is the uncertainty.
+    """
     took: list[float] = []
     offsets: list[float] = []
     for _ in range(ROUND_TRIPS):
@@ -403,7 +406,10 @@ def _busy(workers: Sequence[WorkerView]) -> int:
 
 
 def _versions(workers: Sequence[WorkerView]) -> Iterator[Diagnosis]:
-    """Report workers of other versions of Interlock; a rolling upgrade is no error."""
+    """Report workers of other versions of Interlock.
+
+    A rolling upgrade is no error.
+    """
     ours = version("interlock")
     others: dict[str, list[str]] = {}
     for each in workers:

@@ -97,7 +97,10 @@ class RecordsCommand(TyperCommand):
         return rest
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Offer options; after --sort and a dash, columns to sort by in descending order."""
+        """Offer options and, after --sort, columns.
+
+        After a dash, these are columns to sort by in descending order.
+        """
         if is_sorting(ctx) and not incomplete.startswith("--"):
             from interlock.cli import completion
 

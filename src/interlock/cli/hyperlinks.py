@@ -49,7 +49,10 @@ def link_of(noun: str, column: str, cell: str) -> str:
 
 
 def is_supported() -> bool:
-    """Return whether this terminal can show links, as far as its environment tells."""
+    """Return whether this terminal can show links.
+
+    Its environment tells, as far as it can.
+    """
     if _is_set("NO_HYPERLINKS"):
         return False
     if "FORCE_HYPERLINK" in os.environ:

@@ -79,9 +79,9 @@ def history_sheet(steps: Sequence[JournalStep], *, terminal: bool) -> Sheet:
 def entries_sheet(
     title: str, entries: Iterable[Entry], now: datetime, *, terminal: bool, versions: bool, initial: str = ""
 ) -> Sheet:
-    """Return the table of all entries of a record with one machine, oldest first.
+    """Return the table of all entries of a record, oldest first.
 
-    `initial` is the state in which a record is created.
+    The record has one machine. `initial` is the state in which a record is created.
     """
     rows = [
         (

@@ -72,7 +72,7 @@ def show_job_logs(
 def show_run_logs(
     store: str | None, text: str, job: str | None, *, follow: bool, plain: bool, as_json: bool
 ) -> None:
-    """Print the lines of a run, job by job in the order of the plan, or as they arrive."""
+    """Print the lines of a run, in the order of the plan or as they arrive."""
     print_one = _printer(plain=plain, as_json=as_json)
 
     async def work(connection: ServiceConnection) -> None:
@@ -95,7 +95,10 @@ def show_run_logs(
 async def chunks_of(
     connection: ServiceConnection, job_id: str, *, follow: bool
 ) -> AsyncGenerator[Chunk, None]:
-    """Yield the chunks in the order in which they arrived; with `follow` until the job has ended."""
+    """Yield the chunks in the order in which they arrived.
+
+    With `follow` it ends when the job has ended.
+    """
     called = asyncio.Event()
     stop = connection.services.store.subscribe(waker(called)) if follow else _nothing
     new_chunks = connection.new_chunks(job_id)
@@ -118,7 +121,10 @@ def _nothing() -> None:
 
 
 def attempt_in(text: str | None) -> tuple[int | None, int | None]:
-    """Return shard and attempt: `2` is the second attempt of any shard, `3.2` that of the third."""
+    """Return shard and attempt.
+
+    `2` is the second attempt of any shard, `3.2` that of the third.
+    """
     if text is None:
         return None, None
     shard, dot, index = text.rpartition(".")
@@ -128,7 +134,7 @@ def attempt_in(text: str | None) -> tuple[int | None, int | None]:
 
 
 async def jobs_of_run(connection: ServiceConnection, run_id: str, name: str | None) -> Sequence[RunJobView]:
-    """Return the job of this name, or all jobs of the run; raise when there is no such job."""
+    """Return the job of this name or all; raise for an unknown name."""
     jobs = (await connection.services.runs.view(run_id)).jobs
     if name is None:
         return jobs

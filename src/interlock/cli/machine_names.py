@@ -26,7 +26,7 @@ AnyMachine = Machine[Any, Any]
 
 
 def load_machine(name: str) -> AnyMachine:
-    """Return the built-in machine called `name`, or the machine `module:object`."""
+    """Return a built-in machine, or the machine `module:object`."""
     if ":" in name:
         return _machine_in_module(name)
     return machine_named(name)
@@ -50,14 +50,17 @@ def load_kinds(names: Sequence[str]) -> tuple[DeclaredKind[Any], ...]:
 
 
 def load_blueprint(name: str) -> Blueprint:
-    """Return the blueprint of a machine, or one that was exported to a JSON file."""
+    """Return the blueprint of a machine or of an exported JSON file."""
     if Path(name).suffix == ".json" and ":" not in name:
         return _blueprint_in_file(Path(name))
     return blueprint_of(load_machine(name))
 
 
 def consequences_of(blueprint: Blueprint) -> tuple[str, ...]:
-    """Return the couplings of a built-in machine, one sentence and its reason each."""
+    """Return the couplings of a built-in machine.
+
+    Each is one sentence and its reason.
+    """
     built_in = MACHINES.get(blueprint.machine)
     if built_in is None or blueprint_of(built_in) != blueprint:
         return ()
@@ -80,7 +83,10 @@ def _machine_in_module(name: str) -> AnyMachine:
 
 
 def _import_module(module_name: str) -> ModuleType:
-    """Import a user's module and leave the import path as it was: a stray rich.py must not break us."""
+    """Import a user's module and leave the import path as it was.
+
+    A stray rich.py must not break us.
+    """
     path = list(sys.path)
     try:
         return import_named(module_name)

@@ -185,7 +185,10 @@ def _answer(given: list[str]) -> int:
 
 
 def _run(given: list[str]) -> int:
-    """Run the command; typer reports invalid usage itself and always ends with SystemExit."""
+    """Run the command and return its exit code.
+
+    typer reports invalid usage itself and always ends with SystemExit.
+    """
     try:
         completion.prepare()
         app(given, prog_name="interlock")

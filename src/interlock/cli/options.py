@@ -188,9 +188,9 @@ class HasNoun(Protocol):
 def add_views(
     app: typer.Typer, name: str, noun: HasNoun, *records: str, argument: Any = Id, **docs: str
 ) -> None:
-    """Add `show`, `history` and `explain` for a noun, as far as `docs` describes them.
+    """Add `show`, `history` and `explain` for a noun.
 
-    `records` are ids for the examples.
+    Only those that `docs` describes are added. `records` are ids for the examples.
     """
     for verb, doc in docs.items():
         commands = (*(f"{name} {verb} {record}" for record in records), f"{name} {verb} {records[-1]} --json")
@@ -295,7 +295,7 @@ def filter_words(words: list[str] | None) -> list[str]:
 
 
 def _as_filter(error: Exception, args: list[str], ctx: Any) -> Exception | None:
-    """Return the error of an option that is a key of filters, such as `--state failed`."""
+    """Return the error of an option that is a filter key, as `--state`."""
     from interlock.wire.filter_language import JOBS
     from interlock.wire.filters import RUNS, WORKERS
 

@@ -49,9 +49,9 @@ def print_json(answer: object) -> None:
 
 
 def print_sheets(sheets: Sequence[Sheet], below: str = "") -> None:
-    """Print all tables that have rows; in a pipe, the first cell tells several tables apart.
+    """Print all tables that have rows.
 
-    `below` is text for a terminal, after the tables.
+    In a pipe, the first cell tells several tables apart. `below` is text for a terminal, after the tables.
     """
     filled = _chosen_columns(_sorted([sheet for sheet in sheets if sheet.rows]))
     if on_terminal():
@@ -214,7 +214,7 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?(?=$|[ %+/])")
 
 
 def _order(cell: str) -> tuple[bool, float, str]:
-    """Return the place of a cell: numbers and times by their value, before texts."""
+    """Return the place of a cell: numbers and times by value, before texts."""
     if isinstance(cell, SortedCell):
         return False, cell.order, ""
     number = _NUMBER.match(cell)

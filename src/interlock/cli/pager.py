@@ -54,7 +54,7 @@ def _command() -> list[str]:
 
 
 def _page_through(command: list[str], text: str) -> bool:
-    """Return whether the pager could be started; wait until the user has left it."""
+    """Show the text in a pager until it ends; return whether it started."""
     sys.stdout.flush()
     try:
         pager = subprocess.Popen(

@@ -94,7 +94,10 @@ def _quoted(text: str) -> str:
 
 
 def named_url() -> str | None:
-    """Return the URL of the profile that INTERLOCK_PROFILE or `--profile` names; None if neither does."""
+    """Return the URL of the named profile, or None if none is named.
+
+    INTERLOCK_PROFILE or `--profile` names it.
+    """
     name = os.environ.get(VARIABLE)
     return _taken(read().named(name)) if name else None
 
@@ -106,7 +109,7 @@ def used_url() -> str | None:
 
 
 def _taken(profile: Profile) -> str:
-    """Return the URL, and keep the credentials of the profile unless the environment has some."""
+    """Return a profile's URL; keep its credentials unless some are set."""
     if profile.token and not credentials.token():
         credentials.hold(credentials.TOKEN, profile.token)
     if profile.ca:

@@ -227,8 +227,9 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 def load(
     store: str | None = None, *, start: Path | None = None, kinds: Sequence[str] | None = None
 ) -> Project:
-    """Load the project around `start`, by default the current directory; `store` and `kinds` take
-    precedence.
+    """Load the project around `start`, by default the current directory.
+
+    `store` and `kinds` take precedence over it.
     """
     file = find_file(start or Path.cwd())
     project = read_file(file) if file else ProjectFile()
@@ -259,7 +260,7 @@ def find_file(folder: Path) -> Path | None:
 
 
 def read_file(path: Path) -> ProjectFile:
-    """Read a project file; raise an error for unknown names and invalid values."""
+    """Read a project file; raise for unknown names and invalid values."""
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
@@ -308,7 +309,10 @@ def _settings(project: ProjectFile, file: Path | None) -> Settings:
 
 
 def _schedules(project: ProjectFile, file: Path) -> dict[str, DeclaredSchedule]:
-    """Return the schedules of the file; all keys that are not about times describe the job."""
+    """Return the schedules of the file.
+
+    All keys that are not about times describe the job.
+    """
     made, faults = {}, []
     for name, table in project.schedules.items():
         when = {key: value for key, value in table.items() if key in _WHEN}
@@ -330,8 +334,9 @@ def _blobs(settings: BlobSettings, file: Path | None) -> BlobSettings:
 
 
 def _from_file(url: str | None, file: Path | None) -> str | None:
-    """Return the URL; a relative path of SQLite is resolved from the project file, not from the current
-    directory.
+    """Return the URL of the project file.
+
+    A relative path of SQLite is resolved from that file, not from the current directory.
     """
     url = None if url is None else url_of(url)
     if url is None or file is None or not url.startswith(_SQLITE) or url.startswith(f"{_SQLITE}/"):
@@ -346,7 +351,10 @@ def _module(name: str, file: Path | None) -> str:
 
 
 def _unknown_names(tables: Mapping[str, Any]) -> Iterator[str]:
-    """Yield every unknown name: a misspelt setting must not be ignored silently."""
+    """Yield every unknown name.
+
+    A misspelt setting must not be ignored silently.
+    """
     yield from _strangers(tables, ProjectFile, "")
     for name, kind in _SECTIONS.items():
         yield from _strangers(tables.get(name), kind, f"{name}.")

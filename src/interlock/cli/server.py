@@ -151,7 +151,10 @@ def run_server(here: Project, settings: ServerSettings, log: ServerLog) -> None:
 
 
 async def _declare(here: Project, parts: Parts) -> None:
-    """Register the limits and schedules of the project file; one that is refused is logged."""
+    """Register the limits and schedules of the project file.
+
+    One that is refused is logged.
+    """
     from interlock.errors import InterlockError
 
     for name, limit in here.limits.items():
@@ -167,7 +170,7 @@ async def _declare(here: Project, parts: Parts) -> None:
 
 
 def announcement(url: str, parts: Parts) -> Iterator[str]:
-    """Yield the addresses, the place of the data, the access rule, and the first commands to type."""
+    """Yield the addresses, the data's place, access and first commands."""
     yield f"Interlock listens at {url}"
     yield f"  data    {shown(parts.url)} ({parts.store.capabilities.durability})"
     if parts.tokens_required:

@@ -11,7 +11,7 @@ HUNG_UP = 141
 
 
 def print_in_any_encoding() -> None:
-    """Escape characters that the encoding of the terminal lacks, instead of failing."""
+    """Escape characters that the terminal's encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

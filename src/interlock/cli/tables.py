@@ -100,7 +100,10 @@ def table_of(sheet: Sheet, width: int) -> Table:
 
 
 def _fitting(sheet: Sheet, width: int) -> list[int]:
-    """Return the places of the columns that fit; spare ones are left out first."""
+    """Return the places of the columns that fit.
+
+    Spare columns are left out first.
+    """
     shown = list(range(len(sheet.columns)))
     for column in sheet.spare:
         if _needed(sheet, shown) <= width:
@@ -125,7 +128,10 @@ def _width(sheet: Sheet, place: int) -> int:
 
 
 def _is_whole(sheet: Sheet, column: str) -> bool:
-    """Return whether cells are never broken. A name has no limit, so a list may shorten it."""
+    """Return whether cells are never broken.
+
+    A name has no limit, so a list may shorten it.
+    """
     return column in _IN_ONE_PIECE and not (sheet.one_line and column == "name")
 
 

@@ -24,7 +24,10 @@ def file_of(name: str) -> Path | None:
 
 
 def dotted(module: str) -> str:
-    """Return the name of a module that may be given as a file or with its registry."""
+    """Return the name of a module.
+
+    It may be given as a file or with its registry.
+    """
     name = module.partition(":")[0]
     return name.removesuffix(".py").strip("./").replace("/", ".")
 
@@ -48,7 +51,10 @@ def tasks_in(file: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def tasks_of(module: str) -> Iterator[str]:
-    """Yield the tasks of a module, or of all modules of a package, as `module:function`."""
+    """Yield the tasks of a module or package, as `module:function`.
+
+    Those of a package are in all of its modules.
+    """
     name, file = dotted(module), file_of(module.partition(":")[0])
     if file is None:
         return
@@ -62,7 +68,7 @@ def tasks_of(module: str) -> Iterator[str]:
 
 
 def tasks_here() -> Iterator[str]:
-    """Yield the tasks of the files of the current directory, as `module:function`."""
+    """Yield the tasks of files in this directory, as `module:function`."""
     for file in sorted(Path.cwd().glob("*.py"))[:MOST_FILES]:
         if file.stem.isidentifier() and _may_have_tasks(file):
             yield from (f"{file.stem}:{task}" for task, _ in tasks_in(file))

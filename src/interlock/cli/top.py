@@ -126,7 +126,7 @@ def follow(store: str | None, every_s: float) -> None:
 
 
 def _screen(seen: SystemSnapshot, trouble: str, console: Console) -> RenderableType:
-    """Draw a snapshot into the terminal; every table keeps as many rows as fit."""
+    """Draw a snapshot into the terminal, with as many rows as fit."""
     from rich.console import Group
     from rich.text import Text
 
@@ -151,7 +151,10 @@ def summary(numbers: LiveNumbers) -> str:
 
 
 def fit(sheets: Sequence[Sheet], height: int) -> list[Sheet]:
-    """Return the tables with as many rows as fit; the longest table gives up rows first."""
+    """Return the tables with as many rows as fit.
+
+    The longest table gives up rows first.
+    """
     rows = [len(sheet.rows) for sheet in sheets]
     spare = height - AROUND * len(sheets)
     while sum(rows) > spare and rows and max(rows) > LEAST_ROWS:

@@ -143,9 +143,10 @@ def list_records(
     more: str = "",
     none: str = "",
 ) -> None:
-    """Print a page of records, or `answer` as JSON; report on stderr if records are left out.
+    """Print a page of records, or `answer` as JSON.
 
-    `more` is another way to see the rest, `none` the text for an empty page.
+    If records are left out, stderr reports it. `more` is another way to see the rest, `none` the text for an
+    empty page.
     """
 
     async def work(connection: ServiceConnection) -> tuple[ListPage[V], datetime]:
@@ -353,7 +354,10 @@ def _print_results(
 
 
 def part_of(request_id: str | None, record_id: str) -> str | None:
-    """Return the idempotency key of one record, so that repeating the whole repeats every part."""
+    """Return the idempotency key of one record.
+
+    Repeating the whole then repeats every part.
+    """
     return None if request_id is None else f"{request_id}.{record_id}"
 
 
@@ -380,7 +384,7 @@ def filter_among(
 
 
 def too_many(noun: str, wanted: object, limit: int, *, keys: str) -> InvalidArguments:
-    """Return the error of a filter that matches too many records, or has to search too many."""
+    """Return the error of a filter that matches or searches too many."""
     return InvalidArguments(
         f"The filter {str(wanted)!r} matches more than {limit} {noun}s, or has to search more.",
         todo=f"Narrow it down with {keys}.",
@@ -391,7 +395,7 @@ def too_many(noun: str, wanted: object, limit: int, *, keys: str) -> InvalidArgu
 async def whole_id(
     connection: ServiceConnection, text: str, *, noun: str, prefix: str, error: type[InterlockError], ids: Ids
 ) -> str:
-    """Return the whole id from the text that was typed: a prefix is enough if it is unique."""
+    """Return the whole id from itself or a unique prefix."""
     found = id_of(text, prefix)
     if found is None:
         raise error(

@@ -68,7 +68,7 @@ def screen(
     rows: Callable[P, Iterable[Sequence[str]]],
     live: Callable[[], AbstractContextManager[Screen[P]]],
 ) -> AbstractContextManager[Screen[P]]:
-    """Return where news is shown: as JSON, live on a terminal, or as lines in a pipe."""
+    """Return the screen for news: JSON, live on a terminal, or lines."""
     if as_json:
         return nullcontext(NewsPrinter(structs, output.print_line))
     return live() if output.on_terminal() else nullcontext(NewsPrinter(rows, output.print_row))
@@ -77,7 +77,10 @@ def screen(
 def until_interrupted(
     store: str | None, work: Callable[[ServiceConnection], Awaitable[int]], message: str
 ) -> int:
-    """Connect and follow; on Ctrl-C print what continues. Return the exit code."""
+    """Connect and follow; return the exit code.
+
+    On Ctrl-C it prints what continues.
+    """
     try:
         return run_connected(store, work)
     except KeyboardInterrupt:
@@ -104,7 +107,10 @@ async def looks(
     *,
     every_s: float = POLL_S,
 ) -> AsyncGenerator[V, None]:
-    """Yield a record whenever it may have changed, until it is over; wait while the store is unavailable."""
+    """Yield a record whenever it may have changed, until it is over.
+
+    While the store is unavailable, it waits.
+    """
     called, outage = asyncio.Event(), Outage()
     stop = connection.services.store.subscribe(waker(called))
     loop, swept_at = asyncio.get_running_loop(), float("-inf")
@@ -134,7 +140,7 @@ async def follow_one(
     timeout_s: float | None,
     late: str,
 ) -> int:
-    """Show a record until it is over, or report a timeout; return the exit code."""
+    """Show a record until it is over or late; return the exit code."""
     last: V | None = None
     try:
         async with asyncio.timeout(timeout_s), aclosing(views):
@@ -209,7 +215,7 @@ class JobFollower:
             stop()
 
     async def _find_fresh(self) -> None:
-        """Mark the jobs that may have news: all of them if part of the feed was missed."""
+        """Mark the jobs that may have news; all if part of the feed was missed."""
         store = self._port.services.store
         if not self._cursor:
             self._cursor = await store.latest()
@@ -223,9 +229,10 @@ class JobFollower:
                 return
 
     async def look(self) -> News:
-        """Read the jobs first and their journals after, so that all steps of an ended job are reported.
+        """Read the jobs first and their journals after.
 
-        After an error, the rest is read again; steps that were read by then are kept until they are reported.
+        So all steps of an ended job are reported. After an error, the rest is read again; steps that were
+        read by then are kept until they are reported.
         """
         views = await self._views(self._living)
         self._fresh |= {view.id for view in views if has_ended(view)}

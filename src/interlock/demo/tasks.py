@@ -41,7 +41,7 @@ async def upload(ctx: Context, album: str) -> str:
 
 @task(name="studio.render", description="Render the film, scene by scene.")
 async def render(ctx: Context, scene_s: float = 0.2) -> dict[str, int]:
-    """Render a film and save a checkpoint after each scene; a later attempt resumes after the last one."""
+    """Render a film, and resume an earlier attempt after its last scene."""
     first = ctx.restored(int) or 0
     if first:
         ctx.log(f"continuing after scene {first}, which was saved by an earlier attempt")

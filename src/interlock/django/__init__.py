@@ -43,7 +43,7 @@ _opened_early: int | None = None
 
 
 def client() -> Interlock:
-    """Return the client of this process; it is opened at its first use and closed at the end."""
+    """Return this process's client, opened on first use, closed at exit."""
     global _opened  # noqa: PLW0603 - one client for each process is the purpose
     with _lock:
         if _opened is None or _opened[0] != os.getpid():
@@ -57,10 +57,11 @@ def client() -> Interlock:
 
 
 def jobs() -> Interlock | SyncTransactionClient:
-    """Return what to submit with here: your transaction, if one is open in the store's database.
+    """Return the object to submit with: your transaction, or the client.
 
-    With `DATABASE` set, a job that is submitted within `atomic` is there exactly when your rows are. Without
-    it, the job is submitted at once: use `transaction.on_commit` for one that belongs to a transaction.
+    It is your transaction if one is open in the store's database. With `DATABASE` set, a job that is
+    submitted within `atomic` is there exactly when your rows are. Without it, the job is submitted at once:
+    use `transaction.on_commit` for one that belongs to a transaction.
     """
     alias = _settings().get("DATABASE")
     if alias is not None:
@@ -88,7 +89,7 @@ def open_before_transactions(connection: Any, **_: object) -> None:
 
 
 def store_url() -> str:
-    """Return the URL of the store or server, by the settings or the environment."""
+    """Return the URL of the store or server from settings or environment."""
     given = _settings()
     if "DATABASE" in given:
         return _url_of(given["DATABASE"])

@@ -22,13 +22,16 @@ class InterlockConfig(AppConfig):
     label = "interlock"
 
     def ready(self) -> None:
-        """Add the middleware, and have the store opened before the first transaction."""
+        """Add the middleware, and open the store before any transaction."""
         DEFAULT.middleware(own_connections)
         connection_created.connect(open_before_transactions, dispatch_uid=self.name)
 
 
 def own_connections(ctx: Context) -> Iterator[None]:  # noqa: ARG001 - every middleware is given it
-    """Close connections to the database that are old or broken, before and after a handler in a thread."""
+    """Close old or broken connections around a handler in a thread.
+
+    These are connections to the database.
+    """
     _close_old()
     try:
         yield

@@ -116,7 +116,7 @@ class Aggregate(Cascade):
         )
 
     def parts(self) -> Iterable[tuple[AnyMachine, Any, Owner]]:
-        """Return every part that may have a timer; the root, unless a subclass has more."""
+        """Return every part that may have a timer, by default only the root."""
         return ((self.wiring.root, self.root, None),)
 
     def send(self, event: Event) -> Refusal:
@@ -145,7 +145,7 @@ class Aggregate(Cascade):
     """The immutable input of a new record."""
 
     def result(self) -> bytes | None:
-        """Return the output of the record, separate from its body; None keeps the existing one."""
+        """Return the output beside the body, or None to keep the existing one."""
         return None
 
     def change(
@@ -188,11 +188,11 @@ _REWRITTEN = tuple(
 
 
 def rewritten(record: Record, **columns: Any) -> Change:
-    """Return the unchanged record under its next version, with these columns changed.
+    """Return the unchanged record under its next version.
 
-    It is no step, so there is no journal entry unless a `note` is given. A concurrent commit on the same
-    version conflicts, and is decided again. Not for records that are claimed by handler: a record does not
-    have its handler.
+    Only these columns are changed. It is no step, so there is no journal entry unless a `note` is given. A
+    concurrent commit on the same version conflicts, and is decided again. Not for records that are claimed by
+    handler: a record does not have its handler.
     """
     kept = {name: getattr(record, name) for name in _REWRITTEN}
     return Change(expected=record.version, expected_at=record.updated_at, **{**kept, **columns})
@@ -208,7 +208,10 @@ def postponed(record: Record, until: datetime, note: Note) -> Change:
 
 
 def _lines(effects: StepEffects, name: str) -> tuple[StepLine, ...]:
-    """Make the lines of these steps; kept, since names and lines repeat from record to record."""
+    """Return the lines of these steps.
+
+    They are kept, since names and lines repeat from record to record.
+    """
     lines = tuple(
         StepLine(step.machine, name, step.event, step.source, step.target, step.owner, step.moves)
         for step in effects.steps
@@ -357,7 +360,7 @@ class RecordKind(Generic[B]):
         self._entity: type[Entity[B]] = type("Entity", (Entity,), declared)
 
     def lasting(self, **durations: float) -> RecordKind[B]:
-        """Return the same kind with other durations of its timers, from the settings."""
+        """Return the same kind with its timers' durations from the settings."""
         if unknown := durations.keys() - self.durations.keys():
             raise KeyError(f"the {self.name} has no timer of {', '.join(sorted(unknown))}")
         other = copy.copy(self)
@@ -472,9 +475,10 @@ class WriteOnce(Machine[S, None]):
         actor: str,
         commit_id: str,
     ) -> Change:
-        """Return the change that creates a record, or writes an open one again, and may settle it.
+        """Return the change that creates a record, or writes an open one again.
 
-        Only the creation and the end of a record are journalled. Raise if the table does not allow settling.
+        It may also settle the record. Only the creation and the end of a record are journalled. Raise if the
+        table does not allow settling.
         """
         state, note = self.initial, Note(actor=actor, request_id=commit_id)
         if settle:

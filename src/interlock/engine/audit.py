@@ -61,9 +61,10 @@ async def audit(store: Store, machines: Mapping[str, Machine[Any, Any]], kinds: 
 async def _looked_again(
     store: Store, record: Record, faults: list[AuditFault], machines: Mapping[str, Machine[Any, Any]]
 ) -> list[AuditFault]:
-    """Return the remaining faults after reading record and journal without a change in between.
+    """Return the faults that remain without a change in between.
 
-    The record was read in a page, and its journal later: on an active store these are not consistent.
+    The record and the journal are read again. The record was read in a page, and its journal later: on an
+    active store these are not consistent.
     """
     for _ in range(_LOOKS):
         [before] = await store.load([record.key])

@@ -84,7 +84,10 @@ class _Batch(Generic[A]):
         self.waiting = dict.fromkeys(range(len(items)))
 
     async def turn(self) -> list[int]:
-        """Load unknown records; return the first item of each record, for which later ones have to wait."""
+        """Load unknown records; return the first item of each record.
+
+        Later items of the record have to wait for it.
+        """
         first: dict[Key, int] = {}
         for place in self.waiting:
             first.setdefault(self._items[place].key, place)
@@ -97,9 +100,10 @@ class _Batch(Generic[A]):
         return turn
 
     def decide(self, turn: Sequence[int], now: datetime) -> list[tuple[int, Commit, Decision[A]]]:
-        """Decide; return the items with a commit. Others have a result, or are loaded again.
+        """Decide; return the items with a commit.
 
-        A decision is reliable on a record just read, or if the commit confirms the version that it names.
+        Others have a result, or are loaded again. A decision is reliable on a record just read, or if the
+        commit confirms the version that it names.
         """
         commit_id = self._engine.commit_id()
         decided: list[tuple[int, Commit, Decision[A]]] = []
@@ -149,7 +153,10 @@ class _Batch(Generic[A]):
 
 
 def _names_version(commit: Commit | None, key: Key) -> bool:
-    """Return whether the store would detect a decision on an outdated version of the record."""
+    """Return whether the store would detect an outdated version.
+
+    The decision would be on that version of the record.
+    """
     if commit is None:
         return False
     for change in commit.changes:  # noqa: SIM110 - a generator would cost more than the question
@@ -159,7 +166,7 @@ def _names_version(commit: Commit | None, key: Key) -> bool:
 
 
 async def commit_all_with_recovery(engine: Engine, work: Sequence[Work]) -> list[Outcome | InterlockError]:
-    """Return the outcome of each commit, also after a connection broke in between."""
+    """Return the outcome of each commit, also after a lost connection."""
     outcomes = await engine.committer.commit_all(work)
     doubtful = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, StoreUnavailable)]
     if doubtful:

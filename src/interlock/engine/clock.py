@@ -70,7 +70,7 @@ class StoreClock:
         self._latest = self._store_time
 
     async def now(self) -> datetime:
-        """Return the time, which never decreases; ask the store if the last answer is old."""
+        """Return the time, which never decreases; ask the store if it is old."""
         known = self.known()
         if known is not None:
             return known

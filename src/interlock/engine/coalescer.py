@@ -44,7 +44,7 @@ class PendingAnswer(Protocol[R_contra]):
         ...
 
     def set_exception(self, error: Exception, /) -> None:
-        """Set the reason why there is none."""
+        """Set the error in place of an answer."""
         ...
 
     def cancel(self) -> object:
@@ -67,7 +67,10 @@ class Coalescer(Generic[T, R]):
         key: Callable[[T], Hashable] = lambda _: None,
         skips_cancelled: bool = False,
     ) -> None:
-        """`skips_cancelled`: the request of a client that has disconnected is not answered."""
+        """Batch requests that `answer_all` answers.
+
+        With `skips_cancelled` the request of a client that has disconnected is not answered.
+        """
         self._answer_all = answer_all
         self._name = name
         self._size = size

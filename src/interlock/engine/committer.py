@@ -33,7 +33,10 @@ class Committer(Protocol):
         ...
 
     async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
-        """Return the outcome of each of many; a failure does not affect the others."""
+        """Return the outcome of each of many.
+
+        A failure does not affect the others.
+        """
         ...
 
 
@@ -88,7 +91,10 @@ class GroupCommit:
         max_waiting: int = 5_000,
         committed: Callable[[Sequence[Work], Sequence[Outcome]], None] | None = None,
     ) -> None:
-        """`committed`: called with all work of each call of the store, and its outcomes."""
+        """Commit to a store in groups.
+
+        `committed` is called with all work of each call of the store, and its outcomes.
+        """
         self._store = store
         self._committed = committed
         self._max_batch = max_batch
@@ -136,7 +142,7 @@ class GroupCommit:
         return outcomes
 
     async def _commit_directly(self, work: Sequence[Work], size: int) -> list[Outcome | InterlockError]:
-        """Commit in the task of the caller; arriving commits are gathered for the next batch."""
+        """Commit in the caller's task, while arriving commits are gathered."""
         self._is_quiet, self._direct = False, True
         self._inside += size
         try:
@@ -227,7 +233,7 @@ class GroupCommit:
                 start = end
 
     async def _outcomes_of(self, work: Sequence[Work], size: int) -> list[Outcome | InterlockError]:
-        """Return the `size` outcomes; a commit that the store rejects gets its own error."""
+        """Return the `size` outcomes; a rejected commit gets its own error."""
         try:
             outcomes = await self._store.commit(work)
         except StoreUnavailable as error:

@@ -141,7 +141,7 @@ def outgoing(
     commit_id: str = "",
     taken_until: datetime | None = None,
 ) -> Change:
-    """Return a message to be committed with the change that causes it. `payload` is JSON.
+    """Return a message to commit with its cause. `payload` is JSON.
 
     A caller that delivers it at once takes it in the same commit, until a time; after that others do.
     """
@@ -153,7 +153,7 @@ def outgoing(
 
 
 def sent(record: Record, commit_id: str = "") -> Change:
-    """Return the change of a delivered message, to be committed with its effect."""
+    """Return the change of a delivered message, to commit with its effect."""
     now = record.updated_at  # no timer starts then, so a known time is good enough
     return _STEPS.step(record, delivered, now, commit_id=commit_id, actor="courier")
 
@@ -173,9 +173,10 @@ async def deliver(
     limit: int = 50,
     sleep: Sleeper = asyncio.sleep,
 ) -> int:
-    """Take ready messages, pass each to the handler of its topic, and record the result.
+    """Take ready messages, pass each to its handler, and record the result.
 
-    Messages are handled concurrently: a slow one does not delay the others.
+    The topic of a message decides which handler gets it. Messages are handled concurrently: a slow one does
+    not delay the others.
     """
     receivers = {topic: partial(_by_payload, handler) for topic, handler in handlers.items()}
     return await deliver_records(store, committer, receivers, policy, limit=limit, sleep=sleep)
@@ -195,7 +196,10 @@ async def deliver_records(
     limit: int = 50,
     sleep: Sleeper = asyncio.sleep,
 ) -> int:
-    """Deliver messages like `deliver`, to receivers that may commit the delivery together with its effect."""
+    """Deliver messages like `deliver`, to receivers that may commit.
+
+    They may commit the delivery together with its effect.
+    """
     mine = await take_all(store, tuple(receivers), timedelta(seconds=policy.delivery_s), limit=limit)
     await deliver_taken(store, committer, mine, receivers, policy, sleep=sleep)
     return len(mine)
@@ -221,7 +225,10 @@ async def deliver_taken(
 
 
 async def take_all(store: Store, topics: Sequence[str], patience: timedelta, *, limit: int) -> list[Record]:
-    """Take ready messages until `patience` has passed; then others may take them."""
+    """Take ready messages until `patience` has passed.
+
+    After that others may take them.
+    """
     (taken,) = (await take_groups(store, [TopicGroup(tuple(topics), patience, limit)])).taken
     return taken
 
@@ -305,7 +312,7 @@ async def _handed_over(
 def undelivered(
     record: Record, error: Exception, now: datetime, policy: DeliveryPolicy, commit_id: str = ""
 ) -> Change:
-    """Return the change of an undelivered message: retried after a pause, or given up."""
+    """Return the change of an undelivered message: a retry, or the end."""
     kept = _DECODER.decode(record.body)
     tries = kept.tries + 1
     why = f"{type(error).__name__}: {error}"[:500]

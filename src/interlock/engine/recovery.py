@@ -35,12 +35,12 @@ async def commit_with_recovery(
     in_doubt: bool = False,
     sleep: Sleeper = asyncio.sleep,
 ) -> Outcome:
-    """Return the outcome of a commit, also after a connection broke in between.
+    """Return the outcome of a commit, also after a lost connection.
 
-    A commit is recognised by its notes, so they must be unique: `Engine` gives each a commit id. A change
-    without a note that was done and then overtaken cannot be recognised, and gets a conflict; changes that
-    must not be repeated have a note. Raise `StoreUnavailable` only if the store is unavailable for all tries.
-    `in_doubt` if it was sent before with an unknown outcome.
+    The connection may break in between. A commit is recognised by its notes, so they must be unique: `Engine`
+    gives each a commit id. A change without a note that was done and then overtaken cannot be recognised, and
+    gets a conflict; changes that must not be repeated have a note. Raise `StoreUnavailable` only if the store
+    is unavailable for all tries. `in_doubt` if it was sent before with an unknown outcome.
     """
     for tried in range(1, tries + 1):
         try:
@@ -57,7 +57,10 @@ async def commit_with_recovery(
 
 
 async def _tried(store: Store, committer: Committer, commit: Commit, in_doubt: bool) -> Outcome:
-    """Send the commit once more; if in doubt, compare the outcome with the journal."""
+    """Send the commit once more.
+
+    If it is in doubt, compare the outcome with the journal.
+    """
     if in_doubt and not commit.changes and (done := await find_outcome(store, commit)):
         return done  # it names no version, so sending it again would repeat it
     outcome = await committer.commit(commit)
@@ -67,10 +70,10 @@ async def _tried(store: Store, committer: Committer, commit: Commit, in_doubt: b
 
 
 def _may_yet_come_true(commit: Commit, outcome: Outcome) -> bool:
-    """Return whether the unanswered try may still be on its way, behind one that came too late.
+    """Return whether the unanswered try may still be on its way.
 
-    A change of a record waits for its lock, and then knows. A commit that only creates records, and is too
-    late, does not wait: so it checks again, as often as it may try.
+    It may be behind one that came too late. A change of a record waits for its lock, and then knows. A commit
+    that only creates records, and is too late, does not wait: so it checks again, as often as it may try.
     """
     return isinstance(outcome, TooLate) and all(change.expected == 0 for change in commit.changes)
 
@@ -92,7 +95,10 @@ async def find_outcome(store: Store, commit: Commit) -> Committed | None:
 
 
 async def _refused(store: Store, commit: Commit) -> Committed | None:
-    """Return the outcome of a refusal: it has the version of the record, and is among later entries."""
+    """Return the outcome of a refusal.
+
+    It has the version of the record, and is among later entries.
+    """
     for refused in commit.refusals:
         key = Key(refused.kind, refused.id)
         (record,) = await store.load([key])
@@ -104,7 +110,7 @@ async def _refused(store: Store, commit: Commit) -> Committed | None:
 
 
 async def _unnoted(store: Store, change: Change) -> Committed | None:
-    """Return the outcome of a change without a note, recognised while there is no later change."""
+    """Return the outcome of a change without a note, while it is the last."""
     (record,) = await store.load([change.key])
     if record is None or record.version != change.expected + 1:
         return None

@@ -37,14 +37,14 @@ class Retention(msgspec.Struct, frozen=True):
         return self.by_kind.get(kind, self.default) if kept is None else kept
 
     def ages(self, kind: str, states: Iterable[str]) -> dict[timedelta, list[str]]:
-        """Return the states of a kind by how long they are kept, the shortest first."""
+        """Return the states of a kind by how long they are kept, shortest first."""
         found: dict[timedelta, list[str]] = {}
         for state in sorted(states, key=lambda state: (self.of(kind, state), state)):
             found.setdefault(self.of(kind, state), []).append(state)
         return found
 
     def rules(self, kind: str, states: Iterable[str]) -> Iterator[tuple[str | None, timedelta, list[str]]]:
-        """Yield how long records of these states are kept: in general, then by queue."""
+        """Yield how long records of these states are kept: in general, by queue."""
         states = list(states)
         for age, some in self.ages(kind, states).items():
             yield None, age, some
@@ -55,7 +55,10 @@ class Retention(msgspec.Struct, frozen=True):
                 yield queue, age, [state for state in own if own[state] == age]
 
     def of_queues(self, kind: str, state: str) -> dict[str, timedelta]:
-        """Return the retention of each queue that keeps records of this state longer or shorter."""
+        """Return the retention of queues that differs from the general one.
+
+        These queues keep records of this state longer or shorter.
+        """
         general = self.of(kind, state)
         found = {queue: ages.get(state, general) for queue, ages in self.by_queue.get(kind, {}).items()}
         return {queue: age for queue, age in found.items() if age != general}
@@ -78,7 +81,7 @@ async def sweep_ended(
     limit: int = 500,
     walks: QueueWalks | None = None,
 ) -> dict[str, Pruned]:
-    """Prune one bounded batch of each kind, and of each age in it; return the removed ones.
+    """Prune one bounded batch of each kind and age; return the counts.
 
     Ages of queues need `walks`, which know how far the sweeps before have looked.
     """
@@ -103,7 +106,7 @@ class _Walk(msgspec.Struct):
     took_s: float = 0.0
 
     async def go_on(self, prune: Callable[..., Awaitable[Pruned]]) -> Pruned:
-        """Prune a few batches; return the removed ones together, and whether the walk has not ended."""
+        """Prune a few batches; return their sum, with `more` if it continues."""
         removed = Pruned()
         for _ in range(_BATCHES):
             batch = await prune(cursor=self.cursor)
@@ -114,7 +117,7 @@ class _Walk(msgspec.Struct):
         return msgspec.structs.replace(removed, more=True)
 
     def rest(self, began: float, now: float) -> None:
-        """Put off the next walk by what this one has taken."""
+        """Delay the next walk in proportion to the time this one has taken."""
         self.took_s += now - began
         self.next_at = max(self.next_at, now + _REST * self.took_s)
 
@@ -133,7 +136,7 @@ class QueueWalks:
     async def sweep(
         self, store: Store, catalogue: Catalogue, retention: Retention, *, limit: int
     ) -> dict[str, Pruned]:
-        """Continue each walk, or begin the next one if it is time; return the removed ones, by kind."""
+        """Continue or begin each walk; return the removed records, by kind."""
         pruned: dict[str, Pruned] = {}
         for kind, state, queues in _walked(catalogue, retention):
             walk = self._walks.setdefault((kind, state), _Walk())

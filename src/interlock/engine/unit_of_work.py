@@ -126,10 +126,11 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 
 
 def journalled_once(refused: JournalledRefusal, kind: str) -> Commit:
-    """Return a commit that journals only the first refusal of a kind about a record.
+    """Return a commit that journals only the first such refusal.
 
-    The store recognises a repeat by a request id, so the limit holds for all servers together, and the record
-    is unchanged. `Engine` answers a repeat with the current decision.
+    That is the first one of a kind about a record. The store recognises a repeat by a request id, so the
+    limit holds for all servers together, and the record is unchanged. `Engine` answers a repeat with the
+    current decision.
     """
     named = f"refusal {refused.kind} {refused.id} {kind}"
     request_id = hashlib.sha256(named.encode()).hexdigest()[:48]
@@ -138,7 +139,10 @@ def journalled_once(refused: JournalledRefusal, kind: str) -> Commit:
 
 
 def only_refuses(commit: Commit) -> bool:
-    """Return whether a commit changes nothing: if it is repeated, the journal has its refusal already."""
+    """Return whether a commit changes nothing.
+
+    If it is repeated, the journal has its refusal already.
+    """
     return bool(commit.refusals) and not commit.changes
 
 
@@ -188,7 +192,10 @@ class Engine:
     def key_for(
         self, request_id: str | None, endpoint: str, content: object, *, ttl_s: float | None = None
     ) -> IdempotencyKey | None:
-        """Return the idempotency key of a request, remembered for `request_ttl_s`; None without an id."""
+        """Return the idempotency key of a request, or None without an id.
+
+        It is remembered for `request_ttl_s`.
+        """
         if request_id is None:
             return None
         fingerprint = hashlib.sha256(msgspec.json.encode((endpoint, content))).hexdigest()[:32]
@@ -261,13 +268,13 @@ class Engine:
         raise contended(keys, conflict, self.max_tries)
 
     async def _pause(self, conflicts: int) -> None:
-        """Wait a little after several conflicts, so that writers of one record do not keep colliding."""
+        """Wait a little after several conflicts, so that writers stop colliding."""
         if conflicts > 1:
             pause_s = nth_pause_s(conflicts - 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
             await asyncio.sleep(jittered_s(pause_s, self.commit_id(), least=0.5, span=1.0))
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
-        """Load records in the order of their keys, together with other current loads."""
+        """Load records in the order of their keys, joined with other loads."""
         return await self._loads.load(keys)
 
     async def apply_once(
@@ -278,7 +285,10 @@ class Engine:
         *,
         known: Sequence[Record | None] = (),
     ) -> Applied[A] | Repeated:
-        """Apply under a request id: a repeat gets the first answer, even if it would now be refused."""
+        """Apply under a request id.
+
+        A repeat gets the first answer, even if it would now be refused.
+        """
         try:
             return await self.apply(keys, decide, known=known)
         except (StoreUnavailable, RequestIdReused):
@@ -292,7 +302,7 @@ class Engine:
             return before
 
     async def recall(self, idempotency_key: IdempotencyKey) -> Repeated | RequestReused | None:
-        """Return the earlier result of a request; None if there is none, or it has expired."""
+        """Return the earlier result of a request, or None if there is none."""
         before = await self._recalled(idempotency_key)
         if before is not None:
             self.bus.publish(RequestRecalled(before))
@@ -314,7 +324,10 @@ class Engine:
         return await self.store.due(kinds, limit, self._stamping(decide))
 
     def stamped(self, commit: Commit, records: Sequence[Record | None]) -> Commit:
-        """Return the commit with its unique id, and the time of each version that it was decided on."""
+        """Return the commit with its unique id and expected times.
+
+        An expected time is that of a version that the commit was decided on.
+        """
         request = commit.request
         if request is None and all(refused.note.request_id for refused in commit.refusals):
             for change in commit.changes:
@@ -357,7 +370,7 @@ def _dated(change: Change, seen: Mapping[Key, Record]) -> Change:
 
 
 def _with_id(note: Note, commit_id: str, spelled: str) -> Note:
-    """Return a note with the id of the client's request, or else of the commit."""
+    """Return a note with the id of the client's request or of the commit."""
     if spelled:
         return msgspec.structs.replace(note, request_id=spelled)
     return note if note.request_id else msgspec.structs.replace(note, request_id=commit_id)

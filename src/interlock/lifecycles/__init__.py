@@ -36,7 +36,10 @@ MACHINES: Mapping[str, Machine[Any, Any]] = MappingProxyType(
 
 
 def machine_named(name: str) -> Machine[Any, Any]:
-    """Return the lifecycle of a name; an unknown name raises an error that lists the valid ones."""
+    """Return the lifecycle of a name; raise if it is unknown.
+
+    The error lists the valid names.
+    """
     try:
         return MACHINES[name.casefold()]
     except KeyError:

@@ -136,7 +136,7 @@ def cancel_was_requested(lease: Lease, message: CancelAck) -> bool:
 
 
 def renew(lease: Lease, message: Ack | Heartbeat) -> Lease:
-    """Extend the lease by one time to live from now; a late message does not shorten it."""
+    """Extend the lease by its time to live; a late message never shortens it."""
     until = message.at + timedelta(seconds=message.ttl_s)
     return msgspec.structs.replace(lease, expires_at=max(until, lease.expires_at))
 

@@ -159,7 +159,10 @@ def connects(process: Process, happened: Event) -> Process:
 
 
 def disconnects(process: Process, happened: Event) -> Process:
-    """Record the loss of the connection; the couplings abandon every task that relied on it."""
+    """Record the loss of the connection.
+
+    The couplings abandon every task that relied on it.
+    """
     return msgspec.structs.replace(process, connected=False)
 
 

@@ -194,7 +194,10 @@ def is_cancelled(simulation: SimulationData, request: Cancel) -> SimulationData:
 
 
 def is_interrupted(simulation: SimulationData, happened: Interrupt | HeartbeatLost) -> SimulationData:
-    """Clear the worker and record the reason; completed_at stays empty, because it can be resumed."""
+    """Clear the worker and record the reason.
+
+    completed_at stays empty, because the simulation can be resumed.
+    """
     return msgspec.structs.replace(
         _answered(simulation), worker_id=None, error=happened.reason or "no reason was given"
     )
@@ -216,7 +219,7 @@ def _answered(simulation: SimulationData) -> SimulationData:
 
 
 def _reached(simulation: SimulationData, message: Heartbeat | Pause | Complete) -> int:
-    """Return the highest step reported, because messages can arrive out of order."""
+    """Return the highest step reported, as messages may be out of order."""
     return max(simulation.current_step, message.step)
 
 

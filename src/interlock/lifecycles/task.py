@@ -176,7 +176,10 @@ def is_interrupted(task: TaskData, request: ShutdownRequested) -> TaskData:
 
 
 def yields(task: TaskData, ended: ProcessingYielded) -> TaskData:
-    """Mark it as interrupted; the report gives the work back, and another attempt continues it."""
+    """Mark it as interrupted.
+
+    The report gives the work back, and another attempt continues it.
+    """
     return msgspec.structs.replace(
         task,
         interrupted=True,

@@ -146,7 +146,10 @@ def starts(worker: Worker, request: StartTask) -> Worker:
 
 
 def counts_error(worker: Worker, error: ErrorTransient) -> Worker:
-    """Count an error towards the three; one long after the last starts a new count."""
+    """Count an error towards the three.
+
+    One long after the last starts a new count.
+    """
     errors = _errors_so_far(worker, error) + 1
     return msgspec.structs.replace(worker, transient_errors=errors, last_error_at=error.at)
 
@@ -168,7 +171,10 @@ def fails(worker: Worker, last: Timed) -> Worker:
 
 
 def is_terminated(worker: Worker, last: Timed) -> Worker:
-    """Record the termination, unless it had ended before: an earlier outcome is kept."""
+    """Record the termination.
+
+    If it had ended before, the earlier outcome is kept.
+    """
     outcome, completed_at = worker.outcome or TERMINATED, worker.completed_at or last.at
     return msgspec.structs.replace(worker, outcome=outcome, completed_at=completed_at, active=0)
 

@@ -144,7 +144,10 @@ class Blueprint(msgspec.Struct, frozen=True):
         return next(s for s in self.states if s.name == name)
 
     def state_named(self, name: str) -> str:
-        """Return the state called `name`; an unknown name raises an error with the known ones."""
+        """Return the state called `name`; raise if it is unknown.
+
+        The error names the known states.
+        """
         known = {fold_name(state.name): state.name for state in self.states}
         if fold_name(name) not in known:
             raise UnknownState(name, tuple(known.values()), where=self.machine)
@@ -181,7 +184,10 @@ class Blueprint(msgspec.Struct, frozen=True):
         return [*twice, *_strangers("state", used, names)]
 
     def unknown_events(self) -> list[str]:
-        """Return a sentence for each reference to a missing event, if the document lists events."""
+        """Return a sentence for each reference to a missing event.
+
+        There are none if the document does not list events.
+        """
         if not self.events:
             return []
         names = [event.name for event in self.events]

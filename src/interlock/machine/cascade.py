@@ -121,7 +121,7 @@ class CouplingRoute(msgspec.Struct, frozen=True):
 
 
 def to(machine: AnyMachine, find: Find, *, create: Make | None = None) -> CouplingRoute:
-    """Send the event to the part that `find` returns; `create` makes it for a coupling without event."""
+    """Send the event to the part that `find` returns, or `create` it."""
     return CouplingRoute(machine, find, make=create)
 
 
@@ -136,12 +136,12 @@ def create(make: Make) -> CouplingRoute:
 
 
 def order(carry: Make) -> CouplingRoute:
-    """Record an order to other records with `carry`, for the commit of this one."""
+    """Record an order by `carry` to other records, for this record's commit."""
     return CouplingRoute(carry=carry)
 
 
 def outward(*, judged_there: bool = False) -> CouplingRoute:
-    """Collect the coupling for a message to another record, in the commit of this one.
+    """Collect the coupling for a message to another record.
 
     With `judged_there` its conditions are about that record, and evaluated by the coupling's deliverer.
     """
@@ -149,7 +149,7 @@ def outward(*, judged_there: bool = False) -> CouplingRoute:
 
 
 def elsewhere(deliverer: str) -> CouplingRoute:
-    """Leave the coupling to another wiring, which learns of the step in another way."""
+    """Leave the coupling to a wiring that learns of the step otherwise."""
     return CouplingRoute(deliverer=deliverer)
 
 
@@ -276,7 +276,7 @@ class Wiring:
             )
 
     def effects_of(self, machine: AnyMachine, steps: StepsTaken) -> StepEffects:
-        """Return the effects of these steps; cached, since tables share their steps."""
+        """Return the effects of these steps, cached, as tables share steps."""
         known = self.known.get(id(steps))
         if known is None or known.steps is not steps:
             known = StepEffects(self, machine, steps)
@@ -285,7 +285,7 @@ class Wiring:
         return known
 
     def consequences(self, step: Step[Any]) -> tuple[Consequence, ...]:
-        """Return the possible consequences of a step here; for machines elsewhere, those that it delivers."""
+        """Return the possible consequences of a step that are delivered here."""
         found = []
         for each_list in self.couplings:
             for coupling in each_list.caused_by(step):
@@ -311,7 +311,7 @@ class Wiring:
         return step if step.target in notes or (step.target, step.event) in notes else None
 
     def event_for(self, event: type[Event]) -> MakeEvent:
-        """Return the constructor of an event; one without data is the same object every time."""
+        """Return the constructor of an event, or a constant one without data."""
         made = self._events.get(event)
         if made is not None:
             return made
@@ -407,17 +407,17 @@ class Wiring:
 
 
 def _deliverer_of(couplings: Couplings[Any], coupling: Coupling[Any]) -> str:
-    """Return the name of the wiring that delivers a coupling; "" for that of its cause."""
+    """Return the wiring that delivers a coupling; "" for that of its cause."""
     return couplings.delivered_by.get((coupling.cause, coupling.to), "")
 
 
 def _note(noted: Any) -> Any:
-    """Return a state unchanged, and a state with an event by the event's name, as in steps."""
+    """Return a state, or a state with the name of its event."""
     return (noted[0], type_of(noted[1]).name) if isinstance(noted, tuple) else noted
 
 
 def deadlines_of(machine: AnyMachine) -> Iterator[Deadline]:
-    """Return the deadlines that a table declares: of its states, and of rows that arm one."""
+    """Return the deadlines of a table: of its states, and armed by its rows."""
     for entry in machine.table.states:
         if entry.within is not None:
             yield entry.within
@@ -451,7 +451,7 @@ class Cascade(ABC):
         """Return every part that may have a timer, with its machine and its owner."""
 
     def facts(self, owner: Owner) -> Any:  # noqa: ARG002 - a cascade without conditions has none
-        """Return the facts for the conditions of couplings, from the perspective of this owner's part."""
+        """Return the facts for couplings, as this owner's part sees them."""
         return None
 
     @abstractmethod
@@ -463,7 +463,7 @@ class Cascade(ABC):
         return ""
 
     def entered(self, step: Step[Any], owner: Owner) -> None:  # noqa: B027 - only some have notes
-        """Record the data that belong to the new state; called for states in `Wiring.notes`."""
+        """Record data of the new state; called for states in `Wiring.notes`."""
 
     def timer_event(self, within: Deadline, owner: Owner) -> Event:
         """Return the event of an expired timer."""
@@ -486,7 +486,7 @@ class Cascade(ABC):
     # Operations
 
     def send_to(self, machine: AnyMachine, part: Part, event: Event, owner: Owner = None) -> Refusal:
-        """Send an event to a part, and follow the consequences; return the refusal, if there is one."""
+        """Send an event, follow the consequences, and return any refusal."""
         refused = self.take(machine, part, event, owner)
         if self._waiting:
             self.settle()

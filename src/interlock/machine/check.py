@@ -112,7 +112,10 @@ def _unowned_rows(table: AnyTable) -> Iterator[Fault]:
 
 
 def _overlaps(table: AnyTable) -> Iterator[Fault]:
-    """Yield rows that can never be reached: rows of one state and event are tried in order."""
+    """Yield rows that can never be reached.
+
+    Rows of one state and event are tried in order.
+    """
     for row in table.rows:
         if not row.sources:
             yield Fault("shadowed-row", f"{_title(row)} applies in no state")
@@ -220,7 +223,7 @@ def _lost_walks(table: AnyTable) -> Iterator[Fault]:
 
 
 def _why_lost(table: AnyTable, row: Row[Any, Any], source: Any) -> str:
-    """Return why a walk never ends: it has no unique first row, or returns to an earlier state."""
+    """Return why a walk never ends: no unique first row, or a loop."""
     place, passed = source, {source}
     walking: Row[Any, Any] | None = row
     while walking is not None and walking.first is not None:
@@ -266,7 +269,10 @@ def _active(table: AnyTable) -> Iterator[State[Any]]:
 
 
 def _movers(table: AnyTable, entry: State[Any]) -> set[str]:
-    """Return the roles that can leave a state: the owners of its rows, and the senders of their events."""
+    """Return the roles that can leave a state.
+
+    These are the owners of its rows, and the senders of their events.
+    """
     leaving = [r for r in table.rows if entry.name in r.sources and r.act in (Act.MOVE, Act.WALK)]
     return {row.owner for row in leaving} | {row.event.by for row in leaving}
 

@@ -85,7 +85,7 @@ def _events(blueprint: Blueprint) -> dict[str, str]:
 
 
 def _rows(blueprint: Blueprint) -> dict[str, str]:
-    """Return the action for each state and event. Rows are tried in order, so the order is included."""
+    """Return the action for each state and event, with the order of rows."""
     choices: dict[str, list[tuple[int, str]]] = {}
     for row in blueprint.transitions:
         way = f"→ {row.target}{_terms(row)}"

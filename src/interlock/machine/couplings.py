@@ -109,7 +109,7 @@ def couple(
     when: Condition[C] | tuple[Condition[C], ...] = (),
     holding: bool = False,
 ) -> Coupling[C]:
-    """Couple: when `cause` enters `into`, send `event` to `effect`; without an event create one."""
+    """Couple: when `cause` enters `into`, send `event` or create an `effect`."""
     return Coupling(
         cause,
         into if isinstance(into, tuple) else (into,),
@@ -159,7 +159,10 @@ class Couplings(Generic[C]):
             yield f"“{to}” of a {cause.name} has a deliverer, and there is no such coupling"
 
     def exchange(self, couplings: tuple[Coupling[C], ...]) -> None:
-        """Replace the couplings and clear the caches: verification breaks one at a time."""
+        """Replace the couplings and clear the caches.
+
+        Verification breaks one coupling at a time.
+        """
         self.all = couplings
         for memo in self.memos:
             memo.clear()
@@ -169,7 +172,7 @@ class Couplings(Generic[C]):
         return tuple([c for c in self.caused_by(step) if not c.when or c.holds(circumstances)])
 
     def caused_by(self, step: Step[Any]) -> tuple[Coupling[C], ...]:
-        """Return the possible consequences of a step; cached, since tables share their steps."""
+        """Return the possible consequences of a step, cached for its table."""
         known = self._caused.get(id(step))
         if known is None or known[0] is not step:
             known = (step, tuple(coupling for coupling in self.all if coupling.may_follow(step)))
@@ -179,9 +182,10 @@ class Couplings(Generic[C]):
 
 
 def map_of(couplings: Couplings[Any], *, name: str, doc: str, spine: Sequence[AnyMachine]) -> Blueprint:
-    """Return the couplings as a blueprint to draw: each machine a state, each consequence a transition.
+    """Return the couplings as a blueprint to draw.
 
-    The spine gives the direction: consequences along it are intent, those against it are facts.
+    Each machine is a state, and each consequence is a transition. The spine gives the direction: consequences
+    along it are intent, those against it are facts.
     """
     machines = list(dict.fromkeys((*spine, *(m for c in couplings for m in (c.cause, c.effect)))))
     place = {machine.name: number for number, machine in enumerate(machines)}
@@ -204,7 +208,10 @@ def map_of(couplings: Couplings[Any], *, name: str, doc: str, spine: Sequence[An
 
 
 def _faults(coupling: Coupling[Any]) -> Iterator[str]:
-    """Yield the faults of a coupling: missing names, an impossible cause, or an unhandled event."""
+    """Yield the faults of a coupling.
+
+    These are missing names, an impossible cause, or an unhandled event.
+    """
     yield from (
         f"“{coupling.sentence}”: {fault}" for fault in (*_bad_cause(coupling), *_bad_effect(coupling))
     )

@@ -68,17 +68,17 @@ def command(name: str, doc: str, *, by: str) -> Event:
 
 
 def message(name: str, doc: str, *, by: str) -> Event:
-    """Declare a message: a report from elsewhere, which may be late, repeated, or lost."""
+    """Declare a message from elsewhere: it may be late, repeated, or lost."""
     return _named(Kind.MESSAGE, name, doc, by)
 
 
 def timer(name: str, doc: str, *, by: str) -> Event:
-    """Declare a timer: a deadline has passed; the timer may be stale when it fires."""
+    """Declare a timer: a deadline has passed, but it may be stale."""
     return _named(Kind.TIMER, name, doc, by)
 
 
 def signal(name: str, doc: str, *, by: str) -> Event:
-    """Declare a signal: an external interruption such as SIGTERM or a broken connection."""
+    """Declare an external interruption: SIGTERM, or a broken connection."""
     return _named(Kind.SIGNAL, name, doc, by)
 
 

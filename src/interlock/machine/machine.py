@@ -95,10 +95,10 @@ class Machine(Generic[S, D]):
         return self._cells[state][event]
 
     def toward(self, state: S, target: S) -> tuple[Step[S], ...] | Refused[S]:
-        """Return the steps that lead from `state` directly to `target`, or why there are none.
+        """Return the steps that lead from `state` directly to `target`.
 
-        For callers that name a state instead of an event. Guards are not evaluated: they need data, and
-        `decide` evaluates them.
+        If there are none, return the reason. For callers that name a state instead of an event. Guards are
+        not evaluated: they need data, and `decide` evaluates them.
         """
         source, wanted = self.state(state), self.state(target)
         steps = self.steps_from(source)
@@ -110,7 +110,10 @@ class Machine(Generic[S, D]):
         return Refused(kind, self.name, source, str(wanted), allowed=allowed, to=str(wanted))
 
     def state(self, name: str) -> S:
-        """Return the state called `name`; either spelling of cancel(l)ed, in any case."""
+        """Return the state called `name`.
+
+        Either spelling of cancel(l)ed is known, in any case.
+        """
         try:
             return self._states_by_name[fold_name(name)]
         except KeyError:
@@ -128,7 +131,7 @@ class Machine(Generic[S, D]):
         return _accepted(self.table, self._entry(state).name)
 
     def steps_at(self, state: S) -> tuple[Step[S], ...]:
-        """Return every step of `state`, transitions or not, in the order of the table."""
+        """Return every step of `state`, transitions or not, in table order."""
         entry = self._entry(state)
         rows = [row for row in self.table.rows if state in row.sources and row.act in (Act.MOVE, Act.KEEP)]
         return tuple([_step_of(self.table, entry, row) for row in rows])
@@ -164,7 +167,7 @@ class Machine(Generic[S, D]):
 def _compile_cell(
     table: Table[Any, Any], source: State[Any], event: type[Event], decide: DecideEvent
 ) -> DecideCell:
-    """Return the function that decides `event` in `source`. `decide` is that of the machine, for walks."""
+    """Return the function that decides `event`; walks use `decide`."""
     rows = table.rows_at(source.name, event)
     if not rows or rows[0].act.silent:
         return _refuse_always(table, source, event)
@@ -175,7 +178,7 @@ def _compile_cell(
 
 
 def _refusal(table: Table[Any, Any], source: State[Any], event: type[Event]) -> Refused[Any]:
-    """Return why `event` has no effect in `source`: explicitly, or because there is no row."""
+    """Return why `event` has no effect: an explicit reason, or no row."""
     allowed = _accepted(table, source.name)
     spoken = next(iter(table.rows_at(source.name, event)), None)
     if spoken is not None and spoken.act is Act.IGNORE:
@@ -188,7 +191,7 @@ def _refusal(table: Table[Any, Any], source: State[Any], event: type[Event]) -> 
 
 
 def _accepted(table: Table[Any, Any], source: object) -> tuple[str, ...]:
-    """Return the names of the events that have a row in `source` which is not silent."""
+    """Return the names of the events with a row in `source` that acts."""
     rows = [row for row in table.rows if source in row.sources and not row.act.silent]
     return tuple(dict.fromkeys(row.event.name for row in rows))
 
@@ -210,7 +213,7 @@ def _step_of(table: Table[Any, Any], source: State[Any], row: Row[Any, Any]) -> 
 
 
 def _armed_by_entering(source: State[Any], target: State[Any]) -> tuple[Deadline, ...]:
-    """Return the deadline to start: one that two adjacent states share keeps running."""
+    """Return the deadline to start; one shared with the source keeps running."""
     if target.within is None or (source is not target and source.within == target.within):
         return ()
     return (target.within,)
@@ -248,7 +251,7 @@ def _unchanged(data: Any, _: Event) -> Any:
 
 
 def _refuse_always(table: Table[Any, Any], source: State[Any], event: type[Event]) -> DecideCell:
-    """Return a cell that refuses; most never do, so the refusal is made with the first one."""
+    """Return a cell that refuses, with a refusal made when first needed."""
     refused: Refused[Any] | None = None
 
     def refuse(_data: Any, _event: Event) -> Decision[Any, Any]:

@@ -25,7 +25,10 @@ from interlock.machine.events import E, Event, EventRef, Kind, type_of
 
 
 def fold_name(name: str) -> str:
-    """Return one form for all spellings: any case, dashes or underscores, one l or two in cancel(l)ed."""
+    """Return one form for all spellings of a name.
+
+    That is any case, dashes or underscores, and one l or two in cancel(l)ed.
+    """
     return name.casefold().replace("-", "_").replace("cancelled", "canceled")
 
 
@@ -98,7 +101,10 @@ class State(Generic[S]):
 def state(
     name: S, doc: str, *, turn: str | None = None, within: Deadline | None = None, tone: Tone | None = None
 ) -> State[S]:
-    """Declare a state that has to be left: `turn` is the role that acts, `within` the time limit."""
+    """Declare a state that has to be left.
+
+    `turn` is the role that acts, and `within` is the time limit.
+    """
     return State(name, doc, Rank.ACTIVE, turn, within, tone)
 
 
@@ -195,10 +201,11 @@ def on(
     arms: Deadline | tuple[Deadline, ...] = (),
     leaves_terminal: bool = False,
 ) -> Row[S, D]:
-    """Declare that the event moves the machine from any of `sources` to `target`.
+    """Declare that the event moves the machine from `sources` to `target`.
 
-    Entering a state starts that state's own deadline, and `arms` adds others; a row that stays starts only
-    those that it names. `leaves_terminal` declares that leaving a terminal state is intended.
+    Any of the sources is enough. Entering a state starts that state's own deadline, and `arms` adds others; a
+    row that stays starts only those that it names. `leaves_terminal` declares that leaving a terminal state
+    is intended.
     """
     stays = isinstance(target, Stay)
     return Row(
@@ -217,7 +224,10 @@ def on(
 
 
 def walk(event: EventRef, states: Sources[S], *, first: Event, why: str) -> Row[S, Any]:
-    """Declare that in these states the event implies `first`: take that, then decide the event again."""
+    """Declare that in these states the event implies `first`.
+
+    The machine takes `first`, and then decides the event again.
+    """
     return Row(Act.WALK, type_of(event), _tuple(states), why, first=first)
 
 
@@ -300,7 +310,7 @@ class Table(Generic[S, D]):
         return Tone.WAITING if begins or entry.rank is Rank.RESTING else Tone.ACTIVE
 
     def rows_at(self, source: S, event: type[Event]) -> tuple[Row[S, D], ...]:
-        """Return the rows of this state and event, in the order in which they are tried."""
+        """Return the rows of this state and event, in the order of trial."""
         return self._rows_by_cell.get((source, event), ())
 
 

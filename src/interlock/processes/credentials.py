@@ -39,10 +39,10 @@ ENVIRONMENT: Mapping[str, str] = ChainMap(_held, os.environ)
 
 
 def take() -> None:
-    """Take the credentials out of the environment of this process, and out of reach of others.
+    """Take the credentials out of the environment of this process.
 
-    Variables of Interlock that are no credentials (the URL of a store may have a password) stay set,
-    but are not shown in `/proc/PID/environ` any more.
+    Other processes cannot reach them any more. Variables of Interlock that are no credentials (the URL of a
+    store may have a password) stay set, but are not shown in `/proc/PID/environ` any more.
     """
     for name in [name for name in os.environ if name.startswith(OURS) and name != FAMILY]:
         value = os.environ[name]
@@ -60,19 +60,28 @@ def take() -> None:
 
 
 def hold(name: str, value: str) -> None:
-    """Keep a credential that came another way: from a file, or on the command line, where it is wiped."""
+    """Keep a credential that came another way.
+
+    It came from a file or on the command line, where it is wiped.
+    """
     _held[name] = value
     hide_argument(value)
 
 
 def hide_password(url: str) -> None:
-    """Overwrite the password of a URL on this process's command line, if it came there."""
+    """Overwrite the password of a URL on this process's command line.
+
+    It may not have come there.
+    """
     if password := urlsplit(url).password:
         hide_argument(password)
 
 
 def hide_argument(value: str) -> None:
-    """Overwrite a part of this process's command line, which every process of the machine can read."""
+    """Overwrite a part of this process's command line.
+
+    Every process of the machine can read the command line.
+    """
     fields = Path("/proc/self/stat").read_bytes().rpartition(b") ")[2].split()
     first, last = int(fields[45]), int(fields[46])  # arg_start and arg_end, proc(5)
     if not 0 < first < last:
@@ -95,7 +104,10 @@ def token() -> str | None:
 
 
 def make_private() -> None:
-    """Forbid other processes of this user to read the memory and environment of this one."""
+    """Forbid this user's other processes to read this one.
+
+    They could read its memory and environment.
+    """
     ctypes.CDLL(None, use_errno=True).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
@@ -103,8 +115,10 @@ def make_private() -> None:
 def handed_over(
     more: Mapping[str, str] = MappingProxyType({}), *, own: bool = True
 ) -> Iterator[tuple[dict[str, str], int]]:
-    """Yield the environment and a descriptor with which a child process that calls `take` gets the
-    variables of Interlock of this one, and more of them; with `own` also the credentials.
+    """Yield the environment and a descriptor for a child process.
+
+    A child that calls `take` gets with them the variables of Interlock of this process, and `more` of them;
+    with `own` also the credentials.
 
     They go through a pipe that the child empties: as variables, or on its command line, they could be read
     from its `/proc`.
@@ -133,7 +147,10 @@ def _is_credential(name: str) -> bool:
 
 
 def _wipe(name: str) -> None:
-    """Overwrite the value that the kernel shows; the variable is set again or removed next."""
+    """Overwrite the value that the kernel shows.
+
+    The variable is set again or removed next.
+    """
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_void_p
     place = getenv(os.fsencode(name))

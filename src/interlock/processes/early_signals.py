@@ -38,7 +38,7 @@ def exit_on_signals(arguments: Sequence[str]) -> None:
 
 
 def exit_code(arguments: Sequence[str], number: int) -> int:
-    """Return the exit code of a program that was stopped before it had started."""
+    """Return the exit code of a program stopped before it had started."""
     if number == signal.SIGINT:
         return INTERRUPTED
     return 0 if is_service(arguments) else TERMINATED
@@ -62,12 +62,18 @@ def has_begun() -> None:
 
 
 def has_stopped() -> None:
-    """Ignore further signals at the end of a program: they must not change its exit code."""
+    """Ignore further signals at the end of a program.
+
+    They must not change its exit code.
+    """
     if _install is not None:
         _install()
 
 
 def has_ended() -> None:
-    """Ignore signals from here on: they must not change the result of the program."""
+    """Ignore signals from here on.
+
+    They must not change the result of the program.
+    """
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)

@@ -147,7 +147,7 @@ class Group:
         return group
 
     async def ended(self) -> End:
-        """Wait for its end, its last output, and the end of all its child processes."""
+        """Wait for its end, and that of its output and all child processes."""
         try:
             await self._output.exited.wait()
             await self._output.drain()
@@ -176,7 +176,10 @@ class Group:
             self._transport.kill()
 
     def _call_later(self, seconds: float, act: Callable[[], None], turns: int = TURNS) -> None:
-        """Act after a delay, waited for in turns: a stall of the host uses up only one of them."""
+        """Act after a delay, waited for in turns.
+
+        A stall of the host uses up only one of them.
+        """
         then = act if turns == 1 else functools.partial(self._call_later, seconds, act, turns - 1)
         self._timers.append(asyncio.get_running_loop().call_later(seconds / TURNS, then))
 
@@ -227,7 +230,10 @@ class _Output(asyncio.SubprocessProtocol):
         self.drained: asyncio.Event = asyncio.Event()
 
     async def drain(self) -> None:
-        """Wait for the rest of the output, in turns: a stall of the host uses up only one of them."""
+        """Wait for the rest of the output, in turns.
+
+        A stall of the host uses up only one of them.
+        """
         for _ in range(TURNS):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_S / TURNS):
@@ -278,7 +284,10 @@ def descendants(pid: int) -> list[int]:
 
 
 def running_system() -> str:
-    """Return the identity of the system within which process ids are unique; empty if unknown."""
+    """Return the identity of the system, or "" if it is unknown.
+
+    Process ids are unique within the system.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -287,7 +296,7 @@ def running_system() -> str:
 
 
 def began(pid: int) -> str:
-    """Return the start time of a process, in ticks of this system; empty if it has ended."""
+    """Return the start time of a process in ticks, or "" if it has ended."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
         return "" if state in "ZX" else fields[18]

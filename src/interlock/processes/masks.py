@@ -54,7 +54,10 @@ class Form(msgspec.Struct, frozen=True):
         return _WRAP.join(re.escape(self.text[at : at + 1]) for at in range(len(self.text)))
 
     def may_begin(self, tail: bytes) -> bool:
-        """Return whether the end of a piece could be an incomplete beginning of it."""
+        """Return whether the form may begin at the end of a piece.
+
+        It would be incomplete there.
+        """
         if tail[:1] != self.text[:1]:
             return False
         if self.wrapped:
@@ -105,8 +108,9 @@ class Mask:
         return self._regex.sub(MASK.encode(), text)
 
     def blanked(self, text: str) -> str:
-        """Return a text with secrets replaced by asterisks of the same length: offsets in a log are in
-        bytes.
+        """Return a text with secrets replaced by asterisks.
+
+        They have the same length, because offsets in a log are in bytes.
         """
         data = text.encode(errors="surrogatepass")
         masked = self._regex.sub(lambda found: b"*" * len(found[0]), data)
@@ -122,7 +126,10 @@ class Mask:
         return msgspec.structs.replace(outcome, error=error, details=details)
 
     def split(self, piece: bytes) -> tuple[bytes, bytes]:
-        """Return the masked part of a piece that can be shown, and the rest that must wait."""
+        """Return the masked part of a piece to show, and the rest.
+
+        The rest must wait.
+        """
         shown: list[bytes] = []
         at, hold = 0, self._hold(piece, 0)
         for found in self._regex.finditer(piece):

@@ -145,7 +145,10 @@ class Sandbox:
             self._user.release()
 
     def furnish(self, folder: Path) -> None:
-        """Prepare a workspace for the job: its home is in it, and all of it belongs to the job's user."""
+        """Prepare a workspace for the job.
+
+        Its home is in it, and all of it belongs to the job's user.
+        """
         for each in map(Path, self.home(folder).values()):
             each.mkdir(mode=0o700, exist_ok=True)
         self.own(folder)
@@ -155,7 +158,7 @@ class Sandbox:
         return {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")} if self.isolates else {}
 
     def own(self, folder: Path) -> None:
-        """Give a folder with its content to the user of the job; links are not followed."""
+        """Give a folder with its content to the job's user; follow no links."""
         if self.user is None:
             return
         os.lchown(folder, self.user, self.user)

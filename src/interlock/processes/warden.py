@@ -80,7 +80,7 @@ def _wakeup_pipe() -> int:
 
 
 def _start(order: dict[str, Any]) -> int:
-    """Return the process of the command; raise the error that kept it from starting."""
+    """Return the process of the command; raise if it cannot be started."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if not child:
@@ -114,7 +114,10 @@ def _become(order: dict[str, Any], write_end: int) -> NoReturn:
 
 
 def _give_up_privileges(user: int | None) -> None:
-    """Become another user, if one is given; drop the capability to inspect other processes."""
+    """Become another user, if one is given.
+
+    The capability to inspect other processes is dropped.
+    """
     if os.geteuid() == 0:
         _control(DROP_FROM_BOUNDING_SET, CAP_SYS_PTRACE)
     if user is not None:
@@ -138,9 +141,10 @@ def _let_go(passed: list[int]) -> None:
 
 
 def _attend(command: int, wakeup: int, spared: str) -> int:
-    """Forward orders until the command has ended; reap adopted processes on the way.
+    """Forward orders until the command has ended.
 
-    Processes named `spared` are not terminated: the end of a sandbox would end everything in it.
+    Adopted processes are reaped on the way. Processes named `spared` are not terminated: the end of a sandbox
+    would end everything in it.
     """
     poll = select.poll()
     poll.register(wakeup, select.POLLIN)
@@ -170,7 +174,7 @@ def _end(command: int, wakeup: int) -> int:
 
 
 def _fetch(command: int) -> int | None:
-    """Reap every ended child; return the exit code of the command, if it is among them."""
+    """Reap ended children; return the exit code of the command, if it ended."""
     code = None
     while True:
         try:
@@ -184,7 +188,10 @@ def _fetch(command: int) -> int | None:
 
 
 def _clear_up(wakeup: int) -> tuple[int, list[int]]:
-    """Kill the remaining processes; return their number, and those that did not die."""
+    """Kill the remaining processes; return their number.
+
+    Return also those that did not die.
+    """
     until = time.monotonic() + PATIENCE_S
     seen: set[int] = set()
     while _has_children() and time.monotonic() < until:

@@ -28,7 +28,7 @@ class HttpBatches:
         actor: str = "",
         request_id: str | None = None,
     ) -> BatchAddition:
-        """Create a batch with its first jobs, all or none; `close` it if these are all."""
+        """Create a batch with its first jobs, all or none; `close` it if complete."""
         sent = api.NewBatch(spec=spec, jobs=tuple(jobs), close=close, request_id=request_id)
         return await self._client.call(api.CREATE_BATCH, sent)
 
@@ -61,6 +61,6 @@ class HttpBatches:
         return await self._client.call(api.LIST_BATCHES, api.BatchesQuery(limit=limit, cursor=cursor))
 
     async def jobs(self, batch_id: str, *, cursor: str = "") -> BatchJobs:
-        """Return a page of the jobs of a batch, with the outcomes of those that have ended."""
+        """Return a page of the jobs of a batch, with outcomes of ended ones."""
         query = api.BatchJobsQuery(cursor=cursor)
         return await self._client.call(api.LIST_BATCH_JOBS, query, batch_id=batch_id)

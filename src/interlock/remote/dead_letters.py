@@ -28,7 +28,7 @@ class HttpDeadLetters:
     async def find(
         self, wanted: Filter, *, limit: int = 100, cursor: str = ""
     ) -> tuple[list[DeadLetterView], str]:
-        """Return a page of open dead letters, newest first, and the cursor of the next page."""
+        """Return a page of open dead letters, newest first, and the next cursor."""
         query = JobsQuery(q=str(wanted), limit=min(limit, MAX_PAGE), cursor=cursor)
         page = await self._client.call(api.LIST_DEAD_LETTERS, query)
         return list(page.letters), page.cursor
@@ -42,7 +42,7 @@ class HttpDeadLetters:
         actor: str = "",
         request_id: str | None = None,
     ) -> str:
-        """Do a dead letter again, as a new job, perhaps with another input; return its id."""
+        """Submit a dead letter again, perhaps with another input; return the id."""
         given = msgspec.UNSET if input is None else input
         sent = api.RetryLetter(input=given, reason=reason, request_id=request_id)
         return (await self._client.call(api.RETRY_DEAD_LETTER, sent, job_id=job_id)).ids[0]
@@ -50,6 +50,6 @@ class HttpDeadLetters:
     async def discard(
         self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> DeadLetterView:
-        """Leave a dead letter as it is, for good."""
+        """Discard a dead letter; its job stays failed."""
         sent = api.DiscardLetter(reason=reason, request_id=request_id)
         return await self._client.call(api.DISCARD_DEAD_LETTER, sent, job_id=job_id)

@@ -13,7 +13,10 @@ from interlock.wire.artifacts import ArtifactView, checked_name
 
 
 def target_of(view: ArtifactView, to: Path) -> Path:
-    """Return the path to write to: in a directory under the name of the artifact, or the given file."""
+    """Return the path to write to.
+
+    In a directory it has the name of the artifact; otherwise it is the given file.
+    """
     if to.is_dir():
         return to / checked_name(view.name)
     if not to.parent.is_dir():
@@ -26,7 +29,7 @@ def target_of(view: ArtifactView, to: Path) -> Path:
 
 
 async def saved(view: ArtifactView, pieces: AsyncIterator[bytes], to: Path) -> Path:
-    """Write an artifact to a file or into a directory, once it is complete and its hash matches."""
+    """Write an artifact to a file or directory, after checking its hash."""
     path = target_of(view, to)
     digest = hashlib.sha256()
     descriptor, new = tempfile.mkstemp(prefix=".interlock-", dir=path.parent)

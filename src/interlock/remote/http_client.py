@@ -243,7 +243,7 @@ def error_of(response: httpx2.Response) -> InterlockError:
 
 
 def _own_problem(response: httpx2.Response) -> Problem | None:
-    """Return the problem in an answer; None if another kind of server has answered."""
+    """Return the problem in an answer, or None from a foreign server."""
     try:
         problem = decode_as(response.content, Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):

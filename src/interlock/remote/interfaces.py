@@ -53,9 +53,9 @@ class JournalApi(Protocol):
     """The journal."""
 
     async def latest(self) -> str:
-        """Return the present end of the journal as a cursor, at which a stream would start.
+        """Return the end of the journal, where a stream would start.
 
-        It is empty for a token that may not follow all events.
+        It is a cursor. It is empty for a token that may not follow all events.
         """
 
     async def feed(self, after: str = "", *, limit: int = 1000) -> Feed:
@@ -75,19 +75,23 @@ class JobsApi(Protocol):
         """Return the time of the store, or close to it."""
 
     async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
-        """Submit a job and return its id; a repeated request returns the earlier one."""
+        """Submit a job and return its id, or that of an earlier request."""
 
     async def submit_many(
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
     ) -> list[str]:
-        """Submit jobs and return their ids, in order; those in one request are created together or not at
-        all.
+        """Submit jobs and return their ids, in order.
+
+        Jobs in one request are created together or not at all.
         """
 
     async def submit_jobs(
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
     ) -> list[SubmittedJob]:
-        """Submit jobs, and report for each whether it was created or which job has its unique key."""
+        """Submit jobs; report for each whether it was created.
+
+        If not, the report has the job with its unique key.
+        """
 
     async def cancel(
         self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
@@ -107,7 +111,7 @@ class JobsApi(Protocol):
         """Return a page of jobs, newest first, and the cursor of the next one."""
 
     async def count(self, query: Query, *, cap: int = 10000) -> Count:
-        """Return the number of matches, up to a cap; the server has a cap of its own."""
+        """Return the number of matches, up to this cap or the server's."""
 
     async def tree(self, job_id: str, *, most: int = ...) -> TreeView:
         """Return a job and its descendants, at most `most` jobs."""
@@ -119,7 +123,10 @@ class JobsApi(Protocol):
         """Yield the log of its attempts, in order of arrival."""
 
     async def explain(self, job_id: str) -> Explanation:
-        """Return why a job waits, the owner of the next step and the next deadline; or how it ended."""
+        """Return why a job waits, or how it ended.
+
+        It names the owner of the next step and the next deadline.
+        """
 
 
 class ArtifactsApi(Protocol):
@@ -155,7 +162,7 @@ class WorkersApi(Protocol):
         request_id: str | None = None,
         give_back: bool = False,
     ) -> WorkerView:
-        """Pause a worker: it takes no new work, and finishes its tasks or gives them back."""
+        """Pause a worker, which finishes its tasks or gives them back."""
 
     async def resume(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
@@ -185,7 +192,7 @@ class QueuesApi(Protocol):
     async def pause(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> QueueHold:
-        """Pause a queue: none of its jobs is granted until it is resumed; running jobs continue."""
+        """Pause grants from a queue until it is resumed; running jobs continue."""
 
     async def resume(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
@@ -223,7 +230,7 @@ class SchedulesApi(Protocol):
         actor: str = "",
         request_id: str | None = None,
     ) -> ScheduleView:
-        """Create or replace the schedule of a name; an equal specification changes nothing."""
+        """Create or replace a schedule, unless the specification is equal."""
 
     async def pause(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
@@ -265,7 +272,7 @@ class SchedulesApi(Protocol):
     async def find(
         self, *, states: Sequence[str] = (), limit: int = 100, cursor: str = ""
     ) -> tuple[list[ScheduleView], str]:
-        """Return a page of schedules, newest first, and the cursor of the next one."""
+        """Return a page of schedules, newest first, and the next cursor."""
 
     async def next(self, name: str, count: int = 10) -> tuple[datetime, ...]:
         """Return the next fire times."""
@@ -283,7 +290,7 @@ class DeadLettersApi(Protocol):
     async def find(
         self, wanted: Filter, *, limit: int = 100, cursor: str = ""
     ) -> tuple[list[DeadLetterView], str]:
-        """Return a page of open dead letters, newest first, and the cursor of the next page."""
+        """Return a page of open dead letters, newest first, and the next cursor."""
 
     async def retry(
         self,
@@ -294,12 +301,12 @@ class DeadLettersApi(Protocol):
         actor: str = "",
         request_id: str | None = None,
     ) -> str:
-        """Do a dead letter again, as a new job, perhaps with another input; return its id."""
+        """Submit a dead letter again, perhaps with another input; return the id."""
 
     async def discard(
         self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> DeadLetterView:
-        """Leave a dead letter as it is, for good."""
+        """Discard a dead letter; its job stays failed."""
 
 
 class LimitsApi(Protocol):
@@ -343,12 +350,15 @@ class WaitsApi(Protocol):
         """Send a signal to a job; it is kept until the handler waits for it."""
 
     async def get(self, approval_id: str) -> ApprovalView:
-        """Return an approval, by its id or by the id of its job if only one of that waits."""
+        """Return an approval by its id or that of its job.
+
+        The id of a job is enough if only one of its approvals waits.
+        """
 
     async def find(
         self, *, ended: bool = False, job_id: str = "", limit: int = 100, cursor: str = ""
     ) -> tuple[list[ApprovalView], str]:
-        """Return a page of approvals that wait, newest first, and the cursor of the next page."""
+        """Return a page of waiting approvals, newest first, and the next cursor."""
 
     async def approve(
         self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None
@@ -373,7 +383,7 @@ class BatchesApi(Protocol):
         actor: str = "",
         request_id: str | None = None,
     ) -> BatchAddition:
-        """Create a batch with its first jobs, all or none; `close` it if these are all."""
+        """Create a batch with its first jobs, all or none; `close` it if complete."""
 
     async def add(
         self,
@@ -398,7 +408,7 @@ class BatchesApi(Protocol):
         """Return a page of batches, newest first."""
 
     async def jobs(self, batch_id: str, *, cursor: str = "") -> BatchJobs:
-        """Return a page of the jobs of a batch, with the outcomes of those that have ended."""
+        """Return a page of the jobs of a batch, with outcomes of ended ones."""
 
 
 class QuarantineApi(Protocol):
@@ -408,8 +418,9 @@ class QuarantineApi(Protocol):
         """Return the runners that are watched or quarantined."""
 
     async def lift(self, runner: str, *, actor: str = "", reason: str = "") -> StandingView:
-        """Release a runner from quarantine and forget its losses. A repeated request is refused, without
-        effect.
+        """Release a runner from quarantine and forget its losses.
+
+        A repeated request is refused, without effect.
         """
 
 
@@ -449,7 +460,7 @@ class WorkloadsApi(Protocol):
         """Return a workload."""
 
     async def find(self, query: Query) -> tuple[list[WorkloadView], str]:
-        """Return a page of workloads, newest first, and the cursor of the next one."""
+        """Return a page of workloads, newest first, and the next cursor."""
 
     async def history(self, workload_id: str) -> list[Entry]:
         """Return the journal of a workload, oldest first."""
@@ -491,7 +502,7 @@ class RunsApi(Protocol):
         """Return which jobs a rerun would execute."""
 
     async def compare(self, run_id: str, *, other: str = "") -> RunComparison:
-        """Return the changes since another run, by default the last green one of its kind."""
+        """Return the changes since another run, by default the last green one."""
 
     async def view(self, run_id: str) -> RunView:
         """Return a run with its jobs."""
@@ -502,7 +513,7 @@ class RunsApi(Protocol):
     async def find(
         self, wanted: RunFilter = ..., *, newest_first: bool = True, cursor: str = "", limit: int = 100
     ) -> tuple[list[RunView], str]:
-        """Return a page of runs without their jobs, newest first, and the cursor of the next one."""
+        """Return a page of runs without their jobs, and the next cursor."""
 
     async def jobs(self, run_id: str, *, first: int = 0, limit: int = 500) -> list[RunJobView]:
         """Return jobs of a run in the order of its plan, from an index on."""
@@ -542,7 +553,7 @@ class SimulationsApi(Protocol):
     async def list_runs(
         self, wanted: SimulationFilter = ..., *, cursor: str = "", limit: int = 100
     ) -> tuple[list[SimulationView], str]:
-        """Return a page of simulations, newest first, and the cursor of the next one."""
+        """Return a page of simulations, newest first, and the next cursor."""
 
     async def pause(
         self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
@@ -584,7 +595,7 @@ class SimulationsApi(Protocol):
         """Record a heartbeat of a simulation that is driven by hand."""
 
     async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
-        """Return the ids of running simulations without a heartbeat for `timeout_s`."""
+        """Return the running simulations without a heartbeat for `timeout_s`."""
 
     async def history(self, run_id: str) -> list[Entry]:
         """Return the journal of a simulation, oldest first."""
@@ -635,7 +646,7 @@ class RecordsApi(Protocol):
         """Return the journal of a record, oldest first."""
 
     async def explain(self, kind: str, record_id: str) -> RecordExplanation:
-        """Return why a record waits, the owner of the next step and the time of its timer."""
+        """Return why a record waits, the next step's owner, and the timer."""
 
     def subscribe(self, kind: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` at news of a kind; return a function that stops this."""

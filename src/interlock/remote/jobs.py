@@ -57,21 +57,25 @@ class HttpJobs:
         return await self._clock()
 
     async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
-        """Submit a job and return its id; a repeated request returns the earlier one."""
+        """Submit a job and return its id, or that of an earlier request."""
         return (await self.submit_many([spec], actor=actor, request_id=request_id))[0]
 
     async def submit_many(
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
     ) -> list[str]:
-        """Submit jobs and return their ids, in order; those in one request are created together or not at
-        all.
+        """Submit jobs and return their ids, in order.
+
+        Jobs in one request are created together or not at all.
         """
         return [made.id for made in await self.submit_jobs(specs, actor=actor, request_id=request_id)]
 
     async def submit_jobs(
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
     ) -> list[SubmittedJob]:
-        """Submit jobs, and report for each whether it was created or which job has its unique key."""
+        """Submit jobs; report for each whether it was created.
+
+        If not, the report has the job with its unique key.
+        """
         batches = list(_batches([msgspec.json.encode(spec) for spec in specs]))
         if len(batches) > 1 and (request_id is not None or belong_together(specs)):
             raise InvalidArguments(
@@ -126,7 +130,7 @@ class HttpJobs:
         return list(page.jobs), page.cursor
 
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
-        """Return the number of matches, up to a cap; the server has a cap of its own."""
+        """Return the number of matches, up to this cap or the server's."""
         page = await self._client.call(api.LIST_JOBS, api.JobsQuery(q=text_of(query), limit=1))
         number = page.count.number if page.count else len(page.jobs)
         capped = page.count is not None and page.count.capped
@@ -152,7 +156,10 @@ class HttpJobs:
             cursor, more = page.cursor, bool(page.cursor)
 
     async def explain(self, job_id: str) -> Explanation:
-        """Return why a job waits, the owner of the next step and the next deadline; or how it ended."""
+        """Return why a job waits, or how it ended.
+
+        It names the owner of the next step and the next deadline.
+        """
         return await self._client.call(api.EXPLAIN_JOB, job_id=job_id)
 
 
@@ -271,7 +278,7 @@ class HttpQueues:
     async def pause(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> QueueHold:
-        """Pause a queue: none of its jobs is granted until it is resumed; running jobs continue."""
+        """Pause grants from a queue until it is resumed; running jobs continue."""
         sent = api.QueueRequest(queue=name, reason=reason, request_id=request_id)
         return await self._client.call(api.PAUSE_QUEUE, sent)
 

@@ -164,7 +164,7 @@ class HttpRecords:
         return await history_of(self._client, api.GET_HISTORY, kind=kind, record_id=record_id)
 
     async def explain(self, kind: str, record_id: str) -> RecordExplanation:
-        """Return why a record waits, the owner of the next step and the time of its timer."""
+        """Return why a record waits, the next step's owner, and the timer."""
         return await self._client.call(api.EXPLAIN, kind=kind, record_id=record_id)
 
     def subscribe(self, kind: str, wake: Callable[[], None]) -> Callable[[], None]:
@@ -180,9 +180,9 @@ class HttpJournal:
         self._events = events
 
     async def latest(self) -> str:
-        """Return the present end of the journal as a cursor, at which a stream would start.
+        """Return the end of the journal, where a stream would start.
 
-        It is empty for a token that may not follow all events.
+        It is a cursor. It is empty for a token that may not follow all events.
         """
         try:
             async with self._client.stream(journal.FOLLOW_EVENTS, {}) as lines, aclosing(_ids(lines)) as ids:

@@ -79,7 +79,7 @@ class HttpRuns:
         return await self._client.call(api.PREVIEW_RERUN, api.RerunQuery(which=which, job=job), run_id=run_id)
 
     async def compare(self, run_id: str, *, other: str = "") -> RunComparison:
-        """Return the changes since another run, by default the last green one of its kind."""
+        """Return the changes since another run, by default the last green one."""
         return await self._client.call(api.COMPARE_RUN, api.ComparisonQuery(other=other), run_id=run_id)
 
     async def view(self, run_id: str) -> RunView:
@@ -93,7 +93,7 @@ class HttpRuns:
     async def find(
         self, wanted: RunFilter = ALL, *, newest_first: bool = True, cursor: str = "", limit: int = 100
     ) -> tuple[list[RunView], str]:
-        """Return a page of runs without their jobs, newest first, and the cursor of the next one."""
+        """Return a page of runs without their jobs, and the next cursor."""
         query = api.RunsQuery(q=text_of(wanted), limit=min(limit, MAX_PAGE), cursor=cursor)
         page = await self._client.call(api.LIST_RUNS, query)
         return list(page.runs), page.cursor

@@ -46,7 +46,7 @@ class HttpSchedules:
         actor: str = "",
         request_id: str | None = None,
     ) -> ScheduleView:
-        """Create or replace the schedule of a name; an equal specification changes nothing."""
+        """Create or replace a schedule, unless the specification is equal."""
         sent = api.NewSchedule(name=name, schedule=spec, source=source, replace=True, request_id=request_id)
         return await self._client.call(api.CREATE_SCHEDULE, sent)
 
@@ -104,7 +104,7 @@ class HttpSchedules:
     async def find(
         self, *, states: Sequence[str] = (), limit: int = 100, cursor: str = ""
     ) -> tuple[list[ScheduleView], str]:
-        """Return a page of schedules, newest first, and the cursor of the next one."""
+        """Return a page of schedules, newest first, and the next cursor."""
         state: Any = states[0] if len(states) == 1 else ""
         query = api.SchedulesQuery(state=state, limit=min(limit, MAX_PAGE), cursor=cursor)
         page = await self._client.call(api.LIST_SCHEDULES, query)

@@ -33,5 +33,5 @@ class ServiceConnection(Protocol):
         ...
 
     def new_chunks(self, job_id: str) -> Callable[[], AsyncIterator[Chunk]]:
-        """Return a function whose calls yield the chunks of the log that arrived since the previous call."""
+        """Return a function that yields the log's chunks since its last call."""
         ...

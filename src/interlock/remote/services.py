@@ -156,9 +156,10 @@ class RemoteOrchestrator:
         await self._client.close()
 
     async def now(self) -> datetime:
-        """Return the time of the store: as the server reported it, plus the time since it was asked.
+        """Return the time of the store.
 
-        So it is never behind, and a job that was submitted before is not taken for one of the future.
+        It is the time that the server reported, plus the time since it was asked. So it is never behind, and
+        a job that was submitted before is not taken for one of the future.
         """
         if self._store_time is None:
             raise StoreUnavailable(f"{self.url} has not reported its time yet.", todo="Connect first.")
@@ -173,5 +174,5 @@ class RemoteOrchestrator:
         return 0
 
     def new_chunks(self, job_id: str) -> Callable[[], AsyncIterator[Chunk]]:
-        """Return a function whose calls yield the chunks of the log that arrived since the previous call."""
+        """Return a function that yields the log's chunks since its last call."""
         return NewLines(self._client, job_id)

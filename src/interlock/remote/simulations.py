@@ -41,7 +41,7 @@ class HttpSimulations:
     async def list_runs(
         self, wanted: SimulationFilter = ALL, *, cursor: str = "", limit: int = 100
     ) -> tuple[list[SimulationView], str]:
-        """Return a page of simulations, newest first, and the cursor of the next one."""
+        """Return a page of simulations, newest first, and the next cursor."""
         query = api.SimulationsQuery(
             status=",".join(wanted.statuses),
             priority=wanted.priority,
@@ -110,7 +110,7 @@ class HttpSimulations:
         return await self._client.call(api.HEARTBEAT_SIMULATION, sent, run_id=run_id)
 
     async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
-        """Return the ids of running simulations without a heartbeat for `timeout_s`."""
+        """Return the running simulations without a heartbeat for `timeout_s`."""
         query = api.StaleQuery(timeout_s=timeout_s)
         return list((await self._client.call(api.LIST_STALE_SIMULATIONS, query)).run_ids)
 

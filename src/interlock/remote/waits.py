@@ -35,13 +35,16 @@ class HttpWaits:
         return await self._client.call(api.SIGNAL_JOB, sent, job_id=job_id)
 
     async def get(self, approval_id: str) -> ApprovalView:
-        """Return an approval, by its id or by the id of its job if only one of that waits."""
+        """Return an approval by its id or that of its job.
+
+        The id of a job is enough if only one of its approvals waits.
+        """
         return await self._client.call(api.GET_APPROVAL, approval_id=approval_id)
 
     async def find(
         self, *, ended: bool = False, job_id: str = "", limit: int = 100, cursor: str = ""
     ) -> tuple[list[ApprovalView], str]:
-        """Return a page of approvals that wait, newest first, and the cursor of the next page."""
+        """Return a page of waiting approvals, newest first, and the next cursor."""
         query = api.ApprovalsQuery(ended=ended, job_id=job_id, limit=min(limit, MAX_PAGE), cursor=cursor)
         page = await self._client.call(api.LIST_APPROVALS, query)
         return list(page.approvals), page.cursor

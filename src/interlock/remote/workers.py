@@ -53,7 +53,7 @@ class HttpWorkers:
         request_id: str | None = None,
         give_back: bool = False,
     ) -> WorkerView:
-        """Pause a worker: it takes no new work, and finishes its tasks or gives them back."""
+        """Pause a worker, which finishes its tasks or gives them back."""
         sent = api.PauseRequest(reason=reason, request_id=request_id, give_back=give_back)
         return await self._client.call(api.PAUSE_WORKER, sent, worker_id=worker_id)
 
@@ -90,8 +90,9 @@ class HttpQuarantine:
         return list((await self._client.call(api.LIST_QUARANTINE)).runners)
 
     async def lift(self, runner: str, *, actor: str = "", reason: str = "") -> StandingView:
-        """Release a runner from quarantine and forget its losses. A repeated request is refused, without
-        effect.
+        """Release a runner from quarantine and forget its losses.
+
+        A repeated request is refused, without effect.
         """
         return await self._client.call(api.LIFT_QUARANTINE, api.LiftRequest(runner=runner, reason=reason))
 
@@ -107,7 +108,7 @@ class HttpWorkloads:
         return await self._client.call(workloads.GET_WORKLOAD, workload_id=workload_id)
 
     async def find(self, query: Query) -> tuple[list[WorkloadView], str]:
-        """Return a page of workloads, newest first, and the cursor of the next one."""
+        """Return a page of workloads, newest first, and the next cursor."""
         request = workloads.WorkloadsQuery(
             job=query.parent or "",
             state=query.states[0] if query.states else "",

@@ -44,7 +44,7 @@ _PORT = re.compile(r":([0-9]+)\Z")
 
 
 def session_of(headers: Mapping[str, str], *, tls: bool) -> str:
-    """Return the secret of the session that came with a request, or an empty string.
+    """Return the secret of the session of a request, or an empty string.
 
     Cookies are read by hand: parsers of the standard library give up at the first cookie of another program
     that they do not like, and do not report a name that comes twice.
@@ -66,18 +66,21 @@ def session_of(headers: Mapping[str, str], *, tls: bool) -> str:
 
 
 def name_of(headers: Mapping[str, str], *, encrypted: bool) -> str:
-    """Return the name of the cookie for the address that the browser has opened."""
+    """Return the name of the cookie for the address in the browser."""
     port = _PORT.search(headers.get("host", ""))
     return f"{PREFIX if encrypted else ''}{NAME}{f'_{port[1]}' if port else ''}"
 
 
 def is_encrypted(headers: Mapping[str, str], *, tls: bool) -> bool:
-    """Return whether the browser reaches the server over TLS, also where a proxy ends it."""
+    """Return whether the browser reaches the server over TLS.
+
+    A proxy may end the TLS connection.
+    """
     return tls or headers.get("origin") == f"https://{headers.get('host', '')}"
 
 
 def set_cookie(headers: Mapping[str, str], secret: str, lasts_s: int, *, encrypted: bool) -> str:
-    """Return the header that stores a session in a browser, inaccessible to scripts."""
+    """Return the header that stores a session, hidden from scripts."""
     name = name_of(headers, encrypted=encrypted)
     parts = [f"{name}={secret}", "Path=/", f"Max-Age={lasts_s}", "HttpOnly", "SameSite=Strict"]
     return "; ".join([*parts, "Secure"] if encrypted else parts)
@@ -126,7 +129,7 @@ class ClaimCheck:
 
 
 def lease_of(principal: Principal, named: str) -> str:
-    """Return the lease that a request is about; with a lease as credential it is that one."""
+    """Return the lease of a request, or the one that is its credential."""
     if not principal.claim:
         return named
     if named and not is_the_same(named, principal.claim):

@@ -467,7 +467,10 @@ class TlsHandshake(asyncio.Protocol):
         self._early.append(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forward the loss, which may occur in the iteration in which the handshake ended."""
+        """Forward the loss of the connection.
+
+        It may occur in the iteration in which the handshake ended.
+        """
         self._is_over = True
         if self._is_agreed:
             self._connection.connection_lost(exc)

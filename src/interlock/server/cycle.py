@@ -172,7 +172,7 @@ class Cycle:
         return not self.more_body and not self.disconnected
 
     def whole_body(self) -> bytes | None:
-        """Return the body if all of it has arrived, and mark it as received; otherwise None."""
+        """Return the body and mark it as received, or None if it is partial."""
         if not self.is_whole:
             return None
         body, self.body, self._fresh = self.body, b"", False
@@ -181,7 +181,10 @@ class Cycle:
         return body
 
     async def receive(self) -> Message:
-        """Return the next part of the body as an ASGI message, or the end of the connection."""
+        """Return the next part of the body as an ASGI message.
+
+        After the end of the connection, the message reports that end.
+        """
         if self._continues and not self._transport.is_closing():
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self._continues = False

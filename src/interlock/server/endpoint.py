@@ -434,8 +434,9 @@ class PreparedRoute:
         )
 
     async def answer(self, call: Call, limits: TrafficLimits) -> Any:
-        """Return the answer of the handler, within the deadline and with the client's spelling of the request
-        id.
+        """Return the answer of the handler, within the deadline.
+
+        Errors spell the request id as the client does.
         """
         limit: Within | None = None
         try:

@@ -225,7 +225,10 @@ class Broadcast:
             return await self.store.feed(cursor, limit=limit)
 
     async def feed(self, cursor: str, *, limit: int) -> Feed:
-        """Return the entries after a cursor, from memory if they are kept, otherwise from the store."""
+        """Return the entries after a cursor, from memory or from the store.
+
+        The store is read only if they are not kept.
+        """
         place = self.place_after(cursor)
         if place is None or not self.keeps(place) or place >= self._next:
             return await self.store.feed(cursor, limit=limit)
@@ -256,14 +259,17 @@ class Broadcast:
         return self._kept[place - self._first]
 
     def since(self, place: int, wanted: EntryFilter) -> tuple[bytes, int, str]:
-        """Return the next piece from this place on, encoded; its end, and the cursor there."""
+        """Return the next encoded piece, its end, and the cursor there."""
         end = min(place + PIECE, self._next)
         if place >= end:
             return b"", place, ""
         return self._block(place, end, wanted), end, self._entry_at(end - 1).cursor
 
     def _block(self, place: int, end: int, wanted: EntryFilter) -> bytes:
-        """Return an encoded piece, cached for all readers at the same place with the same filter."""
+        """Return an encoded piece, cached for all readers who need the same.
+
+        They are at the same place and have the same filter.
+        """
         found = self._blocks.get((place, end, wanted))
         if found is None:
             places = (each for each in range(place, end) if wanted.has(self._entry_at(each)))
@@ -339,10 +345,10 @@ class Stream:
         self._place = broadcast.place_after(cursor)
 
     def beginning(self) -> bytes:
-        """Return the first event with the cursor, so that a reader can resume before any change.
+        """Return the first event with the cursor.
 
-        Browsers hide the id of an event without data from scripts; with `announced` there is an event
-        `begin`.
+        A reader can resume from it before any change. Browsers hide the id of an event without data from
+        scripts; with `announced` there is an event `begin`.
         """
         event = b"event: begin\ndata: {}\n" if self._announced else b""
         return b"retry: 1000\nid: %s\n%s\n" % (self.cursor.encode(), event)
@@ -370,8 +376,9 @@ class Stream:
                 await self._broadcast.news(min(wait_s, left_s))
 
     async def _from_store(self) -> tuple[bytes, bool]:
-        """Return a page from the store, and whether there was any entry; empty while the store is
-        unavailable.
+        """Return a page from the store, and whether there was any entry.
+
+        It is empty while the store is unavailable.
         """
         limit = PIECE if self._wanted.everything else PAGE
         try:

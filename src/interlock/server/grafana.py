@@ -56,7 +56,10 @@ def _grouped_by(labels: Sequence[str], expression: str, *, take: str = "sum") ->
 
 
 def _maximum_of_servers(metric: Metric, labels: Sequence[str], only: str = "") -> str:
-    """Return the query of a metric that every server counts: the maximum over all servers."""
+    """Return the query for the maximum of a metric over all servers.
+
+    Every server counts this metric.
+    """
     rate = _rate(metric, only=only)
     one = rate if set(labels) == set(metric.labels) else _grouped_by(("instance", *labels), rate)
     return _grouped_by(labels, one, take="max")

@@ -129,7 +129,7 @@ class Deadlines(Generic[S]):
             self._timer = None
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Expire stretches whose deadline has passed, and set the timer for the next one."""
+        """Expire stretches whose deadline has passed, and set the next timer."""
         self._timer = None
         for stretch in list(self._running):
             if not stretch.is_over(loop.time()):

@@ -92,13 +92,16 @@ class ServerLog:
         self.write("error", message, facts)
 
     def exception(self, message: str, **facts: Any) -> None:
-        """Log the current exception with its traceback, unless many similar ones were written."""
+        """Log the current exception with its traceback, unless it is frequent."""
         kind = sys.exc_info()[0]
         alike = {"event": message, "fault": kind.__name__ if kind else ""}
         self.seldom(message, alike, level="error", **facts, trace=traceback.format_exc())
 
     def seldom(self, message: str, alike: Mapping[str, Any], *, level: str = "info", **facts: Any) -> None:
-        """Log an event, unless many similar ones were written within a minute; those are summarised."""
+        """Log an event, unless many similar ones were written within a minute.
+
+        Those that are left out are summarised.
+        """
         self.summarise()
         with self._counting:
             seen = self._seen(alike, level)

@@ -34,7 +34,7 @@ ClaimTerms: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...] 
 
 
 def wanted_by(request: ClaimRequest) -> ClaimTerms:
-    """Return the queues, labels and tasks of a runner: claims with the same are served together."""
+    """Return the queues, labels and tasks by which claims are served together."""
     return request.queues, request.labels, request.tasks
 
 
@@ -50,7 +50,10 @@ def claims_together(claim_all: ClaimAll) -> Coalescer[ClaimRequest, list[Grant]]
 
 
 def messages_together(send: SendMessages) -> Coalescer[Sequence[Message], list[Answer]]:
-    """Batch messages of runners; those of a disconnected client are still valid."""
+    """Batch messages of runners.
+
+    Messages of a disconnected client are still valid.
+    """
 
     async def send_all(parts: Sequence[Sequence[Message]]) -> list[list[Answer]]:
         answers = iter(await send([message for part in parts for message in part]))
@@ -214,7 +217,10 @@ class LongPoll:
         return await self._answer(visit)
 
     async def _answer(self, visit: Poll) -> list[Grant]:
-        """Wait for the answer; when the last waiting request is cancelled, the claim ends."""
+        """Wait for the answer of a poll.
+
+        When the last waiting request is cancelled, the claim ends.
+        """
         visit.unanswered += 1
         try:
             grants = await asyncio.shield(visit.found)
@@ -237,7 +243,7 @@ class LongPoll:
             await give_back(found)
 
     async def _is_taken(self, visit: Poll) -> bool:
-        """Return whether a request received the grants, at once or after a reconnect."""
+        """Return whether a request received the grants, perhaps after a reconnect."""
         until = self._loop.time() + COMES_BACK_S if visit.request.claim_id else 0.0
         while not visit.taken and (visit.unanswered or self._loop.time() < until):
             visit.woken.clear()
@@ -262,8 +268,9 @@ class LongPoll:
             self._exit(visit.request, line)
 
     async def _wait(self, visit: Poll, line: RunnerLine, unless: asyncio.Event) -> bool:
-        """Return whether to claim again: not after the deadline, without a waiting request, or if `unless` is
-        set.
+        """Wait for news; return whether to claim again.
+
+        It is not claimed again after the deadline, without a waiting request, or if `unless` is set.
         """
         called = visit.woken
         called.clear()

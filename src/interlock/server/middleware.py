@@ -252,7 +252,10 @@ class Gate:
         return self._parts.check.known_principal(_bearer(sent), _address(scope))
 
     def _without_token(self, exchange: Exchange) -> Principal:
-        """Return the principal of a request without a token; one through a proxy is not local."""
+        """Return the principal of a request without a token.
+
+        A request through a proxy is not local.
+        """
         forwarded = _FORWARDED.intersection(exchange.headers)
         if not forwarded:
             return self._default_hosts
@@ -328,7 +331,7 @@ class Gate:
             )
 
     def _check_own_page(self, headers: Mapping[str, str]) -> None:
-        """Refuse a change with a cookie unless it comes from a page of this server (CSRF)."""
+        """Refuse a change with a cookie from a foreign page (CSRF)."""
         site = headers.get("sec-fetch-site", "same-origin" if "origin" in headers else "")
         if site != "same-origin" or ("origin" in headers and not self._is_own(headers)):
             raise ForeignOrigin(
@@ -337,7 +340,10 @@ class Gate:
             )
 
     def _is_own(self, headers: Mapping[str, str]) -> bool:
-        """Return whether the header Origin names this server; without TLS here a proxy may have it."""
+        """Return whether the header Origin names this server.
+
+        Without TLS here, a proxy may have it.
+        """
         host, origin = headers.get("host", ""), headers.get("origin")
         return origin == f"https://{host}" or (origin == f"http://{host}" and not self._tls)
 

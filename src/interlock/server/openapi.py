@@ -45,7 +45,7 @@ REF = "#/components/schemas/{name}"
 
 
 def schemas_of(types: Iterable[Any]) -> tuple[dict[Any, Any], dict[str, Any]]:
-    """Return the reference of each type, and the schemas of all structs that they contain."""
+    """Return the reference of each type, and the schemas of its structs."""
     distinct = list(dict.fromkeys(types))
     with _raw_defaults():
         references, components = msgspec.json.schema_components(
@@ -63,7 +63,10 @@ def _anything(kind: type) -> dict[str, Any]:
 
 @contextmanager
 def _raw_defaults() -> Iterator[None]:
-    """Hide defaults of raw JSON fields, which msgspec cannot write into a schema."""
+    """Hide defaults of raw JSON fields while schemas are made.
+
+    msgspec cannot write these defaults into a schema.
+    """
     plain: Any = vars(_json_schema)["to_builtins"]
 
     def to_builtins(value: Any, **options: Any) -> Any:
@@ -286,7 +289,7 @@ def _schemas(routes: Sequence[Route]) -> tuple[dict[Any, Any], dict[str, Any]]:
 
 
 def _with_implied_tag(schema: Mapping[str, Any], tag: str) -> dict[str, Any]:
-    """Return the schema of a message whose type may be omitted because the path implies it."""
+    """Return the schema of a message whose type the path implies."""
     return {**schema, "required": [name for name in schema["required"] if name != tag]}
 
 

@@ -78,7 +78,10 @@ async def look(board: QueueBoard) -> KnownQueues | None:
 
 
 def numbers_of(found: KnownQueues, most: int = QUEUES) -> dict[str, QueueNumbers]:
-    """Return the numbers by label, at most `most` and those of the others. Pure."""
+    """Return the numbers of the largest queues by label. Pure.
+
+    At most `most` queues have a label of their own; the label `OTHERS` has the sum of the rest.
+    """
     ranked = sorted(found.queues, key=lambda each: (-each.pending - each.running, each.name))
     numbers = {each.name: _numbers(each, found.now, known=found.all) for each in ranked[:most]}
     if rest := ranked[most:]:

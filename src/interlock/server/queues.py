@@ -144,7 +144,7 @@ class QueueBoard:
         return OldestJobs((*first.records, *rest.records), not rest.cursor)
 
     async def _oldest_of(self, queues: Iterable[str]) -> tuple[Record, ...]:
-        """Return the oldest pending jobs of these queues, as far as a short search finds them."""
+        """Return the oldest pending jobs of these queues that a search finds."""
         found: list[Record] = []
         for queue in queues:
             states = (job.PENDING,)
@@ -195,7 +195,8 @@ class _Numbers(NamedTuple):
 def _read(jobs: OldestJobs, counted: dict[str, int]) -> _Numbers:
     """Return the number of jobs in each queue: exact if all jobs were read, else from the figures.
 
-    The figures may not have counted jobs yet that were read: there are at least those.
+    It is exact if all jobs were read, otherwise from the figures. The figures may not have counted jobs yet
+    that were read: there are at least those.
     """
     read: dict[str, int] = Counter(record.queue or "" for record in jobs.records)
     if jobs.all:
@@ -220,7 +221,7 @@ def _oldest(records: Iterable[Record]) -> dict[str, datetime]:
 
 
 def _oldest_ready(records: Iterable[Record], now: datetime) -> dict[str, datetime]:
-    """Return since when the oldest job of each queue that could be started has been ready."""
+    """Return since when the oldest ready job of each queue is ready."""
     oldest: dict[str, datetime] = {}
     for record in records:
         queue, at = record.queue or "", record.ready_at

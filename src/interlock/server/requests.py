@@ -123,7 +123,7 @@ async def _collected(receive: Receive, limit: int, in_time: Within) -> bytes:
 
 
 def check_text(body: bytes) -> None:
-    """Raise if a body is not UTF-8, including parts that are stored without decoding."""
+    """Raise if a body is not UTF-8, also where it is stored undecoded."""
     try:
         body.decode()
     except UnicodeDecodeError as error:

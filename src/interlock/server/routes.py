@@ -103,7 +103,7 @@ class Binding(Generic[Out]):
 
 
 def handles(operation: Operation[Any, Out], **how: Any) -> Binding[Out]:
-    """Bind a handler to its operation; `how` are the fields of `Route` that an operation does not have."""
+    """Bind a handler to its operation, with more fields of `Route`."""
     return Binding(operation, how)
 
 

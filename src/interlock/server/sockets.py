@@ -124,7 +124,7 @@ class Listener(uvicorn.Server):
 
 @contextmanager
 def stopped_by_signals(listener: Listener) -> Iterator[None]:
-    """Shut down gracefully on SIGTERM and SIGINT, for the duration of the context."""
+    """Shut down gracefully on SIGTERM and SIGINT, within the context."""
     loop = asyncio.get_running_loop()
     early_signals.has_begun()
     for number in early_signals.STOPPING:
@@ -138,7 +138,7 @@ def stopped_by_signals(listener: Listener) -> Iterator[None]:
 
 
 def allow_files(parts: Parts) -> None:
-    """Raise the limit of open files for the connections, or accept fewer connections."""
+    """Raise the limit of open files, or accept fewer connections."""
     wanted = parts.connections.most + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -195,7 +195,7 @@ async def serve(
     started: Callable[[Listener, Parts], None] | None = None,
     signals: bool = True,
 ) -> None:
-    """Open the store, run the loops and serve requests, until a signal or a cancellation."""
+    """Open the store and serve requests until a signal or a cancellation."""
     _check_tls(settings)
     listening = bind(settings)
     log = log or ServerLog()

@@ -106,9 +106,10 @@ class Web:
         await response(scope, receive, send)
 
     def _may_be_page(self, path: str) -> bool:
-        """Return whether an address may be a page: not below one of the API's, and no file at the root.
+        """Return whether an address may be a page.
 
-        Below the root dots are allowed: names of queues and ids of attempts have some.
+        It is not below an address of the API, and no file at the root. Below the root dots are allowed: names
+        of queues and ids of attempts have some.
         """
         first = _first(path)
         return first not in self._taken and "." not in first

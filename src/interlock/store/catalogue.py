@@ -59,7 +59,7 @@ class StoredKind(msgspec.Struct, frozen=True):
     shown: Shown | None = None
 
     def allows(self, source: str, target: str) -> bool:
-        """Return whether a commit may move a record between two states; from "" it creates one."""
+        """Return whether a commit may move or, from "", create a record."""
         if not source:
             return target == self.initial or (self.initial, target) in self.paths
         return source == target or (source, target) in self.paths
@@ -88,7 +88,10 @@ def kind_of(machine: Machine[Any, Any]) -> StoredKind:
 
 
 def _fingerprint(blueprint: str, ended: frozenset[str]) -> str:
-    """Return a digest of the table and the derived states, which other versions may derive differently."""
+    """Return a digest of the table and of the derived states.
+
+    Other versions of Interlock may derive other states from the same table.
+    """
     return hashlib.sha256(";".join((blueprint, *sorted(ended))).encode()).hexdigest()[:16]
 
 

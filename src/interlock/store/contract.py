@@ -118,7 +118,7 @@ class Store(Protocol):
         ...
 
     async def open(self) -> None:
-        """Connect, migrate the schema, and load the tables that the database enforces.
+        """Connect, migrate the schema, and load the transition tables.
 
         Safe to call from many hosts at once. Raises `SchemaTooNew`, `ForeignSchema`, `StoreTooOld` or
         `StoreMisconfigured` for an unsupported database.
@@ -126,7 +126,7 @@ class Store(Protocol):
         ...
 
     async def learn(self, kinds: Catalogue) -> None:
-        """Load the tables of more kinds into an open store, as `open` would have done."""
+        """Load the tables of more kinds into an open store, as `open` does."""
         ...
 
     async def close(self) -> None:
@@ -138,8 +138,7 @@ class Store(Protocol):
         ...
 
     async def epoch(self) -> int:
-        """Return a number that grows whenever the database may have lost its latest writes (fail-over,
-        restore).
+        """Return the epoch, which grows when a fail-over or restore loses writes.
 
         If the store outlives the process, it is at least the number of half hours since 1970, so that it has
         grown after an unnoticed restore that took longer than that.
@@ -147,7 +146,7 @@ class Store(Protocol):
         ...
 
     async def raise_epoch(self, above: int = 0) -> int:
-        """Start an epoch that is larger than `above` and than every earlier one; return it."""
+        """Start an epoch above `above` and every earlier one; return it."""
         ...
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
@@ -155,7 +154,7 @@ class Store(Protocol):
         ...
 
     async def find(self, query: Query) -> Page:
-        """Return the records that match, newest or oldest first, a page at a time. Ties break by id.
+        """Return a page of matches, newest or oldest first; ties break by id.
 
         With `query.within` a store without a suitable index ends the page after examining about this many
         records; its cursor continues from there.
@@ -171,7 +170,9 @@ class Store(Protocol):
         ...
 
     async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
-        """Apply each commit atomically; a refused commit does not affect the others.
+        """Apply each commit atomically and independently of the others.
+
+        A refused commit does not affect the others.
 
         They are judged in order, as if applied one after the other: of two that change the same version of a
         record the first wins. The outcomes are in the order of the commits; a batch has one for each of its
@@ -180,7 +181,9 @@ class Store(Protocol):
         ...
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
-        """Claim up to `limit` ready records exclusively, and commit the decisions of `decide` about them.
+        """Claim up to `limit` ready records and commit what `decide` returns.
+
+        The claim is exclusive.
 
         A record is ready when `ready_at` has passed. One that needs a handler is given to claimers that have
         it. Records are claimed in the order of their rank: by age, with a head start of `PRIORITY_STEP` for
@@ -192,7 +195,7 @@ class Store(Protocol):
         ...
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
-        """Handle records whose `deadline_at` has passed, the oldest first, like `claim`."""
+        """Claim records past their deadline, the oldest first, like `claim`."""
         ...
 
     async def recall(self, request_id: str) -> Recorded | None:
@@ -200,16 +203,17 @@ class Store(Protocol):
         ...
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
-        """Return the journal after a cursor, in an order in which no entry is inserted later.
+        """Return the journal after a cursor; nothing is ever inserted earlier.
 
         Without a cursor it starts at the beginning. `latest()` is the cursor of its end.
         """
         ...
 
     async def latest(self, *, back: int = 0) -> str:
-        """Return a cursor after which only later commits are found; or one that is `back` entries earlier.
+        """Return a cursor after which only later commits are found.
 
-        With `back` the newest so many entries follow, unless they were pruned, and at most twice as many.
+        With `back` it is that number of entries earlier: these entries follow, unless they were pruned, and
+        at most twice as many.
         """
         ...
 
@@ -218,13 +222,15 @@ class Store(Protocol):
         ...
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
-        """Call `wake` after commits by any process; return a function that unsubscribes."""
+        """Call `wake` after commits by any process; return a function to stop."""
         ...
 
     async def prune(
         self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
     ) -> Pruned:
-        """Remove up to `limit` ended records that were last changed longer ago, with their journal.
+        """Remove up to `limit` old records that have ended, and their journal.
+
+        A record is old when its last change was longer ago than `older_than`.
 
         Raises `PruneRefused` for a state in which a record has not ended: no live record is ever removed.
         Expired requests are removed with every batch.
@@ -242,7 +248,9 @@ class Store(Protocol):
         limit: int = 1_000,
         within: int = 5_000,
     ) -> Pruned:
-        """Remove up to `limit` ended records of one state at the age of their queue, with their journal.
+        """Remove up to `limit` old ended records by the age of their queue.
+
+        They are in one state. Their journal entries are removed, too.
 
         `older_than` is the age for records of other queues and of none; None keeps them. A store without an
         index by queue looks at the next `within` records after the cursor of the batch before, and returns a
@@ -252,7 +260,9 @@ class Store(Protocol):
         ...
 
     async def compact(self) -> int | None:
-        """Return free space to the file system; return the number of bytes, or None if the server does that.
+        """Give free space back to the file system; return the bytes.
+
+        It returns None if the server does that itself.
 
         This may take longer than other calls, and writes may have to wait meanwhile.
         """

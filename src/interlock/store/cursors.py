@@ -25,7 +25,10 @@ def read_cursor(cursor: str) -> tuple[int, str]:
 
 
 def read_number(number: str, cursor: str) -> int:
-    """Return a number of a cursor; raise for numbers larger than any database counts to."""
+    """Return a number of a cursor; raise for one that is too large.
+
+    No database counts further than `LARGEST`.
+    """
     counted = number.isascii() and number.isdecimal() and len(number) <= len(str(LARGEST))
     if not counted or int(number) > LARGEST:
         raise bad_cursor(cursor)

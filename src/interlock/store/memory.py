@@ -64,7 +64,10 @@ class MemoryStore:
     def __init__(
         self, catalogue: Catalogue, *, clock: ReadClock = lambda: datetime.now(UTC), yields: bool = False
     ) -> None:
-        """Make an empty store; `yields` lets other tasks run at each commit, as a connection does."""
+        """Make an empty store; with `yields` other tasks run at each commit.
+
+        A connection to a database lets other tasks run as well.
+        """
         self.capabilities: Capabilities = Capabilities(
             durable=False,
             durability="in memory: lost when the process ends",

@@ -75,14 +75,17 @@ def outstanding(migrations: tuple[Migration, ...], applied: int) -> tuple[Migrat
 
 
 def floor_of(migrations: tuple[Migration, ...]) -> int:
-    """Return the number of migrations that a program has to know to write; 0 if any program may."""
+    """Return the number of migrations a program must know to write.
+
+    It is 0 if any program may write.
+    """
     return max((migration.number for migration in migrations if migration.incompatible), default=0)
 
 
 def check_fingerprints(
     migrations: tuple[Migration, ...], kept: Mapping[int, str], shown: str, *, todo: str
 ) -> None:
-    """Raise if another text than ours was applied to the database under the number of a migration."""
+    """Raise if an applied migration has another text than ours."""
     for migration in migrations:
         found = kept.get(migration.number, migration.fingerprint)
         if found != migration.fingerprint:
@@ -96,7 +99,10 @@ def check_fingerprints(
 
 
 def development_schema(version: int, shown: str, *, todo: str) -> SchemaMismatch:
-    """Return the error for a schema of a development version, whose migrations were changed in place."""
+    """Return the error for a schema of a development version.
+
+    The migrations of such a version were changed in place.
+    """
     return SchemaMismatch(
         f"{shown} was made by a development version of Interlock (schema version {version}), whose schema "
         "was changed in place afterwards. There is no migration from it. Nothing was changed.",
@@ -106,7 +112,10 @@ def development_schema(version: int, shown: str, *, todo: str) -> SchemaMismatch
 
 
 def too_new(applied: int, known: int, *, running: bool = False) -> SchemaTooNew:
-    """Return the error for a database that a newer program has migrated, perhaps under a running one."""
+    """Return the error for a database that a newer program has migrated.
+
+    `running` means that this happened under a running program.
+    """
     meanwhile = " while this program was running" if running else ""
     return SchemaTooNew(
         f"The database has schema version {applied}, this program knows {known}: "

@@ -35,20 +35,26 @@ HANDLER_MARK = "\x1d"
 
 
 def microseconds(at: datetime) -> int:
-    """Return a time as whole microseconds since 1970, for databases without such a type."""
+    """Return a time as whole microseconds since 1970, for databases."""
     return (at - _EPOCH) // _MICROSECOND
 
 
 @lru_cache(maxsize=4096)
 def moment(us: int) -> datetime:
-    """Return the time of `microseconds`. Cached, since records of one batch share most times."""
+    """Return the time of `microseconds`.
+
+    Cached, since records of one batch share most times.
+    """
     if 0 <= us < _TOLD_APART_US:
         return _from_seconds(us / 1_000_000, UTC)  # twice as fast
     return _EPOCH + timedelta(0, 0, us)
 
 
 def moment_in_seconds(seconds: float) -> datetime:
-    """Return the time this many seconds after 1970; exact to the microsecond for unmodified floats."""
+    """Return the time this many seconds after 1970.
+
+    It is exact to the microsecond for unmodified floats.
+    """
     return _from_seconds(seconds, UTC)
 
 
@@ -58,12 +64,18 @@ def rank_of(ready_at: datetime, priority: int) -> int:
 
 
 def ready_at_of(rank: int, priority: int) -> datetime:
-    """Return the ready time of a rank. Not cached: callers compare adjacent ones."""
+    """Return the ready time of a rank.
+
+    Not cached: callers compare adjacent ones.
+    """
     return moment.__wrapped__(rank + priority * _STEP_US)
 
 
 def lane_of(queue: str, labels: Sequence[str], handler: str = "") -> str:
-    """Return the lane of a record. Labels are sorted and cannot contain the separator."""
+    """Return the lane of a record.
+
+    Labels are sorted and cannot contain the separator.
+    """
     if handler:
         return _SEPARATOR.join((queue, *labels, HANDLER_MARK + handler))
     return _SEPARATOR.join((queue, *labels))
@@ -80,7 +92,10 @@ def lanes_for(lanes: Iterable[str], claim: Claim) -> list[str]:
 
 
 def may_take(parts: Sequence[str], claim: Claim) -> bool:
-    """Return whether a claimer has the labels and the handler of a lane, its parts after the queue."""
+    """Return whether a claimer has the labels and the handler of a lane.
+
+    They are the parts of the lane after the queue.
+    """
     handler = ""
     if parts and parts[-1].startswith(HANDLER_MARK):
         *parts, handler = parts

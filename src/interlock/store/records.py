@@ -293,10 +293,11 @@ _FORESIGHT = timedelta(seconds=1)
 
 
 class Foresight(msgspec.Struct, frozen=True):
-    """The decision of a claimer who expects as many records as it wants, all of one shape.
+    """The decision of a claimer, made before the claim, about records of one shape.
 
-    If a store finds these, it may commit the change with the read, and call `decide` afterwards, which must
-    make the same decision: one batch. Otherwise it calls `decide` first, as without foresight.
+    It holds if a store finds as many records as the claimer wants, all of this shape. The store may then
+    commit the change with the read, and call `decide` afterwards, which must make the same decision: one
+    batch. Otherwise it calls `decide` first, as without foresight.
     """
 
     like: Record
@@ -388,7 +389,7 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 def record_after(change: Change, before: Record | None, at: datetime) -> Record:
-    """Return the record after a change, or a batch, was committed at that time."""
+    """Return the record after a change, perhaps of a batch, was committed."""
     return Record(
         kind=change.kind,
         id=change.id or (before.id if before else ""),
@@ -409,5 +410,8 @@ def record_after(change: Change, before: Record | None, at: datetime) -> Record:
 
 
 def one_by_one(work: Sequence[Work]) -> list[Commit]:
-    """Return the work with a commit for each record of a batch, which every store must be equivalent to."""
+    """Return the work with a separate commit for each record of a batch.
+
+    Every store must be equivalent to this.
+    """
     return [each for item in work for each in (item.commits() if isinstance(item, Batch) else (item,))]

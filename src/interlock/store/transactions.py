@@ -79,7 +79,7 @@ class SqlDialect(Protocol):
         ...
 
     def notify(self) -> Statement:
-        """Return the statement that wakes others once the transaction is committed."""
+        """Return the statement that notifies after the commit."""
         ...
 
 
@@ -211,13 +211,19 @@ async def _waited(value: Any) -> Any:
 
 
 def sqlstate_of(error: BaseException) -> str:
-    """Return the code of an error of PostgreSQL, whichever driver has raised it; empty for others."""
+    """Return the code of an error of PostgreSQL, or "" for other errors.
+
+    Any driver may have raised it.
+    """
     inner = getattr(error, "orig", None) or error
     return str(getattr(inner, "sqlstate", None) or getattr(inner, "pgcode", None) or "")
 
 
 def _translated(error: Exception) -> Exception:
-    """Return our error for a code that we know; any other error of the driver is left to users."""
+    """Return our error for a known code.
+
+    Any other error of the driver is left to users.
+    """
     code = sqlstate_of(error)
     if code in _NOT_BEGUN:
         return not_begun()
@@ -275,7 +281,7 @@ _PLACE = re.compile(r"\$(\d+)")
 
 
 def _positional(statement: Statement) -> str:
-    """Return the statement as psycopg wants it, where each argument has its type."""
+    """Return the statement with typed arguments, as psycopg needs it."""
     types = statement.types
     return _PLACE.sub(lambda found: f"%s::{types[int(found[1]) - 1]}", statement.sql.replace("%", "%%"))
 
@@ -377,7 +383,10 @@ def _busy(error: sqlite3.OperationalError) -> StoreUnavailable:
 
 
 async def executor_for_async(store: object, transaction: Any) -> StepExecutor:
-    """Return the executor in an event loop, also for async sessions and connections of SQLAlchemy."""
+    """Return the executor for a transaction in an event loop.
+
+    Async sessions and connections of SQLAlchemy are supported as well.
+    """
     if type(transaction).__module__.partition(".")[0] == "sqlalchemy":
         if hasattr(transaction, "sync_session"):
             transaction = await transaction.connection()
@@ -387,7 +396,10 @@ async def executor_for_async(store: object, transaction: Any) -> StepExecutor:
 
 
 def executor_for(store: object, transaction: Any) -> StepExecutor:
-    """Return how to write in this transaction of sqlite3, asyncpg, psycopg, or a layer above them."""
+    """Return the executor that writes in this transaction.
+
+    It is one of sqlite3, asyncpg, psycopg, or a layer above them.
+    """
     connection = _unwrapped(transaction)
     if not isinstance(store, TransactionalStore):
         raise InvalidArguments(

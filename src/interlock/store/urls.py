@@ -56,7 +56,10 @@ def _memory(_: str, catalogue: Catalogue, __: float) -> Store:
 
 
 def _driver(module: str, name: str, extra: str | None) -> Callable[[str, Catalogue, float], Store]:
-    """Return a function that imports a driver on use, so that unused drivers need not be installed."""
+    """Return a function that imports a driver on use.
+
+    Unused drivers need not be installed.
+    """
 
     def make(url: str, catalogue: Catalogue, timeout_s: float) -> Store:
         try:

@@ -38,7 +38,10 @@ _RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
 def known_kind(catalogue: Catalogue, name: str) -> StoredKind:
-    """Return the kind called `name`; an unknown name raises an error with the known ones."""
+    """Return the kind called `name`; raise if it is unknown.
+
+    The error names the known kinds.
+    """
     try:
         return catalogue[name]
     except KeyError:
@@ -76,7 +79,10 @@ def _check_commit(catalogue: Catalogue, commit: Commit, max_body_bytes: int) -> 
 
 
 def check_query(catalogue: Catalogue, query: Query) -> None:
-    """Raise for a misleading query: an unknown kind or state would silently match nothing."""
+    """Raise for a misleading query.
+
+    An unknown kind or state would silently match nothing.
+    """
     kind = known_kind(catalogue, query.kind)
     for state in query.states:
         if state not in kind.states:
@@ -116,9 +122,10 @@ def check_prune_by_queue(
 
 
 def waves(commits: Sequence[Commit]) -> Iterator[Sequence[Commit]]:
-    """Split a batch where a record or a request repeats, so that each part can be judged at once.
+    """Split a batch into parts that can be judged at once.
 
-    The parts, applied in order, have the same outcome as the commits, applied in order.
+    It is split where a record or a request repeats. The parts, applied in order, have the same outcome as the
+    commits, applied in order.
     """
     if _touch_different_things(commits):
         yield commits
@@ -140,7 +147,10 @@ def waves(commits: Sequence[Commit]) -> Iterator[Sequence[Commit]]:
 
 
 def _touch_different_things(commits: Sequence[Commit]) -> bool:
-    """Return whether no record or request repeats, in one pass: nearly every batch is like this."""
+    """Return whether no record or request repeats.
+
+    One pass is enough for nearly every batch.
+    """
     if not commits:
         return False
     names = [change.id for commit in commits for change in commit.changes]
@@ -169,9 +179,9 @@ def _check_change(catalogue: Catalogue, change: Change, max_body_bytes: int) -> 
 
 
 def _differs_by_itself(change: Change, last: Change) -> bool:
-    """Return whether two changes are the same but for a record's own part.
+    """Return whether two changes differ only in the data of their records.
 
-    That is its body, and the fields that a batch sets for each of its records.
+    These data are the body, and the fields that a batch sets for each of its records.
     """
     return (
         change.note is last.note
@@ -203,7 +213,10 @@ def _check_own(change: Change, last: Change, max_body_bytes: int) -> None:
 
 
 def check_claim(catalogue: Catalogue, claim: Claim) -> None:
-    """Raise for an invalid claim: an unknown kind, a limit of zero, or a guard that can never hold."""
+    """Raise for an invalid claim.
+
+    That is an unknown kind, a limit of zero, or a guard that can never hold.
+    """
     check_limit(claim.limit)
     known_kind(catalogue, claim.kind)
     if claim.guard is not None:
@@ -220,7 +233,7 @@ def check_limit(limit: int) -> None:
 
 
 def check_back(back: int) -> None:
-    """Raise unless a store can be asked for a place so many entries before the end of its journal."""
+    """Raise unless a store accepts this number of entries before the end."""
     if not 0 <= back <= MAX_BACK:
         raise _invalid(f"A cursor is 0 to {MAX_BACK} entries back, not {back}.")
 
@@ -291,7 +304,10 @@ def _check_note(note: Note) -> None:
 
 
 def _check_name(noun: str, name: str) -> None:
-    """Check a name: short, and of characters that every database and every line can hold."""
+    """Check that a name is short and printable.
+
+    Every database and every line can hold it then.
+    """
     if not 1 <= len(name) <= MAX_ID:
         raise _invalid(f"{noun} has 1 to {MAX_ID} characters, not {len(name)}.")
     if not name.isprintable():

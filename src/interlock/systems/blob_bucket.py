@@ -166,7 +166,10 @@ def _connected(url: str, settings: BlobSettings) -> S3Store:
 
 @contextlib.contextmanager
 def _bucket_errors_translated(sha256: str = "") -> Iterator[None]:
-    """Translate errors of a bucket into an unavailable store, which may be retried."""
+    """Translate errors of a bucket into an unavailable store.
+
+    It may be retried.
+    """
     try:
         yield
     except FileNotFoundError:

@@ -194,7 +194,7 @@ class DirectoryBlobs:
         await asyncio.to_thread(self._remove, self._place(sha256))
 
     async def prune(self, older_than: timedelta) -> int:
-        """Remove blobs that were not put for this long, and incomplete files of a crash."""
+        """Remove blobs not put for this long, and incomplete files of a crash."""
         return await asyncio.to_thread(self._prune, older_than.total_seconds())
 
     # In a thread
@@ -329,12 +329,18 @@ CACHES = "caches"
 
 
 def blobs_for(url: str, settings: BlobSettings) -> Blobs | None:
-    """Return the configured bucket or folder, or the folder beside a database file; else None."""
+    """Return the configured blobs, those beside a database file, or None.
+
+    The configured place is a bucket or a folder.
+    """
     return _place(url, settings, "")
 
 
 def caches_for(url: str, settings: BlobSettings) -> Blobs | None:
-    """Return the place for caches, separate because they may be removed at any time."""
+    """Return the place for caches.
+
+    It is separate because caches may be removed at any time.
+    """
     return _place(url, of_caches(settings), CACHES)
 
 
@@ -360,7 +366,10 @@ def _bucket(url: str, settings: BlobSettings, apart: str) -> Blobs:
 
 
 def of_caches(settings: BlobSettings) -> BlobSettings:
-    """Return the settings of caches: a new one is stored before old ones are evicted."""
+    """Return the settings of caches.
+
+    There is room to store a new cache before old ones are evicted.
+    """
     most = settings.max_cache_bytes
     largest = min(settings.max_blob_bytes, most)
     return msgspec.structs.replace(settings, max_blob_bytes=largest, max_bytes=most + largest)

@@ -263,7 +263,7 @@ def label(name: str, value: object) -> str:
 
 
 def described(struct: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the names of the fields, with a question mark after optional ones."""
+    """Return the names of the fields; `?` follows those of optional ones."""
     return tuple(
         field.encode_name if field.required else f"{field.encode_name}?"
         for field in msgspec.structs.fields(struct)
@@ -271,7 +271,10 @@ def described(struct: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def payload_type(kind: str, event: type[Event]) -> type[msgspec.Struct]:
-    """Return the type of an event's payload, without the time, which the store fills in."""
+    """Return the type of an event's payload, without the time.
+
+    The store fills in the time.
+    """
     fields: list[Any] = []
     hints = _types_of(kind, event)
     for field in dataclasses.fields(event) if hints else ():  # type: ignore[arg-type]

@@ -83,7 +83,10 @@ class Trends:
         self._backlog = samples[max(samples)] if samples else {}
 
     def growing(self) -> Iterator[Growth]:
-        """Yield the queues whose backlog has grown by half in ten minutes, and still grows."""
+        """Yield the queues whose backlog has grown by half and still grows.
+
+        It has grown in the last ten minutes.
+        """
         for queue in sorted({pair[0] for _, pair, _ in self._cells}):
             lately, still = self._flow(queue, GROWTH_MIN), self._flow(queue, STILL_MIN)
             grown = lately.submitted - _ended(lately)
@@ -205,9 +208,10 @@ class Overview:
     async def take(
         self, queues: frozenset[str] = frozenset(), loops: Sequence[LoopHealth] = ()
     ) -> OverviewView:
-        """Return numbers and findings: all of them, or those of the queues that a token is confined to.
+        """Return numbers and findings.
 
-        `loops` are those of the server; elsewhere there are none.
+        They are all of them, or those of the queues that a token is confined to. `loops` are those of the
+        server; elsewhere there are none.
         """
         async with self._alone:
             known = self._answers.get(queues)
@@ -341,7 +345,10 @@ def _paused(seen: OverviewInput) -> Iterator[Finding]:
 
 
 def _without_workers(seen: OverviewInput) -> Iterator[Finding]:
-    """Yield queues with jobs that no live worker takes; one finding for each reason."""
+    """Yield queues with jobs that no live worker takes.
+
+    There is one finding for each reason.
+    """
     claimers = [one for record in seen.workers if (one := claimer_of(record)) is not None]
     reported: set[tuple[str, str]] = set()
     for queue, blocker, since in _blockers(seen, claimers) if seen.all_workers else ():
@@ -362,7 +369,10 @@ def _without_workers(seen: OverviewInput) -> Iterator[Finding]:
 def _blockers(
     seen: OverviewInput, claimers: Sequence[Claimer]
 ) -> Iterator[tuple[str, Blocker, datetime | None]]:
-    """Yield why jobs wait: the examined ones, and queues without an examined job."""
+    """Yield why jobs wait.
+
+    These are examined jobs, and queues without an examined job.
+    """
     names = not seen.confined
     for record in sorted(seen.waiting, key=lambda each: each.created_at):
         queue, task = facts_of(record).pair
@@ -388,7 +398,10 @@ def _remedy(blocker: Blocker) -> Remedy | None:
 
 
 def _trends(seen: OverviewInput, explained: set[str]) -> Iterator[Finding]:
-    """Yield backlogs that grow, unless the reason is known, and failures that jumped."""
+    """Yield backlogs that grow, and failures that jumped.
+
+    A backlog is left out if the reason is known.
+    """
     trends = Trends(seen.parts, seen.now, seen.confined)
     for growth in trends.growing():
         if growth.queue not in explained:

@@ -306,8 +306,9 @@ class Quarantine:
         await self._engine.apply([key], decide)
 
     async def _free(self, runner: str) -> Key:
-        """Return the key of a new record: the same for all processes at about the same time, so that one is
-        created.
+        """Return the key of a new record.
+
+        It is the same for all processes at about the same time, so that one is created.
         """
         now = await self._engine.clock.now()
         window = int(now.timestamp() // self._settings.within_s)

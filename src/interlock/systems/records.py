@@ -193,7 +193,10 @@ class RecordService:
         return [entry async for entry in every_entry(self._engine.store, record.key)]
 
     async def explain(self, kind: str, record_id: str) -> RecordExplanation:
-        """Return why a record waits, the role that acts next and when its timer fires."""
+        """Return why a record waits, the role that acts next, and its timer.
+
+        The timer is given by the time at which it fires.
+        """
         return explain(self.kind(kind), await self._load(kind, record_id))
 
     def subscribe(self, kind: str, wake: Callable[[], None]) -> Callable[[], None]:

@@ -196,10 +196,10 @@ class Runtime:
         return await self.orchestrator.claim(request, guard=guard)
 
     async def unless_held(self, request: ClaimRequest, grants: list[Grant]) -> list[Grant]:
-        """Return the grants; release them if the worker was paused or ended meanwhile.
+        """Return the grants, unless the worker was paused or ended meanwhile.
 
-        Jobs of a terminated worker are ready again right after its end is stored. Its own pending claim could
-        be the first to claim them.
+        In that case they are released. Jobs of a terminated worker are ready again right after its end is
+        stored. Its own pending claim could be the first to claim them.
         """
         if not grants or not request.worker_id or await self.workers.takes(request.worker_id):
             return grants

@@ -76,7 +76,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name on first use, so that tests load only the modules that they need."""
+    """Import a public name on first use, to load only what tests need."""
     if name not in _HOMES:
         raise AttributeError(f"module 'interlock.testing' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

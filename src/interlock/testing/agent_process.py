@@ -88,7 +88,7 @@ class AgentProcess:
     def launch(
         words: Sequence[str], folder: Path, env: Mapping[str, str], log: IO[bytes]
     ) -> subprocess.Popen[str]:
-        """Start `interlock WORDS` in a session of its own, with its errors in the log."""
+        """Start `interlock WORDS` in a session of its own, with errors in the log."""
         return subprocess.Popen(
             [sys.executable, "-m", "interlock", *words],
             cwd=folder,
@@ -149,7 +149,7 @@ class AgentProcess:
 def running_agent(
     folder: Path, *options: str, durations: Durations = DEFAULTS, env: Mapping[str, str] | None = None
 ) -> Iterator[AgentProcess]:
-    """Run an agent while the context lasts; kill it at the end if it is still running."""
+    """Run an agent within the context; kill it at the end if necessary."""
     agent = AgentProcess(folder, *options, durations=durations, env=env)
     agent.start()
     try:

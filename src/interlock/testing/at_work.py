@@ -50,7 +50,10 @@ async def at_work(
     labels: tuple[str, ...] = (),
     concurrency: int = 10,
 ) -> AsyncIterator[Interlock]:
-    """Yield an Interlock whose worker has the tasks of `registry`; by default all declared tasks."""
+    """Yield an Interlock whose worker has the tasks of `registry`.
+
+    By default these are all declared tasks.
+    """
     durations = QUICK if settings is None else settings.durations
     grace_s = STOP_GRACE_S if settings is None else stop_grace_s(durations)
     settings = settings or Settings(durations=QUICK)

@@ -74,7 +74,10 @@ def redis_program() -> str:
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a server: minimal, so that it behaves the same everywhere."""
+    """Return the environment of a server.
+
+    It is minimal, so that the server behaves the same everywhere.
+    """
     return {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", **extra}
 
 
@@ -98,13 +101,19 @@ def _platform() -> str:
 
 
 def _package(name: str) -> Path | None:
-    """Return the directory of an installed package without importing it, which might have side effects."""
+    """Return the directory of an installed package.
+
+    It is not imported, which might have side effects.
+    """
     spec = importlib.util.find_spec(name)
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def _reachable(folder: Path, parts: tuple[str, ...]) -> Path:
-    """Return the directory, or a copy of these parts of it where the user of the server may not read it."""
+    """Return the directory, or a copy that the server's user can read.
+
+    The copy has only these parts of the directory.
+    """
     if unprivileged() is None or _open_to_others(folder):
         return folder
     guard = DirectoryGuard()

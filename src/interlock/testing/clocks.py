@@ -40,7 +40,10 @@ class JumpingClock:
         return self._now
 
     def jump(self, by: str | float | timedelta) -> datetime:
-        """Move the clock by a timedelta, by seconds, or by words such as "2h", "-90s" or "1.5d"."""
+        """Move the clock by a timedelta, by seconds, or by words.
+
+        Words are for example "2h", "-90s" or "1.5d".
+        """
         self._now += timedelta(seconds=seconds_of(by))
         return self._now
 
@@ -130,7 +133,10 @@ class VirtualTime:
         return self._wait(None)
 
     def _held_up(self) -> Events:
-        """Wait for handlers and sockets outside of the loop, unless an earlier wait was in vain."""
+        """Wait for handlers and sockets outside of the loop.
+
+        If an earlier wait was in vain, this does not wait.
+        """
         turn_s = self._patience_s() / TURNS
         for _ in range(TURNS if turn_s else 0):
             if events := self._wait(turn_s):
@@ -153,9 +159,9 @@ class VirtualTime:
 
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:
-    """Run like `asyncio.run`, on virtual time that starts at 0 and without sockets or threads.
+    """Run like `asyncio.run`, on virtual time that starts at 0.
 
-    The same program then does the same at the same times in every run.
+    There are no sockets and no threads. The same program then does the same at the same times in every run.
     """
     with asyncio.Runner() as runner, VirtualTime(runner.get_loop(), alone=True).in_place():
         return runner.run(main)

@@ -246,7 +246,10 @@ class FaultyStore:
 
 
 def _unavailable(method: str) -> StoreUnavailable:
-    """Return the error of a lost request or reply, which the caller cannot distinguish."""
+    """Return the error of a lost request or reply.
+
+    The caller cannot distinguish the two.
+    """
     return StoreUnavailable(
         f"Planned fault: no answer to {method}; whether it was executed is unknown.",
         todo="Read to find out, or repeat it with the same request or expected version.",

@@ -73,9 +73,10 @@ class Lifecycle(msgspec.Struct, frozen=True, kw_only=True):
 def must(
     event: EventRef, sources: Sequence[Any], target: Any, *, when: Callable[[Any, Any], bool] | None = None
 ) -> Callable[[Here, Any, Here | None], bool]:
-    """Return the predicate of an `Answer`: in these states the event leads to the target (STAY: no change).
+    """Return the predicate of an `Answer`.
 
-    With `when`, a function of data and event, it does so if that holds and is refused otherwise.
+    In these states the event leads to the target (STAY: no change). With `when`, a function of data and
+    event, it does so if that holds and is refused otherwise.
     """
     kind = type_of(event)
 
@@ -94,7 +95,7 @@ class LifecycleBroken(AssertionError):
 
 
 def check_lifecycle(machine: AnyMachine, environment: Lifecycle | None = None) -> ExplorationReport:
-    """Explore every reachable record of a machine, and raise where a claim fails.
+    """Explore every reachable record of a machine; raise for failed claims.
 
     Besides the claims of the table (`Always`, `Across`) and of the environment, it checks that ended records
     stay as they are, that every state of the table can be reached, and that from every state an end or a
@@ -145,7 +146,10 @@ class LifecycleModel:
         return state
 
     def look(self, state: Any) -> int:
-        """Return the bits of the claims; a step that breaks one leads to a state of its own."""
+        """Return the bits of the claims.
+
+        A step that breaks one leads to a state of its own.
+        """
         return state if isinstance(state, int) else 0 if state is _CHOICE else self._look(state)
 
     def steps(self, state: Any) -> list[ModelStep]:

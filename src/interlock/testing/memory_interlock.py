@@ -242,7 +242,7 @@ class Memory(MemoryStore):
         """Do nothing: the store stays open."""
 
     def next_at(self) -> datetime | None:
-        """Return the time of the next deadline, or at which the next delayed job becomes ready."""
+        """Return the time of the next deadline or ready job, if there is one."""
         now = self._now()
         moments = [record.deadline_at for record in self._timed.values() if record.deadline_at]
         moments += [r.ready_at for r in self._ready.values() if r.ready_at and r.ready_at > now]
@@ -276,9 +276,10 @@ class VirtualClock:
         return self._start + timedelta(seconds=self._time.time() - self._began)
 
     async def jump(self, by: str | float | timedelta) -> datetime:
-        """Advance the time by a timedelta, seconds, or words such as "2h", "90s" or "1.5d".
+        """Advance the time by a timedelta, seconds, or words.
 
-        Timers that are due meanwhile fire in order, each at its own time.
+        Words are for example "2h", "90s" or "1.5d". Timers that are due meanwhile fire in order, each at its
+        own time.
         """
         seconds = seconds_of(by)
         if seconds < 0:
@@ -308,10 +309,11 @@ class InMemory(Interlock):
         """The store as the worker sees it, with `faults`; `counts` counts the injected faults."""
 
     async def drain(self) -> None:
-        """Run every job that is due, and the jobs that these submit, until nothing more can run now.
+        """Run every job that is due, until nothing more can run now.
 
-        Time passes as far as handlers sleep. Jobs that wait for a later time, a signal, an approval, a limit,
-        a queue that the worker does not take, or a worker that was stopped, are left waiting.
+        Jobs that these submit are run, too. Time passes as far as handlers sleep. Jobs that wait for a later
+        time, a signal, an approval, a limit, a queue that the worker does not take, or a worker that was
+        stopped, are left waiting.
         """
         stirred, backoff, quiet_s = asyncio.Event(), Backoff(A_MOMENT_S, _AGAIN_S), 0.0
         leave = self.store.subscribe(stirred.set)
@@ -329,7 +331,10 @@ class InMemory(Interlock):
             leave()
 
     def _is_at_work(self, quiet_s: float) -> bool:
-        """Return whether anything may still happen now; `quiet_s` is the time since the last commit."""
+        """Return whether anything may still happen now.
+
+        `quiet_s` is the time since the last commit.
+        """
         if self.worker.busy or quiet_s < _SETTLED_S:
             return True
         next_at = self.store.next_at()
@@ -355,9 +360,10 @@ async def in_memory(
     start: datetime = BEGINNING,
     seed: int = 1,
 ) -> AsyncIterator[InMemory]:
-    """Yield an Interlock whose worker has the tasks of `registry`; by default all declared tasks.
+    """Yield an Interlock whose worker has the tasks of `registry`.
 
-    `faults` affect the worker's side of the store. `seed` seeds the ids and secrets.
+    By default these are all declared tasks. `faults` affect the worker's side of the store. `seed` seeds the
+    ids and secrets.
     """
     time = VirtualTime(asyncio.get_running_loop())
     clock = VirtualClock(time, start)
@@ -461,7 +467,10 @@ class SyncClock:
         return self._il.inner.clock.now
 
     def jump(self, by: str | float | timedelta) -> datetime:
-        """Advance the time: "2h", "90s", seconds or a timedelta; timers that are due meanwhile fire."""
+        """Advance the time: "2h", "90s", seconds or a timedelta.
+
+        Timers that are due meanwhile fire.
+        """
         return self._il.run(self._il.inner.clock.jump(by))
 
 
@@ -506,7 +515,7 @@ class SyncInMemory(sync.Interlock):
         return self.inner.faulty
 
     def drain(self) -> None:
-        """Run every job that is due, and the jobs that these submit, until nothing more can run now."""
+        """Run every due job, and those that they submit, until none can run."""
         self.run(self.inner.drain())
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -58,8 +58,9 @@ def eventually(
 
 
 def bit(place: int) -> int:
-    """Return the first bit of the claim at this index: broken (always), seen (sometimes), there
-    (eventually).
+    """Return the first bit of the claim at this index.
+
+    It means broken (always), seen (sometimes), or there (eventually).
     """
     return 2 << (2 * place)
 
@@ -70,7 +71,10 @@ def trigger_bit(place: int) -> int:
 
 
 def look_with(claims: Sequence[ModelClaim]) -> Callable[[Any], int]:
-    """Return a function that evaluates each claim for a state, for models without a quicker way."""
+    """Return a function that evaluates each claim for a state.
+
+    It is for models without a quicker way.
+    """
     conditions = [
         (bit(n), one.mode is not Mode.ALWAYS, one.holds) for n, one in enumerate(claims) if one.holds
     ]
@@ -102,7 +106,10 @@ class Seen:
         self._resize(_FIRST_SIZE)
 
     def number(self, hashed: int) -> int:
-        """Return the number of a state; a new one has the number that `count` was before."""
+        """Return the number of a state.
+
+        A new state has the number that `count` was before.
+        """
         hashed = hashed & _ALL_64 or _FOR_ZERO
         hashes, mask = self._hashes, self._mask
         place = (hashed ^ hashed >> 29) & mask
@@ -157,7 +164,10 @@ class Graph:
         self.triggered: bytearray = bytearray()
 
     def add(self, reached: int, triggered: int) -> None:
-        """Add a state: the goals that hold in it, and those that must be reachable from it."""
+        """Add a state with the goals that hold in it.
+
+        `triggered` has the goals that must be reachable from it.
+        """
         self.reached.append(reached)
         self.triggered.append(triggered)
 
@@ -171,7 +181,10 @@ class Graph:
 
 
 def stuck(graph: Graph, goals: int) -> Iterator[tuple[int, int]]:
-    """Yield each goal that cannot be reached from a state that needs it, with the first such state."""
+    """Yield each goal that cannot be reached from a state that needs it.
+
+    The first such state comes with it.
+    """
     everything = (1 << goals) - 1
     if not everything:
         return
@@ -282,7 +295,10 @@ _PROGRESS_EVERY = 4_096
 def check(
     model: Model, *, most: int | None = None, progress: ShowProgress | None = None
 ) -> ExplorationReport:
-    """Explore a model until it is complete, a claim fails, or `most` states were found."""
+    """Explore a model until it is complete or a claim fails.
+
+    It also ends when `most` states were found.
+    """
     exploration = Exploration(model, most=most, progress=progress)
     exploration.run()
     return exploration.report()
@@ -400,7 +416,10 @@ class Exploration:
         )
 
     def _way_to(self, number: int) -> list[int]:
-        """Return the choices that lead to a state; names are kept on the way, so that they stay the same."""
+        """Return the choices that lead to a state.
+
+        Names are kept on the way, so that they stay the same.
+        """
         chain = [number]
         while chain[-1]:
             chain.append(self._parents[chain[-1]])
@@ -425,7 +444,7 @@ def retell(model: Model, choices: Sequence[int]) -> list[list[str]]:
 
 
 def broken_at_the_end(model: Model, choices: Sequence[int]) -> list[str]:
-    """Return the claims of kind `always` that do not hold in the state after these choices."""
+    """Return the claims `always` that do not hold after these choices."""
     state = model.initial()
     for choice in choices:
         state = list(model.steps(state))[choice][1]

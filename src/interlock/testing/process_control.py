@@ -26,7 +26,10 @@ _STOP_S = 300.0
 
 
 def unprivileged() -> pwd.struct_passwd | None:
-    """Return the user of a server when this process is root, which PostgreSQL refuses; else None."""
+    """Return a server's user if this process is root, else None.
+
+    PostgreSQL refuses to run as root.
+    """
     return pwd.getpwnam(_NOBODY) if os.geteuid() == 0 else None
 
 
@@ -73,7 +76,10 @@ class NeverOutsideAWrite(Exception):
 
 
 def freeze(pid: int, store_url: str) -> None:
-    """Stop a process with SIGSTOP, between two writes if the store is SQLite; SIGCONT continues it."""
+    """Stop a process with SIGSTOP; SIGCONT continues it.
+
+    If the store is SQLite, it stops between two writes.
+    """
     for attempt in range(_TRIES):
         os.kill(pid, signal.SIGSTOP)
         while not is_frozen(pid):  # each thread stops when it is next scheduled
@@ -86,7 +92,10 @@ def freeze(pid: int, store_url: str) -> None:
 
 
 def is_frozen(pid: int) -> bool:
-    """Return whether all threads of a process have stopped; raise when there is no such process."""
+    """Return whether all threads of a process have stopped.
+
+    Raise when there is no such process.
+    """
     return all(map(_is_stopped, list(Path(f"/proc/{pid}/task").iterdir())))
 
 

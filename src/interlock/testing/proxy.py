@@ -68,14 +68,20 @@ class Wires:
             await asyncio.wait(tasks)
 
     async def close(self) -> None:
-        """Close every connection, also those that are being accepted; no further one is."""
+        """Close every connection, also those that are being accepted.
+
+        No further connection is accepted.
+        """
         self._closed = True
         await self.cut_all()
         for _ in range(_TURNS):
             await asyncio.sleep(0)
 
     def halve(self) -> int:
-        """Leave every connection half open, as after a power failure of the far host; return their number."""
+        """Leave every connection half open; return their number.
+
+        A power failure of the far host does the same.
+        """
         parting, self._parting = self._parting, asyncio.Event()
         parting.set()
         self.counts["left half open"] += len(self._tasks)
@@ -157,7 +163,10 @@ class _ProxiedConnection:
                 await writer.drain()
 
     def _loss_in(self, chunk: bytes) -> LostPart | None:
-        """Return the first loss in a chunk; the others apply when they are sent again."""
+        """Return the first loss in a chunk.
+
+        The others apply when they are sent again.
+        """
         for marker in self._wires.losses:
             if marker in chunk:
                 return self._wires.losses.pop(marker)

@@ -43,14 +43,14 @@ def interlock_options() -> dict[str, Any]:
 
 @pytest.fixture
 def _interlock_given(request: pytest.FixtureRequest, interlock_options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of `in_memory`: those of the marker precede those of the fixture."""
+    """Return the options of `in_memory` from the marker, then the fixture."""
     marker = request.node.get_closest_marker("interlock")
     return {**interlock_options, **(marker.kwargs if marker else {})}
 
 
 @async_fixture
 async def il(_interlock_given: dict[str, Any]) -> AsyncIterator[InMemory]:
-    """Yield an Interlock in memory, with a worker that has all declared tasks, on virtual time."""
+    """Yield an Interlock in memory with a worker, on virtual time."""
     from interlock.testing.memory_interlock import in_memory  # noqa: PLC0415 - see above
 
     async with in_memory(**_interlock_given) as one:

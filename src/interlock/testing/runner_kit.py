@@ -356,7 +356,7 @@ async def _revoked(stage: Stage) -> None:
 
 
 async def _silence(stage: Stage) -> None:
-    """Stop answering: only its own clock can tell the runner that the lease has ended."""
+    """Stop answering: only its own clock can tell that the lease has ended."""
     pace = stage.orchestrator.pace
     stage.orchestrator.pace = msgspec.structs.replace(pace, ttl_s=pace.silence_ttl_s)
     lease, piece = await stage.at_work()
@@ -387,7 +387,7 @@ async def _refused(stage: Stage) -> None:
 
 
 async def _asks_seldom(stage: Stage, why: str) -> None:
-    """Fail the runner as soon as it has sent more requests than a runner that waits between them."""
+    """Fail the runner as soon as it has sent too many requests."""
     orchestrator, pace = stage.orchestrator, stage.orchestrator.pace
     before, since = len(orchestrator.requests), orchestrator.clock()
     requests, waited_s = 0, 0.0
@@ -563,6 +563,6 @@ def a_token() -> str:
 
 
 def named(names: Sequence[str]) -> tuple[Scenario, ...]:
-    """Return the scenarios of these names, or all; raise KeyError for an unknown one."""
+    """Return the scenarios of these names, or all; raise KeyError."""
     known = {scenario.name: scenario for scenario in SCENARIOS}
     return tuple(known[name] for name in names) or SCENARIOS

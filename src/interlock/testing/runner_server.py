@@ -219,7 +219,7 @@ class KitOrchestrator:
         self.changed = asyncio.Event()
 
     async def answer(self, request: KitRequest) -> Reply:
-        """Answer a request as a correct server would, unless the scenario overrides it."""
+        """Answer as a correct server would, unless the scenario overrides it."""
         what = request.path.removeprefix(f"{PREFIX}/") if request.path != PREFIX else "greet"
         self.requests.append(what)
         self.change()
@@ -378,7 +378,10 @@ class KitOrchestrator:
             self.fault(f"It has sent a {kind} after it had reported how the attempt ended.")
 
     def _was_under_way(self, lease: KitLease, message: Message) -> bool:
-        """Return whether a heartbeat may have been sent before the runner knew that its end was accepted."""
+        """Return whether a heartbeat may have been sent before the runner's end.
+
+        The runner did not know by then that its end was accepted.
+        """
         unknown = lease.ended_at is None or self.clock() <= lease.ended_at + UNDER_WAY_S
         return lease.state == "ended" and isinstance(message, Heartbeat) and unknown
 

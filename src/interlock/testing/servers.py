@@ -102,7 +102,10 @@ def _connected(address: Path | tuple[str, int]) -> socket.socket:
 
 
 def _until_ready(answers: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the messages until the server is ready; raise its error after that."""
+    """Yield the messages until the server is ready.
+
+    After that, its error is raised.
+    """
     refusal = None
     while head := answers.read(5):
         kind, length = head[:1], struct.unpack("!I", head[1:])[0]
@@ -198,7 +201,10 @@ class Server(ABC):
         return {}
 
     def stop(self) -> None:
-        """Stop it as an operator would, with everything written; safe when it is not running."""
+        """Stop it as an operator would, with everything written.
+
+        It is safe when it is not running.
+        """
         self._end(self.stop_signal)
 
     stop_signal = signal.SIGTERM
@@ -213,7 +219,7 @@ class Server(ABC):
         _wait_until_gone(family)
 
     def restart(self) -> None:
-        """Stop it, unless it is down already, and start it on the same data and the same address."""
+        """Stop it, unless it is down, and start it on the same data and address."""
         self.stop()
         self.start()
 
@@ -334,8 +340,9 @@ class PostgresServer(Server):
         return f"postgresql://postgres@/{database}?host={quote(str(self.folder), safe='')}&port={_PORT}"
 
     def command(self) -> list[str]:
-        """Return the command; all settings are on the command line, so that the directory contains only
-        data.
+        """Return the command of the server.
+
+        All settings are on the command line, so that the directory contains only data.
         """
         settings = {
             **self._settings,
@@ -359,11 +366,17 @@ class PostgresServer(Server):
         return query_postgres(self.address, database, statement)
 
     def new_database(self, *, template: str = "template1") -> str:
-        """Create a database as a copy of another one without connections; return its URL."""
+        """Create a database as a copy of another one; return its URL.
+
+        The other one has no connections.
+        """
         return self.url_of(self.new_database_name(template=template))
 
     def new_database_name(self, *, template: str = "template1") -> str:
-        """Create a database as a copy of another one without connections; return its name."""
+        """Create a database as a copy of another one; return its name.
+
+        The other one has no connections.
+        """
         name = f"test_{next(self.names)}"
         self.sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return name
@@ -439,9 +452,10 @@ def postgres_server(
     around: EnvironmentOf | None = None,
     wal_segment_mb: int = 1,
 ) -> Iterator[PostgresServer]:
-    """Run a PostgreSQL server while the context lasts. `durable=False` turns fsync off, for speed.
+    """Run a PostgreSQL server while the context lasts.
 
-    Its log has small segments, which are quick to create and slow to fill: benchmarks use 16 MB.
+    `durable=False` turns fsync off, for speed. Its log has small segments, which are quick to create and slow
+    to fill: benchmarks use 16 MB.
     """
     made = PostgresServer(
         durable=durable, tcp=tcp, settings=settings or {}, around=around, wal_segment_mb=wal_segment_mb
@@ -458,7 +472,10 @@ def redis_server(
     settings: Mapping[str, str] | None = None,
     around: EnvironmentOf | None = None,
 ) -> Iterator[RedisServer]:
-    """Run a Redis server while the context lasts. `append_only` is its sync policy, or "off"."""
+    """Run a Redis server while the context lasts.
+
+    `append_only` is its sync policy, or "off".
+    """
     made = RedisServer(append_only=append_only, tcp=tcp, settings=settings or {}, around=around)
     with running(made) as server:
         yield server
@@ -476,10 +493,10 @@ def _redis_settings(append_only: AppendOnly) -> dict[str, str]:
 
 @functools.cache
 def _template(wal_segment_mb: int) -> Path:
-    """Return an empty cluster, created once per process and copied for each server.
+    """Return an empty cluster, which is copied for each server.
 
-    It sorts text by locale where the programs can, and not by bytes, as production servers may: code that
-    relies on the order of ids must declare it.
+    It is created once per process. It sorts text by locale where the programs can, and not by bytes, as
+    production servers may: code that relies on the order of ids must declare it.
     """
     guard = DirectoryGuard()
     atexit.register(guard.close)

@@ -24,12 +24,18 @@ class MissingFaketime(Exception):
 
 
 def environment(skew_s: int) -> dict[str, str]:
-    """Return the environment of a process whose time of day is off. Its monotonic clock is unchanged."""
+    """Return the environment of a process whose time of day is off.
+
+    Its monotonic clock is unchanged.
+    """
     return _environment(library(), skew_s)
 
 
 def settable(clock: Path) -> dict[str, str]:
-    """Return an environment whose offset is in a file, so that the clock can be set while a process runs."""
+    """Return an environment whose clock can be set meanwhile.
+
+    The offset is in a file, so the clock can be set while a process runs.
+    """
     set_clock(clock, 0)
     found = _environment(library(), 0)
     del found["FAKETIME"]

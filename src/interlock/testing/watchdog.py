@@ -25,7 +25,10 @@ _DYING_S = 60.0
 
 
 def main() -> None:
-    """Watch until `end` or until the pipe closes; each line names the process to end then."""
+    """Watch until `end` or until the pipe closes.
+
+    Each line names the process to end then.
+    """
     pipe, folder = int(sys.argv[1]), Path(sys.argv[2])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal
@@ -39,7 +42,10 @@ def main() -> None:
 
 
 def end_tree(pid: int) -> None:
-    """End a process and its descendants: by request, so that it can tidy up, and then by force."""
+    """End a process and its descendants.
+
+    A request lets it tidy up; then they are killed.
+    """
     family = {member: began(member) for member in tree(pid)}
     send(family, signal.SIGCONT)
     send([pid], signal.SIGQUIT)
@@ -86,7 +92,10 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def freeze(pid: int) -> list[int]:
-    """Stop a process and its descendants, also those that are started meanwhile; return all of them."""
+    """Stop a process and its descendants; return all of them.
+
+    Descendants that are started meanwhile are stopped, too.
+    """
     family = tree(pid)
     while True:
         send(family, signal.SIGSTOP)
@@ -122,7 +131,10 @@ def _parent_of(entry: Path) -> int:
 
 
 def _fields(entry: Path) -> list[str]:
-    """Return the fields after the name, which may contain any characters: state, parent and so on."""
+    """Return the fields after the name: state, parent and so on.
+
+    The name may contain any characters.
+    """
     return (entry / "stat").read_text().rpartition(") ")[2].split()
 
 

@@ -42,10 +42,10 @@ async def try_workload(
     concurrency: int = 1,
     max_operations: int = 0,
 ) -> Tried:
-    """Check the spec, prepare, run and clean up; raise `InvalidWorkload` as an agent would.
+    """Check the spec, prepare, run and clean up a workload.
 
-    It runs for one second by default; with `max_operations` until these are done, so that a test of their
-    number does not depend on the speed of the machine.
+    Raise `InvalidWorkload` as an agent would. It runs for one second by default; with `max_operations` until
+    these are done, so that a test of their number does not depend on the speed of the machine.
     """
     if duration_s is None:
         duration_s = _LONG_S if max_operations else _DURATION_S

@@ -53,7 +53,7 @@ def checked_name(name: str) -> str:
 
 
 def newest(found: tuple[ArtifactView, ...], name: str, attempt: str = "") -> ArtifactView | None:
-    """Return the newest artifact of a name, or that of one attempt (`1.2`: shard and number)."""
+    """Return the newest artifact of a name, or that of an attempt (`1.2`)."""
     meant = [one for one in found if one.name == name and attempt in ("", f"{one.shard}.{one.attempt}")]
     return max(meant, key=lambda one: (one.created_at, one.attempt, one.shard), default=None)
 

@@ -91,7 +91,10 @@ class Calendar:
             moment = found
 
     def between(self, after: datetime, until: datetime, most: int) -> list[datetime]:
-        """Return the last `most` fire times after one moment and until another, which is included."""
+        """Return the last `most` fire times after `after`, up to `until`.
+
+        `until` itself is included.
+        """
         span = _FIRST_WINDOW
         while True:
             begin = until - span if span < until - after else after
@@ -105,7 +108,10 @@ class Calendar:
             span *= _WIDER
 
     def due_at(self, fire: datetime) -> datetime:
-        """Return when the job of a fire is submitted: later by its jitter, and before the next fire."""
+        """Return when the job of a fire is submitted.
+
+        It is later by its jitter, and before the next fire.
+        """
         if not self._jitter:
             return fire
         following = self.after(fire)
@@ -160,7 +166,10 @@ class Calendar:
         return None
 
     def _elapsed_after(self, moment: datetime) -> datetime | None:
-        """Return the next time at which the wall clock shows the expression, in every repeated hour too."""
+        """Return the next time at which the wall clock shows the expression.
+
+        In a repeated hour the clock shows it twice.
+        """
         while True:
             offset = self._offset(moment)
             found = next(_fires(self._cron, (moment + offset).replace(tzinfo=None)), None)
@@ -202,8 +211,9 @@ class Calendar:
         return begin, end
 
     def _edge(self, text: str, noun: str, *, whole_day: bool = False) -> datetime:
-        """Return a time; for a date its first moment, or with `whole_day` the first moment of the next
-        day.
+        """Return a time; for a date its first moment.
+
+        With `whole_day` it is the first moment of the next day.
         """
         day = _date(text)
         if day is None:
@@ -213,7 +223,10 @@ class Calendar:
         return local_time(datetime(day.year, day.month, day.day), self.zone).astimezone(UTC)  # noqa: DTZ001
 
     def _bounded(self, text: str, noun: str) -> datetime:
-        """Return a time, or the earliest or latest one there is room for: "9999-12-31" means no end."""
+        """Return a time, or the earliest or latest possible one.
+
+        "9999-12-31" means no end.
+        """
         shown = _time(text, noun).replace(tzinfo=UTC)
         if _EARLIEST < shown < _LATEST:
             return self._moment(text, noun)
@@ -228,8 +241,9 @@ class Calendar:
 
 
 def local_time(naive: datetime, zone: tzinfo) -> datetime:
-    """Return a local time in a zone: the end of the gap if it does not exist, the first if it exists
-    twice.
+    """Return a local time in a zone.
+
+    It is the end of the gap if the time does not exist, and the first one if it exists twice.
     """
     first = naive.replace(tzinfo=zone, fold=0)
     back = first.astimezone(UTC).astimezone(zone)
@@ -248,7 +262,10 @@ def _end_of_gap(naive: datetime, zone: tzinfo) -> datetime:
 
 
 def _change(low: datetime, high: datetime, zone: tzinfo) -> datetime:
-    """Return when the clock of a zone is changed, after one moment and at another at the latest."""
+    """Return when the clock of a zone is changed.
+
+    That is after `low` and at `high` at the latest.
+    """
     low, high = low.replace(microsecond=0), high.replace(microsecond=0)
     before = low.astimezone(zone).utcoffset()
     while high - low > _SECOND:
@@ -263,7 +280,7 @@ def _parsed(expression: str) -> CronSim:
 
 
 def _fires(expression: str, after: datetime) -> Iterator[datetime]:
-    """Return the local times that match an expression, ignoring changes of the clock."""
+    """Return the local times of an expression, without changes of the clock."""
     times = copy.copy(_parsed(expression))
     times.dt = after.replace(microsecond=0)
     while True:
@@ -355,7 +372,7 @@ _UNITS = {"s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week"}
 
 
 def describe(spec: ScheduleSpec) -> str:
-    """Return when a schedule fires, in words: "every weekday at 02:00 in Berlin"."""
+    """Return when a schedule fires: "every weekday at 02:00 in Berlin"."""
     where = "UTC" if spec.tz == "UTC" else f"in {spec.tz.rpartition('/')[2].replace('_', ' ')}"
     parts = [_times(spec), "" if spec.every else where]
     parts += [f"from {spec.start}" if spec.start else "", f"until {spec.end}" if spec.end else ""]

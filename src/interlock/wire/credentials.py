@@ -64,7 +64,10 @@ _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 def authorization(address: str, secret: str) -> dict[str, str]:
-    """Return git settings that send a secret (`TOKEN` or `USER:PASSWORD`) to the server of an address."""
+    """Return git settings that send a secret to the server of an address.
+
+    The secret is `TOKEN` or `USER:PASSWORD`.
+    """
     check_secret(address)
     parts = urlsplit(address)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname

@@ -351,7 +351,10 @@ def state_of(word: Word, name: str, machine: AnyMachine) -> str:
 
 
 def id_of(text: str, prefix: str) -> str | None:
-    """Return an id or a prefix of one, also when given without its prefix letter; None if it is neither."""
+    """Return an id or a prefix of one, or None if the text is neither.
+
+    The letter before it may be missing.
+    """
     pattern = rf"(?:{prefix}_)?([0-9a-f]{{1,{ID_DIGITS}}})"
     found = re.fullmatch(pattern, text.strip(), re.ASCII | re.IGNORECASE)
     return f"{prefix}_{found[1].lower()}" if found else None

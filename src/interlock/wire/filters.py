@@ -58,7 +58,10 @@ MAX_SCANNED = 10_000
 
 
 def _query(wanted: Wanted, now: datetime, *, queues: Sequence[str], parents: Sequence[str]) -> Query:
-    """Return the part of a filter that the store evaluates; of several queues or parents it knows none."""
+    """Return the part of a filter that the store evaluates.
+
+    The store evaluates one queue and one parent, but not several.
+    """
     return Query(
         kind=wanted.machine.name,
         states=wanted.queried_states,

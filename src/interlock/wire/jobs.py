@@ -157,7 +157,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
 
 def belong_together(specs: Iterable[JobSpec]) -> bool:
-    """Return whether some of these jobs come after others of the same request (`#0`)."""
+    """Return whether some jobs follow others of the same request (`#0`)."""
     return any(name.startswith("#") for spec in specs if spec.after for name in spec.after.jobs)
 
 

@@ -58,7 +58,7 @@ _SHORT = 64
 
 
 def json_fault(value: bytes | msgspec.Raw) -> str:
-    """Return the fault of a value that is to be stored; an empty text if there is none.
+    """Return the fault of a value that is to be stored, or "".
 
     Short values repeat themselves (`null`, the same input checked twice), so their faults are remembered.
     """
@@ -67,8 +67,9 @@ def json_fault(value: bytes | msgspec.Raw) -> str:
 
 
 def _fault(raw: bytes) -> str:
-    """Check a value: most pass after a scan of their bytes; only those with long runs of digits are
-    decoded.
+    """Return the fault of a value, or "".
+
+    Most values pass after a scan of their bytes; only those with long runs of digits are decoded.
     """
     try:
         _skip(raw)
@@ -86,8 +87,9 @@ _known_fault = lru_cache(maxsize=1_024)(_fault)
 
 
 def _fault_outside_strings(raw: bytes, deep: bool, large: bool) -> str:
-    """Repeat the scan without strings, which contain most of the bytes that look like numbers and
-    brackets.
+    """Repeat the scan without strings.
+
+    Strings contain most of the bytes that look like numbers and brackets.
     """
     outside = _outside_strings(raw)
     if deep and _is_deep(outside):
@@ -96,7 +98,10 @@ def _fault_outside_strings(raw: bytes, deep: bool, large: bool) -> str:
 
 
 def is_too_deep(raw: bytes) -> bool:
-    """Return whether valid JSON has more than `MOST_LEVELS` arrays and objects inside each other."""
+    """Return whether valid JSON is nested deeper than `MOST_LEVELS`.
+
+    Arrays and objects inside each other count.
+    """
     return _may_be_deep(raw) and _is_deep(_outside_strings(raw))
 
 

@@ -128,7 +128,7 @@ class LimitList(View, frozen=True, kw_only=True):
 
 
 def definition_of(key: str, names: Mapping[str, LimitSpec]) -> str | None:
-    """Return the name of the limit that a key follows: its own, or the longest pattern; None for no limit."""
+    """Return the limit that a key follows: itself, a pattern, or None."""
     if key in names:
         return key
     fitting = [name for name in names if name.endswith("*") and key.startswith(name[:-1])]

@@ -105,7 +105,7 @@ class LogLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def size_of(line: LogLine) -> int:
-    """Return the size of a line in the log of its attempt, in bytes: its text and a line feed."""
+    """Return the size in bytes of a line and its line feed in a log."""
     return (len(line.text) if line.text.isascii() else len(line.text.encode(errors="replace"))) + 1
 
 

@@ -44,10 +44,10 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.kept[-1].step if self.kept else 0
 
     def added(self, fresh: Iterable[Sample], most: int = MOST_SAMPLES) -> Samples:
-        """Return these samples and later ones; samples up to the last step are ignored.
+        """Return these samples and later ones.
 
-        At most `most` samples and `MOST_METRICS` metrics are kept; metrics beyond the first ones are left
-        out.
+        Samples up to the last step are ignored. At most `most` samples and `MOST_METRICS` metrics are kept;
+        metrics beyond the first ones are left out.
         """
         kept, stride, last = list(self.kept), self.stride, self.last_step
         names = dict.fromkeys(name for sample in kept for name in sample.values)

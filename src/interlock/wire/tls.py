@@ -34,7 +34,10 @@ def authorities(ca: str) -> ssl.SSLContext:
 
 
 def check_pair(certificate: str, key: str) -> None:
-    """Raise `InvalidSettings` unless two files (PEM) are a certificate and its private key."""
+    """Raise unless two files are a certificate and its private key.
+
+    The error is `InvalidSettings`; the files are in PEM format.
+    """
     try:
         # With a password, even an empty one, an encrypted key raises an error instead of prompting.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")

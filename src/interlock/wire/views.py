@@ -20,5 +20,5 @@ class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return plain
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        """Yield names and plain values, so that `dict(view)` works, and with it FastAPI."""
+        """Yield names and plain values, for `dict(view)` and for FastAPI."""
         return iter(self.to_dict().items())

@@ -181,9 +181,9 @@ class _Pattern:
 
 
 def _listed(folder: Beneath, at: PathParts) -> list[tuple[str, bool]]:
-    """Return the names in a folder, and whether each is a folder; empty if it is not a folder.
+    """Return the names in a folder, and whether each is a folder.
 
-    Folders too deep to be packed are not read.
+    There are none if it is not a folder. Folders too deep to be packed are not read.
     """
     if len(at) >= MOST_DEPTH:
         return []
@@ -213,7 +213,10 @@ def _real(base: Path, path: Path) -> Path | None:
 
 
 def _is_circular(path: Path) -> bool:
-    """Return whether links on the way lead back to themselves; since Python 3.13 `resolve` leaves them."""
+    """Return whether links on the way lead back to themselves.
+
+    Since Python 3.13 `resolve` leaves them.
+    """
     try:
         path.stat()
     except OSError as error:
@@ -232,9 +235,10 @@ def copy(base: Path, path: Path, target: Path) -> None:
 
 
 def pack(base: Path, paths: Sequence[Path], target: Path, *, cache: bool = False) -> int:
-    """Write a tar of these files and folders; return the number of entries left out.
+    """Write a tar of these files and folders.
 
-    In a cache, links that stay inside are kept as links, and its size is limited to one that can be unpacked.
+    Return the number of entries left out. In a cache, links that stay inside are kept as links, and its size
+    is limited to one that can be unpacked.
     """
     base, left_out, seen = base.resolve(), 0, set[PathParts]()
     with (
@@ -332,7 +336,7 @@ def fits(parts: PathParts) -> bool:
 
 
 def climbs(target: str, depth: int) -> bool:
-    """Return whether a link at this depth may lead out of the folder of the job.
+    """Return whether a link at this depth may lead out of the job's folder.
 
     It cannot if its target is relative and has `..` only at the beginning: the folders above a link are
     no links, so those are climbed as written, and the rest goes down or through links like this one.

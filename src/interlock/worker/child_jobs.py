@@ -176,7 +176,10 @@ class ChildJobContext(SignalWaiter):
         return made
 
     async def submit_many(self, specs: Sequence[JobSpec], *, child_name: str | None = None) -> list[str]:
-        """Submit many children: `[fetch.spec(page) for page in pages]`. Idempotent as a whole."""
+        """Submit many children, idempotent as a whole.
+
+        For example `[fetch.spec(page) for page in pages]`.
+        """
         ids: list[str] = []
         specs = await self._middleware().submission(specs)
         for name, some in self._portions(specs, child_name):
@@ -220,7 +223,10 @@ class ChildJobContext(SignalWaiter):
         return ids
 
     async def compose(self, work: Composable[Any], *, child_name: str | None = None) -> list[str]:
-        """Submit a chain, group or chord as children of this job; return their ids. See `interlock.chain`."""
+        """Submit a chain, group or chord as children; return their ids.
+
+        They are children of this job. See `interlock.chain`.
+        """
         return await self.submit_many(work.specs(), child_name=child_name)
 
     def compose_sync(self, work: Composable[Any], *, child_name: str | None = None) -> list[str]:
@@ -248,7 +254,10 @@ class ChildJobContext(SignalWaiter):
         return _all_ended(self.children_sync())
 
     async def predecessors(self) -> list[Child]:
-        """Return the jobs that this job comes after, as they were named, with their results."""
+        """Return the jobs that this job comes after, with their results.
+
+        They are in the order in which they were named.
+        """
         return [Child(view) for view in await self.relay_predecessors()]
 
     def predecessors_sync(self) -> list[Child]:

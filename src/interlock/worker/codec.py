@@ -177,7 +177,10 @@ def decoder_of(kind: Any) -> Decode:
 
 
 def decoding_error(error: BaseException, at: str = "") -> str:
-    """Return the message of a decoder, with its path below `at`: `items[3]: expected int, got str`."""
+    """Return the message of a decoder, with its path below `at`.
+
+    For example `items[3]: expected int, got str`.
+    """
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     message, _, place = str(error).partition(" - at `$")

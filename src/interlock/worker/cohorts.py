@@ -125,7 +125,7 @@ class _Group(ABC):
 
     @abstractmethod
     def held(self) -> list[Grant]:
-        """Return the grants whose leases are renewed with this group; from any thread."""
+        """Return the grants renewed with this group, from any thread."""
 
     def heartbeats(self) -> tuple[list[Grant], list[Heartbeat]]:
         """Return the held grants and their heartbeats."""
@@ -213,7 +213,7 @@ class Cohort(_Group):
         return self.grants[self.position :]
 
     def held(self) -> list[Grant]:
-        """Return the grants whose leases are renewed with the cohort; from any thread."""
+        """Return the grants renewed with the cohort, from any thread."""
         held, own = self.grants[self.settled :], self.own
         return held if own is None else [grant for grant in held if grant is not own.grant]
 
@@ -223,7 +223,7 @@ class Cohort(_Group):
         self.entered_at = max(watch.tasks_moved(self.grants, steps, since), default=self.entered_at)
 
     def stop(self, job_id: str, reason: str) -> None:
-        """Tell one job to stop; from any thread. Losing the lease overrides every other reason."""
+        """Stop one job, from any thread; losing the lease overrides the rest."""
         with self.lock:
             known = self.stops.get(job_id)
             if known == "lost" or (known and reason != "lost"):
@@ -490,7 +490,7 @@ class Cohorts:
         return outcome
 
     def _outcome(self, cohort: Cohort, grant: Grant) -> Outcome:
-        """Execute one handler that takes no context; one that never waits ends with its first step."""
+        """Execute one handler that takes no context and never waits."""
         CURRENT.set(partial(self._context_of, cohort, grant))
         try:
             cohort.task.invoke(grant.input, None).send(None)
@@ -521,7 +521,7 @@ class Cohorts:
         return self._mask.outcome(outcome)
 
     def _context_of(self, cohort: Cohort, grant: Grant) -> Context:
-        """Return the context of a handler that asks for it; that of an ended handler is ignored."""
+        """Return the context for a handler; that of an ended one is ignored."""
         with cohort.lock:
             if grant is not cohort.current:
                 return self._context_for(grant, _do_nothing)

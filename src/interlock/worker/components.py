@@ -257,8 +257,9 @@ class Components:
         )
 
     def _sign_of_life(self) -> WorkerBeat:
-        """Return a heartbeat; called in the supervisor client's thread, so each number is read in one
-        step.
+        """Return a heartbeat; called in the supervisor client's thread.
+
+        So each number is read in one step.
         """
         active, (processed, failed) = self.task_runner.count(), self._counts()
         return WorkerBeat(

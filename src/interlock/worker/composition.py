@@ -33,7 +33,9 @@ def all_of(
     otherwise: AfterPolicy = "cancel",
     into: str = "",
 ) -> After:
-    """Let a job wait for all of these jobs: `task.options(after=all_of(a, b))`.
+    """Let a job wait for all of these jobs.
+
+    For example `task.options(after=all_of(a, b))`.
 
     `on` is "success", or "end" for an end of any kind. `otherwise` applies if it waits in vain: "cancel", or
     "skip" so that jobs after it continue. `into` is the argument that gets the result of one job, or the
@@ -48,9 +50,9 @@ def any_of(
     otherwise: AfterPolicy = "cancel",
     into: str = "",
 ) -> After:
-    """Let a job wait for the first of these jobs; the parameters are those of `all_of`.
+    """Let a job wait for the first of these jobs.
 
-    `into` is the argument that gets the result of that first job.
+    The parameters are those of `all_of`. `into` is the argument that gets the result of that first job.
     """
     return _rule(jobs, "any", on, otherwise, into)
 
@@ -128,7 +130,10 @@ class Partial(Protocol):
         ...
 
     def partial_spec(self, after: After, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
-        """Return a job that comes after others, of which an argument may be their result."""
+        """Return a job that comes after others.
+
+        An argument may be their result.
+        """
         ...
 
     def spec(self, *args: Any, **kwargs: Any) -> JobSpec:
@@ -273,16 +278,19 @@ def chain(
 @overload
 def chain(*parts: Composable[Any]) -> JobChain[Any]: ...
 def chain(*parts: Composable[Any]) -> JobChain[Any]:
-    """Put parts one after the other: `chain(fetch.s(url), count.s(), report.si())`.
+    """Put parts one after the other.
 
-    The result of each part is the first argument of the next one, unless that is made with `si`. If one does
-    not succeed, those after it are canceled.
+    For example `chain(fetch.s(url), count.s(), report.si())`. The result of each part is the first argument
+    of the next one, unless that is made with `si`. If one does not succeed, those after it are canceled.
     """
     return JobChain(tuple([link for part in parts for link in _links(part)]))
 
 
 def group(*parts: Composable[R] | Iterable[Composable[R]]) -> JobGroup[R]:
-    """Put parts side by side: `group(price.s(item) for item in items)`. Its result is a list."""
+    """Put parts side by side; the result is a list.
+
+    For example `group(price.s(item) for item in items)`.
+    """
     found: list[Composable[R]] = []
     for part in parts:
         found += (part,) if isinstance(part, Composable) else part
@@ -290,8 +298,9 @@ def group(*parts: Composable[R] | Iterable[Composable[R]]) -> JobGroup[R]:
 
 
 def chord(header: JobGroup[Any] | Iterable[Composable[Any]], body: Composable[R]) -> JobChain[R]:
-    """Let a job combine the results of a group: `chord((price.s(item) for item in items), total.s())`.
+    """Let a job combine the results of a group.
 
-    Its first argument is the list of the results. It is canceled if one of the group does not succeed.
+    For example `chord((price.s(item) for item in items), total.s())`. Its first argument is the list of the
+    results. It is canceled if one of the group does not succeed.
     """
     return JobChain((header if isinstance(header, JobGroup) else group(header), *_links(body)))

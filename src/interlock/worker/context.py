@@ -99,7 +99,7 @@ class Lines:
         return taken, offset
 
     def put_back(self, taken: tuple[LogLine, ...], offset: int) -> None:
-        """Restore taken lines before newer ones, unless some of those were dropped."""
+        """Restore taken lines, unless newer ones were dropped."""
         size = sum(map(size_of, taken))
         if offset + size == self.offset:
             self._lines.extendleft(reversed(taken))
@@ -312,7 +312,7 @@ class Context(ChildJobContext):
         return self._grant.secrets_withheld
 
     def progress(self, done: float | None = None, total: float | None = None, message: str = "") -> None:
-        """Report progress. An omitted number keeps its last value; an omitted message is cleared."""
+        """Report progress; an omitted number is kept, an omitted text cleared."""
         given_done, given_total = _number(done, "done"), _number(total, "total")
         text = cut(self.mask.text(str(message)), MAX_MESSAGE_BYTES)
         with self._lock:
@@ -334,7 +334,7 @@ class Context(ChildJobContext):
         self._message_added()
 
     def printed(self, text: str, stream: str) -> None:
-        """Write printed text to the log of the job, line by line; the last line may continue."""
+        """Write printed text to the log of the job; the last line may continue."""
         with self._lock:
             held = self._printed = self._printed or {}
             *whole, rest = f"{held.get(stream, '')}{text}".split("\n")
@@ -352,7 +352,7 @@ class Context(ChildJobContext):
             self.log(shown[start : start + MAX_PRINTED], stream)
 
     def checkpoint(self, value: object) -> None:
-        """Save a value for later attempts at this shard; they get it from `restored`."""
+        """Save a value for later attempts at this shard: see `restored`."""
         raw = self.mask.raw(encode(value, "checkpoint"))
         size = memoryview(raw).nbytes
         if size > MAX_CHECKPOINT_BYTES:
@@ -375,7 +375,7 @@ class Context(ChildJobContext):
         return decode(saved, type, "checkpoint") if isinstance(saved, msgspec.Raw) else None
 
     async def artifact(self, name: str, path: str | Path) -> ArtifactView:
-        """Store a file, or a folder as a tar, as an artifact of the job. Idempotent."""
+        """Store a file, or a folder as a tar, as an artifact. Idempotent."""
         return await asyncio.wrap_future(self._upload(self._grant.token, name, Path(path)))
 
     def artifact_sync(self, name: str, path: str | Path) -> ArtifactView:
@@ -388,16 +388,16 @@ class Context(ChildJobContext):
         return OwnCaches(self._caching, self._grant.token)
 
     async def report_workloads(self, facts: Sequence[WorkloadFact]) -> None:
-        """Report events of agents that this job drives; only in the worker's process."""
+        """Report events of this job's agents; only in the worker's process."""
         if isinstance(self._upload, Uploads):
             await asyncio.wrap_future(self._upload.send_facts(self._grant.token, facts))
 
     def snooze(self, when: Duration | datetime) -> NoReturn:
-        """End this attempt and run again later: after "10m", or at a time. Costs no retry (see `Snooze`)."""
+        """Run again after "10m", or at a time; it costs no retry: see `Snooze`."""
         raise Snooze(when)
 
     def spend(self, amount: float) -> None:
-        """Add to the cost of this attempt, in a unit of your choice: money, tokens, seconds."""
+        """Add to the cost of this attempt: money, tokens, or another unit."""
         number = _number(amount, "amount", "cost", "spend(0.02)")
         if number is None or number < 0:
             raise InvalidArguments(
@@ -436,7 +436,7 @@ class Context(ChildJobContext):
             raise TaskCancelled(self.stop_reason)
 
     async def wait_cancelled(self, timeout_s: float | None = None) -> bool:
-        """Wait until the handler should stop, at most `timeout_s`; return whether it should."""
+        """Wait up to `timeout_s` for a request to stop; return whether it came."""
         loop = asyncio.get_running_loop()
         waiter = (loop, loop.create_future())
         with self._lock:
@@ -505,7 +505,7 @@ class Context(ChildJobContext):
                 self._log_printed(text, stream)
 
     def stop(self, reason: str) -> None:
-        """Tell the handler to stop, and wake its waiters. The latest reason counts."""
+        """Stop the handler and wake its waiters; the latest reason counts."""
         with self._lock:
             self.stop_reason = reason
             waiters, stopped = self._waiters, self._stopped

@@ -350,10 +350,10 @@ class Lanes(dict[str, ExecutorLane]):
         return 0 if any(lane.waiting for lane in self.values()) else self.free() - coming
 
     def room_ahead(self, coming: int, batch: int) -> int:
-        """Return how many jobs to claim: those that can start at once, or a whole batch that may wait a
-        moment.
+        """Return how many jobs to claim.
 
-        All or nothing: for a store a large claim costs little more than a small one.
+        These can start at once, or they are a whole batch that may wait a moment. All or nothing: for a store
+        a large claim costs little more than a small one.
         """
         free = self.free() - coming
         if 0 < self._concurrency - free <= batch:

@@ -45,7 +45,10 @@ def plain_function(thing: object) -> Callable[..., Any]:
 
 
 def default_name(function: Callable[..., Any]) -> str:
-    """Return `module.qualname`, so that a worker that imports the module uses the same name."""
+    """Return the name `module.qualname`.
+
+    A worker that imports the module uses the same name.
+    """
     if function.__name__ == "<lambda>":
         raise refused(
             function, "a lambda has no name", 'Give it one: task(name="shop.double")(lambda x: 2 * x).'
@@ -54,7 +57,10 @@ def default_name(function: Callable[..., Any]) -> str:
 
 
 def executor_of(function: Callable[..., Any], wanted: str | None) -> Executor:
-    """Return its executor: the loop for async functions, a thread for others, or a process if requested."""
+    """Return its executor.
+
+    That is the loop for async functions, a thread for others, or a process if requested.
+    """
     is_async = inspect.iscoroutinefunction(function)
     if wanted is None:
         return "async" if is_async else "thread"
@@ -73,7 +79,10 @@ def executor_of(function: Callable[..., Any], wanted: str | None) -> Executor:
 
 
 def executor_here(function: Callable[..., Any], default: Executor) -> Executor:
-    """Return the executor on a worker with a default: that, or the usual one if it is impossible."""
+    """Return the executor on a worker with a default.
+
+    It is the default, or the usual one if that is impossible.
+    """
     try:
         return executor_of(function, default)
     except CannotLoad:
@@ -115,7 +124,10 @@ def _described(thing: object) -> str:
 
 
 def _looks_like_a_method(function: Callable[..., Any]) -> bool:
-    """Return whether it looks like a method, by its first parameter: its class does not exist yet."""
+    """Return whether the first parameter is that of a method.
+
+    Its class does not exist yet.
+    """
     inside_a_class = function.__qualname__.rpartition("<locals>.")[2] != function.__name__
     first = next(iter(inspect.signature(function).parameters), "")
     return inside_a_class and first in ("self", "cls")
@@ -167,7 +179,10 @@ class Arguments:
         self._needs_nothing = all(p.default is not p.empty for p in self._named.values())
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], later: str = "") -> msgspec.Raw:
-        """Encode the arguments of a call as the input of a job; the one named `later` comes later."""
+        """Encode the arguments of a call as the input of a job.
+
+        The argument named `later` comes later.
+        """
         if self._needs_nothing and not args and not kwargs and not later:
             return _EMPTY
         given = self._by_name(args, kwargs, later)
@@ -198,7 +213,7 @@ class Arguments:
         return next(iter(self._positional), "")
 
     def decode(self, raw: msgspec.Raw | bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Decode the input of a job into positional and named arguments of the function."""
+        """Decode the input of a job into positional and named arguments."""
         try:
             kwargs = msgspec.structs.asdict(self._decode(raw))
         except (msgspec.DecodeError, RecursionError) as error:
@@ -228,7 +243,10 @@ class Arguments:
         return str(inspect.Signature(sorted(shown, key=lambda parameter: parameter.kind)))
 
     def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], later: str = "") -> dict[str, Any]:
-        """Return arguments by name; those by position go to the parameters besides `later`."""
+        """Return arguments by name.
+
+        Those by position go to the parameters besides `later`.
+        """
         positional = self._positional if not later else tuple(n for n in self._positional if n != later)
         given = dict(zip(positional, args, strict=False))
         if len(args) > len(positional):

@@ -174,8 +174,9 @@ _TURNS = 8
 
 
 async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T], then_s: float = 0.0) -> T | None:
-    """Return the result of some work; None if the event comes first and the work is not done `then_s`
-    later.
+    """Return the result of some work, or None if the event comes first.
+
+    The work has `then_s` more after the event.
     """
     task, other = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
     try:

@@ -198,8 +198,9 @@ class Renewer:
             await self._sleep()
 
     def _due(self) -> list[_Beat]:
-        """Return the leases to renew: if one is due, all that were not just renewed; and those with
-        messages.
+        """Return the leases to renew, and those with messages.
+
+        If one is due, all that were not just renewed are renewed.
         """
         now = self._monotonic()
         flush = self._flush_wanted and now >= self._flushed_at + self._settings.flush_every_s
@@ -350,10 +351,10 @@ def _stopped(leased: Leased, reason: str) -> list[RunningTask | CohortMember]:
 def _note_group(
     group: Cohort | FinishedCohort, grants: list[Grant], answers: list[Answer], requested_at: float
 ) -> list[RenewalResult]:
-    """Record the renewal of a cohort; return the jobs that were not simply renewed.
+    """Record the renewal of a cohort.
 
-    While one of them is not renewed, the cohort as a whole is not trusted for longer: the event loop takes
-    that one out of it, and the next heartbeats renew the others.
+    Return the jobs that were not simply renewed. While one of them is not renewed, the cohort as a whole is
+    not trusted for longer: the event loop takes that one out of it, and the next heartbeats renew the others.
     """
     accepted = [answer for answer in answers if isinstance(answer, Heard)]
     if accepted and not any(isinstance(answer, NotHeard) for answer in answers):

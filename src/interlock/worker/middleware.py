@@ -267,7 +267,10 @@ def _pass_on(future: Future[Any], task: asyncio.Task[Any]) -> None:
 
 
 def layer_of(thing: Any) -> Layer:
-    """Return a middleware as it is used: a generator function, a class, or an object with these methods."""
+    """Return a middleware as it is used.
+
+    It is a generator function, a class, or an object with these methods.
+    """
     if inspect.isclass(thing):
         return _of_object(thing(), _address(thing), importable=True)
     if inspect.isroutine(thing):

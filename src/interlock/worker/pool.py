@@ -201,9 +201,10 @@ StartWorker: TypeAlias = Callable[[str, Callable[[], None]], Awaitable[PoolWorke
 
 
 def started_with(command: Sequence[str], url: str, about: Mapping[str, str] | None = None) -> StartWorker:
-    """Return a function that starts workers with this command and a name; `about` describes their pool.
+    """Return a function that starts workers with this command and a name.
 
-    The URL of the store or server is not on their command line, which every process can read.
+    `about` describes their pool. The URL of the store or server is not on their command line, which every
+    process can read.
     """
 
     extra = {ABOUT: msgspec.json.encode(about).decode()} if about else {}
@@ -324,8 +325,10 @@ class Pool:
         """Workers that are stopped because of a lower load."""
 
     async def run(self) -> int:
-        """Run until told to shut down; return 0 if every worker has ended well, 1 if one was killed, and
-        the exit code of the worker if not one could start.
+        """Run until a shutdown is requested; return the exit code.
+
+        It is 0 if every worker has ended well, 1 if one was killed, and the exit code of the worker if not
+        one could start.
         """
         loop = asyncio.get_running_loop()
         stop = self._shutdown.subscribe(lambda: call_in_loop(loop, self._wakeup.set))

@@ -37,7 +37,10 @@ class OrchestratorPort(Protocol):
         ...
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Claim at most `limit` jobs for this runner; return an empty list if there are none."""
+        """Claim at most `limit` jobs for this runner.
+
+        Without any jobs, the list is empty.
+        """
         ...
 
     async def report(self, messages: Sequence[Message]) -> list[Answer]:
@@ -45,7 +48,7 @@ class OrchestratorPort(Protocol):
         ...
 
     async def recover(self) -> int:
-        """Handle expired leases and other deadlines of all workers; return their number."""
+        """Handle expired leases and deadlines of all; return their number."""
         ...
 
     async def now(self) -> datetime:
@@ -53,8 +56,9 @@ class OrchestratorPort(Protocol):
         ...
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake`, from any thread and perhaps too often, when there may be jobs; return a function that
-        stops it.
+        """Call `wake` when there may be jobs; return a function to stop it.
+
+        It is called from any thread and perhaps too often.
         """
         ...
 
@@ -72,7 +76,10 @@ class LongPollPort(Protocol):
         ...
 
     def hasten(self) -> None:
-        """Answer waiting claims now, and stop waiting; called when the worker may not claim."""
+        """Answer waiting claims now, and stop waiting.
+
+        It is called when the worker may not claim.
+        """
         ...
 
     def relax(self) -> None:
@@ -96,7 +103,7 @@ class SimulationPort(Protocol):
     """A port that stores simulations."""
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationMessage) -> SimulationOrders:
-        """Send a message about the simulation that is executed under a lease; idempotent."""
+        """Send a message about a simulation under its lease. Idempotent."""
         ...
 
 
@@ -105,7 +112,10 @@ class FleetPort(Protocol):
     """A port that stores events of fleet agents."""
 
     async def report_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
-        """Store events, under the live lease of the job that drives the agents; idempotent."""
+        """Store events of agents. Idempotent.
+
+        The job that drives them has to have the live lease.
+        """
         ...
 
 
@@ -135,7 +145,10 @@ class CachePort(Protocol):
     def open_cache(
         self, token: str, runner_id: str, key: str, prefixes: Sequence[str]
     ) -> AbstractAsyncContextManager[tuple[CacheView, AsyncIterator[bytes]] | None]:
-        """Yield the cache of the key, or the newest with a matching prefix; None if there is none."""
+        """Yield the cache of the key, or the newest with a matching prefix.
+
+        It yields None if there is none.
+        """
         ...
 
 
@@ -144,7 +157,7 @@ class PredecessorPort(Protocol):
     """A port through which handlers read the jobs that theirs comes after."""
 
     async def predecessors(self, token: str, runner_id: str, cursor: str) -> PredecessorPage:
-        """Return a page of the jobs that the leased job comes after, in their order."""
+        """Return a page, in order, of the leased job's predecessors."""
         ...
 
 
@@ -168,5 +181,8 @@ class SignalPort(Protocol):
     """A port through which handlers wait for signals and approvals."""
 
     async def await_signal(self, request: WaitRequest) -> WaitAnswer:
-        """Return the answer to a wait, under a live lease; without one the job waits for it. Idempotent."""
+        """Return the answer to a wait, under a live lease. Idempotent.
+
+        Without an answer the job waits for it.
+        """
         ...

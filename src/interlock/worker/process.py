@@ -117,7 +117,7 @@ class Connection:
         return True
 
     def granted_after(self, requested_at: float) -> float:
-        """Return the time from which leases of the last claim, made at `requested_at`, may be trusted."""
+        """Return the time from which leases of the last claim are trusted."""
         port = self._long_poll
         return requested_at if port is None else max(requested_at, port.granted_after)
 
@@ -247,9 +247,10 @@ class WorkerProcess:
         return data
 
     async def run(self) -> int:
-        """Run until told to shut down; return 0 if every task ended or was released, 1 if forced.
+        """Run until a shutdown is requested; return the exit code.
 
-        Raise permanent connection errors, such as a store of another version.
+        It is 0 if every task ended or was released, and 1 if forced. Raise permanent connection errors, such
+        as a store of another version.
         """
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         unsubscribe = self.shutdown.subscribe(self._on_shutdown)
@@ -320,7 +321,7 @@ class WorkerProcess:
         self._schedules = {}
 
     async def _poll(self) -> None:
-        """Claim as much as there is room for, begin it, and poll again; or wait for room."""
+        """Claim what there is room for, begin it and poll again; or wait."""
         self._wakeup.clear()
         request = self._next_request()
         if self._broken:
@@ -337,7 +338,7 @@ class WorkerProcess:
             self.send(backoff_complete)
 
     async def _shut_down(self) -> None:
-        """Let tasks finish, then tell them to stop, then kill them; end in time in any case."""
+        """Let tasks finish, then stop, then kill them; end in time in any case."""
         requested_at = self.shutdown.requested_at or self.shutdown.awake()
         times = self.shutdown.times(self._durations)
 
@@ -358,7 +359,7 @@ class WorkerProcess:
     # Polling
 
     def _next_request(self) -> ClaimRequest | None:
-        """Return the next claim: for tasks that can start, else for prefetching; None if there is no room."""
+        """Return the next claim, to start or to prefetch; None without room."""
         if not self._components.order_handler.orders.take or not accepts_tasks(
             self._process.state, self._process.data
         ):
@@ -415,10 +416,11 @@ class WorkerProcess:
     # Failures
 
     async def _request(self, request: StoreRequest[T], message: str, then_s: float = 0.0) -> T | None:
-        """Return the answer to a request, retried until it is answered or the connection is broken.
+        """Return the answer to a request, with retries.
 
-        The timeout starts with the first failure: a slow answer while this host or the store's stalled does
-        not mean that the connection is broken.
+        It is retried until it is answered or the connection is broken. The timeout starts with the first
+        failure: a slow answer while this host or the store's stalled does not mean that the connection is
+        broken.
         """
         until, pause_s = None, self._settings.first_backoff_s
         while True:
@@ -437,10 +439,10 @@ class WorkerProcess:
                 await set_within(self._stop_requested, pause_s)
 
     async def _open_again(self, failure: StoreUnavailable) -> bool:
-        """Replace a failing connection while there are leases; otherwise it is broken.
+        """Replace a failing connection while there are leases.
 
-        Leases are renewed over a separate connection, and each is given up when it can no longer be trusted:
-        a shorter outage of the store costs no task.
+        Without leases it is broken. Leases are renewed over a separate connection, and each is given up when
+        it can no longer be trusted: a shorter outage of the store costs no task.
         """
         self._broken = False
         if not self._task_runner.active:
@@ -451,7 +453,7 @@ class WorkerProcess:
         return True
 
     async def _open(self) -> bool | None:
-        """Open the connection; None if there is no answer, False if it is pointless."""
+        """Open the connection; return None if unanswered, False if pointless."""
         try:
             opening = self._connection.open(self._settings.connect_timeout_s)
             return bool(await unless(self._stop_requested, opening))
@@ -464,7 +466,7 @@ class WorkerProcess:
             return False
 
     async def _break(self, failure: InterlockError) -> None:
-        """Handle a lost connection: abandon the tasks, close it, and connect again."""
+        """Handle a lost connection: abandon the tasks and close it."""
         self._broken = False
         self._log.warning("connection_lost", error=failure.sentence, tasks=self._task_runner.count())
         self.send(error)
@@ -473,7 +475,7 @@ class WorkerProcess:
         self._woken = False
 
     async def _begin_again(self, crash: Exception) -> None:
-        """Handle a crashed step, a bug here or in a port: log it, and continue a little later."""
+        """Log a crashed step, a bug here or in a port, and continue later."""
         self._log.error("loop_crashed", loop="poll", error=f"{type(crash).__name__}: {crash}", exc_info=True)
         self._crashes += 1
         self._components.trouble(crash)
@@ -485,7 +487,7 @@ class WorkerProcess:
         await set_within(self._stop_requested, self._settings.backoff_s(self._crashes))
 
     async def _send_messages(self, messages: Sequence[Message]) -> list[Answer]:
-        """Deliver reports, also during shutdown, when no jobs are claimed any more."""
+        """Deliver reports, also during shutdown."""
         if self._process.state is SHUTTING_DOWN and not self._connection.is_open:
             await self._connection.open(self._settings.connect_timeout_s)
         return await self._connection.port.report(messages)
@@ -507,7 +509,7 @@ class WorkerProcess:
     # Waiting
 
     async def _pause(self, *, wakes: bool) -> None:
-        """Back off as long as the table's count says; with `wakes` a notification ends it."""
+        """Back off as the count of the table demands; `wakes` ends it early."""
         pauses_s = self._pauses_s
         until = self._monotonic() + pauses_s[min(self._process.data.backoff_count, len(pauses_s) - 1)]
         while not self._stop_requested.is_set() and not (wakes and self._woken):
@@ -518,7 +520,7 @@ class WorkerProcess:
             await set_within(self._stop_requested, floor_s)
 
     async def _all_ended(self, until: float) -> bool:
-        """Return whether all tasks ended and all reports were delivered before the deadline, by `awake`."""
+        """Return whether tasks and reports are done by a deadline of `awake`."""
         while not await self._all_end_within(until - self.shutdown.awake()):
             if self.shutdown.awake() >= until:
                 return False
@@ -536,12 +538,12 @@ class WorkerProcess:
         return True
 
     def _on_shutdown(self) -> None:
-        """Handle a shutdown request, in a signal handler: all work is left to the event loop."""
+        """Wake the event loop after a shutdown request, in a signal handler."""
         for wake in (self._stop_requested.set, self._wakeup.set, self._connection.hasten):
             call_in_loop(self._loop, wake)
 
     def _wake(self) -> None:
-        """Handle a notification of jobs; called often and from any thread, so it is cheap to repeat."""
+        """Handle a notification of jobs, cheaply and from any thread."""
         if self._woken:
             return
         self._woken = True

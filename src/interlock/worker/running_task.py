@@ -187,9 +187,10 @@ class RunningTask:
         )
 
     def stop(self, reason: str) -> bool:
-        """Tell the handler to stop; from any thread. Return False if this is not the first time.
+        """Stop the handler, from any thread.
 
-        Losing the lease overrides earlier reasons, because from then on no result of the handler is accepted.
+        Return False if this is not the first time. Losing the lease overrides earlier reasons, because from
+        then on no result of the handler is accepted.
         """
         if self.stop_reason == "lost" or (self.stop_reason and reason != "lost"):
             return False
@@ -213,7 +214,10 @@ class RunningTask:
         return self.chain.drive(self.context, self.invoke)
 
     def call(self, loop: asyncio.AbstractEventLoop) -> Any:
-        """Call the handler in this thread, with the middleware around it; async one waits in the loop."""
+        """Call the handler in this thread, with the middleware around it.
+
+        Async middleware waits in the loop.
+        """
         if not self.chain.wraps:
             return self.invoke()
         assert self.context is not None

@@ -160,16 +160,18 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stop_grace_s(durations: Durations) -> float:
-    """Return the default grace: 5 s, but at most a quarter of the cancel deadline.
+    """Return the default grace of a stop.
 
-    A handler that ignores the request has to be killed well before its cancellation is forced.
+    It is 5 s, but at most a quarter of the cancel deadline. A handler that ignores the request has to be
+    killed well before its cancellation is forced.
     """
     return min(_STOP_GRACE_S, durations.cancel_deadline_s / 4)
 
 
 def patience_s(durations: Durations) -> float:
-    """Return the default patience: a quarter of a lease, but at least 2 s and at most 10 s.
+    """Return the default patience with a connection.
 
-    A restarted server or database is back in seconds: its connections may still work.
+    It is a quarter of a lease, but at least 2 s and at most 10 s. A restarted server or database is back in
+    seconds: its connections may still work.
     """
     return min(max(_LEAST_PATIENCE_S, durations.lease_ttl_s / 4), _MOST_PATIENCE_S)

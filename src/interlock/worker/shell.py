@@ -118,11 +118,12 @@ class Commands:
         return ending.result()
 
     def environment(self, *, without: str = "") -> dict[str, str]:
-        """Return the environment of a step: that of the worker, without the worker's credentials.
+        """Return the environment of a step.
 
-        The token of a runner and the address of a store are in variables of ours, and no job needs them. Any
-        other variable may be a credential as well, so untrusted and isolated jobs get only a few. `without`
-        excludes a secret that is for another purpose: the one with which the repository is fetched.
+        It is that of the worker, without the worker's credentials. The token of a runner and the address of a
+        store are in variables of ours, and no job needs them. Any other variable may be a credential as well,
+        so untrusted and isolated jobs get only a few. `without` excludes a secret that is for another
+        purpose: the one with which the repository is fetched.
         """
         ctx = self._ctx
         seen = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}

@@ -86,11 +86,11 @@ def remove_left(under: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with its content, also read-only files, without following links.
+    """Remove a folder with its content, without following links.
 
-    Subfolders are moved up into it before they are emptied, so that neither depth nor the length of a path
-    matters. All paths are reached through descriptors: a leftover process of a step may swap a folder for a
-    link meanwhile.
+    Read-only files are removed, too. Subfolders are moved up into it before they are emptied, so that neither
+    depth nor the length of a path matters. All paths are reached through descriptors: a leftover process of a
+    step may swap a folder for a link meanwhile.
     """
     with contextlib.suppress(OSError):
         around = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

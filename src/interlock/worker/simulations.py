@@ -126,7 +126,10 @@ class SimulationContext:
             number += 1
 
     def danger(self, text: str) -> None:
-        """Record a warning for the current step; it is counted and shown to followers."""
+        """Record a warning for the current step.
+
+        It is counted and shown to followers.
+        """
         with self._lock:
             self._danger_count += 1
             if len(self._dangers) < MOST_DANGERS:
@@ -396,7 +399,10 @@ class Simulation(Task[P, R], Generic[P, R]):
         return self.executor
 
     def run(self, *args: Any, **kwargs: Any) -> SimulationSpec:
-        """Return a simulation to start. Arguments are checked and encoded here, not in the worker."""
+        """Return a simulation to start.
+
+        Arguments are checked and encoded here, not in the worker.
+        """
         job = spec_of(self, args, kwargs)
         return SimulationSpec(
             task=job.task,

@@ -252,7 +252,10 @@ def execute(order: RunOrder, context: Context) -> HandlerEnd:
 
 
 def _called(task: tasks.Task[..., Any], order: RunOrder, context: Context, chain: Chain) -> Any:
-    """Call the handler with the middleware around it, and wait for it if it is async."""
+    """Call the handler with the middleware around it.
+
+    It waits for an async handler.
+    """
     invoke = partial(task.invoke, order.grant.input, context)
     if not chain.waits:
         return chain.call(context, partial(_finished, invoke))

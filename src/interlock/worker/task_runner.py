@@ -155,9 +155,9 @@ class TaskRunner:
     # Capacity
 
     def capacity(self) -> tuple[int, bool]:
-        """Return how many more grants to claim, and whether they begin soon; otherwise they are prefetched.
+        """Return how many more grants to claim, and whether they begin soon.
 
-        Without answers to reports the tasks use up the slots.
+        Otherwise they are prefetched. Without answers to reports the tasks use up the slots.
         """
         batch = self._lanes.batch_ahead()
         room = self._lanes.room_ahead(len(self._acknowledging), batch)
@@ -186,10 +186,10 @@ class TaskRunner:
     def take(
         self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True, next_turn: bool = False
     ) -> int:
-        """Accept grants; start those that can, and release those that would wait too long.
+        """Accept grants; start those that can, and release others.
 
-        With `next_turn` they start after a turn of the event loop, in which the next claim is sent. Release
-        grants of unknown tasks; return their number.
+        Those that would wait too long are released. With `next_turn` they start after a turn of the event
+        loop, in which the next claim is sent. Release grants of unknown tasks; return their number.
         """
         unknown, free = self._unknown, max(0, self._lanes.free())
         grants = list(grants)
@@ -402,8 +402,9 @@ class TaskRunner:
         self._reporter.put(running, (running.complete(failed, None),))
 
     def _give_back(self, running: RunningTask) -> None:
-        """Release an abandoned task that has stopped, if its lease is live, so that another worker can start
-        it.
+        """Release an abandoned task that has stopped, if its lease is live.
+
+        So another worker can start it.
         """
         if running.give_back and self._monotonic() < running.lease_ends_at():
             unsent = None if running.context is None else running.context.take()

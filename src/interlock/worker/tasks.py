@@ -132,10 +132,10 @@ class Task(Generic[P, R_co]):
     def s(self, *args: Any, **kwargs: Any) -> Signature[Any]: ...
 
     def s(self, *args: Any, **kwargs: Any) -> Signature[Any]:
-        """Return a signature for `chain`, `group` and `chord`: the task with arguments.
+        """Return a signature: the task with arguments.
 
-        After other jobs its first argument is their result, and those given here are the further ones. They
-        are checked when the composition is submitted.
+        It is for `chain`, `group` and `chord`. After other jobs its first argument is their result, and those
+        given here are the further ones. They are checked when the composition is submitted.
         """
         return Signature(self, args, kwargs)
 
@@ -146,7 +146,10 @@ class Task(Generic[P, R_co]):
     def si(self, *args: Any, **kwargs: Any) -> Signature[Any]: ...
 
     def si(self, *args: Any, **kwargs: Any) -> Signature[Any]:
-        """Return a signature that takes no result of other jobs: it has all of its arguments."""
+        """Return a signature that takes no result of other jobs.
+
+        It has all of its arguments.
+        """
         return Signature(self, args, kwargs, immutable=True)
 
     @overload
@@ -156,7 +159,10 @@ class Task(Generic[P, R_co]):
     def map(self, items: Iterable[Any], **kwargs: Any) -> JobGroup[Any]: ...
 
     def map(self, items: Iterable[Any], **kwargs: Any) -> JobGroup[Any]:
-        """Return a group with a job for each item, which is its first argument; `kwargs` are for all."""
+        """Return a group with a job for each item.
+
+        The item is the first argument; `kwargs` are for all.
+        """
         return JobGroup(tuple([self.si(item, **kwargs) for item in items]))
 
     @property
@@ -172,7 +178,7 @@ class Task(Generic[P, R_co]):
         return msgspec.structs.replace(self.template, input=given, after=after)
 
     def options(self, **overrides: Unpack[JobOptions]) -> Task[P, R_co]:
-        """Return the task with other options: `send.options(queue="slow", delay_s=60)`.
+        """Return the task with other options.
 
         `start_within` and `not_after` take "10m" or a timedelta, and `not_after` also a time. `unique` takes
         a `Unique`, True for all arguments, the names of some of them, or a key as text. `after` takes jobs
@@ -186,7 +192,7 @@ class Task(Generic[P, R_co]):
         return other
 
     def invoke(self, raw: msgspec.Raw | bytes, context: Context | None) -> R_co:
-        """Call the function with the input of a job, as a worker does; without a context if it wants none."""
+        """Call the function with a job's input, and a context if it wants one."""
         args, kwargs = self._arguments.decode(raw)
         if self._arguments.context_name is not None:
             kwargs[self._arguments.context_name] = context
@@ -194,7 +200,7 @@ class Task(Generic[P, R_co]):
         return function(*args, **kwargs)
 
     def executor_on(self, default: Executor | None) -> Executor:
-        """Return its executor on a worker with this default; an explicit one takes precedence."""
+        """Return its executor: an explicit one, or this default."""
         if default is None or self._names_executor:
             return self.executor
         return executor_here(self.function, default)
@@ -321,11 +327,12 @@ class Registry:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the name in jobs
         **how: Unpack[ScheduleOptions],
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
-        """Submit a task by a schedule; used above `@task`, or above a function that becomes a task.
+        """Submit a task by a schedule.
 
-        `when` is a cron expression or an interval; `input` are its arguments by name, `name` that of the
-        schedule (otherwise that of the task). The rest is as in `schedule_spec`: cron, every, at, tz, start,
-        end, exclude, jitter, catch_up, catch_up_limit, overlap.
+        It is used above `@task`, or above a function that becomes a task. `when` is a cron expression or an
+        interval; `input` are its arguments by name, `name` that of the schedule (otherwise that of the task).
+        The rest is as in `schedule_spec`: cron, every, at, tz, start, end, exclude, jitter, catch_up,
+        catch_up_limit, overlap.
         """
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
@@ -337,10 +344,11 @@ class Registry:
         return decorate
 
     def middleware(self, thing: M) -> M:
-        """Put a middleware around all handlers of these tasks, inside of those that were declared before.
+        """Put a middleware around all handlers of these tasks.
 
-        It is a generator function, a class that is made without arguments, or an object: see
-        `interlock.worker.middleware`. Its `submit` is also called where a client of this process submits.
+        It is inside of those that were declared before. It is a generator function, a class that is made
+        without arguments, or an object: see `interlock.worker.middleware`. Its `submit` is also called where
+        a client of this process submits.
         """
         self.chain = Chain((*self.chain.layers, layer_of(thing)))
         return thing
@@ -369,7 +377,10 @@ middleware: Final = DEFAULT.middleware
 
 
 def load_tasks(spec: str) -> Registry:
-    """Load the tasks of `package.module`, `package.module:registry` or `path/to/file.py`."""
+    """Load the tasks of a module, a registry or a file.
+
+    `spec` is `package.module`, `package.module:registry` or `path/to/file.py`.
+    """
     name, _, attribute = spec.partition(":")
     before = set(DEFAULT.names())
     module = import_named(name)

@@ -55,11 +55,12 @@ class SignalWaiter:
     async def wait_for(self, name: str, *, timeout: Duration | None = None, type: Any = Any) -> Any: ...
 
     async def wait_for(self, name: str, *, timeout: Duration | None = None, type: Any = Any) -> Any:  # noqa: A002
-        """Return the data of the next signal of this name; raise `WaitTimeout` if none comes in time.
+        """Return the data of the next signal of this name.
 
-        While none has come this does not return: the handler ends here and frees its slot, and runs again
-        from its beginning when one has. The first wait for a name gets its first signal, also in later
-        attempts, and a signal that was sent before is kept. The default timeout is a week.
+        Raise `WaitTimeout` if none comes in time. While none has come this does not return: the handler ends
+        here and frees its slot, and runs again from its beginning when one has. The first wait for a name
+        gets its first signal, also in later attempts, and a signal that was sent before is kept. The default
+        timeout is a week.
         """
         request = self._signal_wait(name, timeout)
         return _data(await asyncio.wrap_future(self._wait(request)), request, type)
@@ -84,10 +85,10 @@ class SignalWaiter:
         role: Role | str = Role.OPERATOR,
         timeout: Duration | None = None,
     ) -> ApprovalAnswer:
-        """Return the answer of a person, which is true if approved; raise `WaitTimeout` if none comes.
+        """Return the answer of a person, which is true if approved.
 
-        It waits as `wait_for` does. `approvers` are the names of the people allowed to answer: by default
-        everyone with the `role` (`operator` or `admin`).
+        Raise `WaitTimeout` if none comes. It waits as `wait_for` does. `approvers` are the names of the
+        people allowed to answer: by default everyone with the `role` (`operator` or `admin`).
         """
         request = self._approval_wait(question, name, approvers, role, timeout)
         return _approval(await asyncio.wrap_future(self._wait(request)), request)

@@ -93,7 +93,7 @@ def look_at(value: Value, plan: ModelPlan, number: int) -> DecodedJob:
 
 
 def look_at_record(record: Record, releases: int, *, default_losses: int = DEFAULT_LOSSES) -> DecodedJob:
-    """Return a decoded job of a store, with its number of releases and the default of losses."""
+    """Return a decoded job with its releases and the default of losses."""
     body = decode_body(record.body)
     losses = default_losses if body.losses_allowed is None else body.losses_allowed
     plan = JobPlan(
@@ -117,7 +117,7 @@ def _most_retries(body: JobBody) -> int:
 
 
 def one_live_lease(seen: DecodedJob) -> bool:
-    """Return whether each shard has at most one live lease, on its newest attempt."""
+    """Return whether a shard has at most a live lease on its newest attempt."""
     for shard in _shards(seen):
         mine = [one for one in seen.body.attempts if one.shard == shard]
         live = [one for one in mine if _live(one)]
@@ -127,7 +127,7 @@ def one_live_lease(seen: DecodedJob) -> bool:
 
 
 def lease_and_attempt_agree(seen: DecodedJob) -> bool:
-    """Return whether each attempt has a live lease exactly if its state requires one."""
+    """Return whether attempts have live leases exactly as required."""
     for one in seen.body.attempts:
         held = one.lease.state if one.lease is not None else None
         if one.state is attempt.LEASED and held is not lease.GRANTED:
@@ -148,7 +148,7 @@ def bounded(seen: DecodedJob) -> bool:
 
 
 def ended_is_over(seen: DecodedJob) -> bool:
-    """Return whether an ended job has no open attempt, except those that a failure is stopping."""
+    """Return whether an ended job has only attempts that ended or stop."""
     if seen.state not in job.ENDED:
         return True
     left = [one.state for one in seen.body.attempts if one.state not in attempt.ENDED]
@@ -158,13 +158,13 @@ def ended_is_over(seen: DecodedJob) -> bool:
 
 
 def completed_is_all_shards(seen: DecodedJob) -> bool:
-    """Return whether a job is COMPLETED exactly if each of its shards has succeeded."""
+    """Return whether a job is COMPLETED exactly if all shards succeeded."""
     done = {one.shard for one in seen.body.attempts if one.state is attempt.SUCCEEDED}
     return (seen.state is job.COMPLETED) == (done == set(_shards(seen)))
 
 
 def goes_on(seen: DecodedJob) -> bool:
-    """Return whether every shard of an unfinished job can proceed, or the job is being stopped."""
+    """Return whether each shard can proceed, or the job ends or is stopped."""
     if seen.state in job.ENDED or seen.state is job.SUBMITTED:
         return True
     if seen.body.data.stop_reason:
@@ -210,7 +210,10 @@ def _ready_time_is_stored(seen: DecodedJob) -> bool:
 
 
 def timers_run(seen: DecodedJob) -> bool:
-    """Return whether timers run exactly in states with a deadline, and waiting attempts have a ready time."""
+    """Return whether timers run exactly in states with a deadline.
+
+    Waiting attempts have a ready time, too.
+    """
     stopping = bool(seen.body.data.stop_reason)
     waits = seen.state is job.PENDING and seen.body.not_after is not None
     if not stopping and (seen.body.timer_at is not None) != (seen.state is job.RUNNING or waits):
@@ -233,9 +236,7 @@ def expired_never_began(seen: DecodedJob) -> bool:
 
 
 def _is_held(seen: DecodedJob, one: AttemptBody) -> bool:
-    """Return whether an attempt waits for the needs of its run, for its children, or for a place in its
-    tree.
-    """
+    """Return whether an attempt waits for its run, children or tree place."""
     if one.state is not attempt.CREATED:
         return False
     return seen.body.run is not None or seen.body.tree is not None or one.waits or bool(one.awaits)
@@ -273,7 +274,7 @@ VALUE_CLAIMS: Sequence[FactClaim[DecodedJob]] = (
 
 
 def journal_replays(step: Taken) -> bool:
-    """Return whether the journalled rows lead from the record before to the record after."""
+    """Return whether the journalled rows lead from `before` to `after`."""
     if not step.journalled:
         return True
     states = _states(step.before)
@@ -287,7 +288,7 @@ def journal_replays(step: Taken) -> bool:
 
 
 def ends_absorb(step: Taken) -> bool:
-    """Return whether terminal states are kept; the oldest ended attempts may be folded."""
+    """Return whether terminal states are kept, unless folded."""
     ends = {JOB.name: JOB.terminal, ATTEMPT.name: ATTEMPT.terminal, LEASE.name: LEASE.terminal}
     after, folds = _states(step.after), step.after.body.folded is not None
     return all(
@@ -298,7 +299,7 @@ def ends_absorb(step: Taken) -> bool:
 
 
 def only_the_live_lease_is_accepted(step: Taken) -> bool:
-    """Return whether an accepted message came under a live lease that had not expired."""
+    """Return whether accepted messages came under a live, unexpired lease."""
     if not step.accepted or step.token is None:
         return True
     held = next((o.lease for o in step.before.body.attempts if (o.shard, o.index) == step.token), None)
@@ -306,7 +307,7 @@ def only_the_live_lease_is_accepted(step: Taken) -> bool:
 
 
 def success_is_reported(step: Taken) -> bool:
-    """Return whether an attempt succeeds only in the step of its runner's report."""
+    """Return whether attempts succeed only by their runner's report."""
     was = {one.name: one.state for one in step.before.body.attempts}
     new = [
         (one.shard, one.index)
@@ -346,7 +347,7 @@ def starts_in_time(step: Taken) -> bool:
 
 
 def snoozes(step: Taken) -> bool:
-    """Return whether a snoozed job waits for its time, and costs no try and no loss."""
+    """Return whether a snooze waits for its time and costs no try or loss."""
     if not gives_back(step.lines) or step.token is None:
         return True
     given = [one for one in step.after.body.attempts if (one.shard, one.index) == step.token]
@@ -452,7 +453,7 @@ class EndedJob(NamedTuple):
 
 
 def finished_once(ended: EndedJob) -> bool:
-    """Return whether no shard succeeded twice, and each shard of a COMPLETED job succeeded."""
+    """Return whether no shard succeeded twice, and all did if COMPLETED."""
     counts = ended.successes.values()
     whole = ended.look.state is not job.COMPLETED or sum(counts) == len(_shards(ended.look))
     return whole and all(count <= 1 for count in counts)

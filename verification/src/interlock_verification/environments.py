@@ -444,7 +444,10 @@ ENVIRONMENTS: Mapping[str, ModelPlan] = MappingProxyType({plan.name: plan for pl
 
 
 def plan_named(name: str) -> ModelPlan:
-    """Return the environment of this name; an unknown name raises an error with the known ones."""
+    """Return the environment of this name; raise if it is unknown.
+
+    The error names the known environments.
+    """
     try:
         return ENVIRONMENTS[name]
     except KeyError:
@@ -504,7 +507,10 @@ def replay(plan: ModelPlan, choices: Sequence[int]) -> Violation:
 def explore_side_by_side(
     plans: Sequence[ModelPlan], *, lanes: int = 2, most: int | None = None, watch: Watch | None = None
 ) -> Iterator[ExplorationResult]:
-    """Explore each environment in its own process, with a limited number at a time."""
+    """Explore each environment in its own process.
+
+    A limited number is explored at a time.
+    """
     waiting = sorted(plans, key=lambda plan: plan.states or 0, reverse=True)
     context = multiprocessing.get_context("spawn")
     running: dict[Connection, BaseProcess] = {}

@@ -58,9 +58,7 @@ def all_mutants(machines: Sequence[AnyMachine] = tuple(MUTATED.values())) -> lis
 
 @contextmanager
 def in_place(mutant: Mutant) -> Iterator[None]:
-    """Replace the tables by the mutant, for the duration of the context; raise if its own checks detect
-    it.
-    """
+    """Replace the tables by the mutant, unless its own checks detect it."""
     touched = [
         machine for machine in MUTATED.values() if machine in MODELLED or machine.name == mutant.machine
     ]
@@ -88,7 +86,10 @@ def without(coupling: Coupling[Any]) -> Iterator[None]:
 
 
 def _rebuilt(machine: AnyMachine, mutant: Mutant) -> AnyMachine:
-    """Return the rebuilt machine, with new steps, since consequences of a step are cached."""
+    """Return the rebuilt machine, with new steps.
+
+    Consequences of a step are cached.
+    """
     table = machine.table
     return Machine(
         table.name,
@@ -123,7 +124,10 @@ def _of_machine(machine: AnyMachine) -> Iterator[Mutant]:
 
 
 def _dropped(machine: AnyMachine, place: int, source: Any) -> tuple[AnyRow, ...]:
-    """Return the rows without this one in a state; if it was the only one, the event is ignored."""
+    """Return the rows without this one in a state.
+
+    If it was the only one, the event is ignored.
+    """
     row = machine.table.rows[place]
     left = tuple(name for name in row.sources if name != source)
     rows = _rows_with(machine, place, replace(row, sources=left) if left else None)
@@ -281,5 +285,8 @@ def _noticed(plan: ModelPlan) -> tuple[Caught, str] | None:
 
 
 def _most(plan: ModelPlan) -> int:
-    """Return the maximum number of states: a mutant with many more has lost a limit."""
+    """Return the maximum number of states.
+
+    A mutant with many more has lost a limit.
+    """
     return 10 * (plan.states or 10_000)

@@ -30,7 +30,7 @@ TELL_EVERY_S = 60.0
 
 
 def explore_all(plans: Sequence[ModelPlan], *, most: int | None, side_by_side: bool, as_json: bool) -> bool:
-    """Explore these environments and print the findings; return whether all is well."""
+    """Explore and print these environments; return whether all is well."""
     known = [plan.states for plan in plans]
     total = None if None in known or most else sum(count or 0 for count in known)
     with bar("states", total) as watch:
@@ -55,7 +55,7 @@ def print_story(violation: Violation, environment: str, *, as_json: bool) -> Non
 
 
 def mutate(machine: str | None, *, sample: int | None, seed: int, as_json: bool) -> bool:
-    """Try the mutants; return whether each is detected or known to be harmless."""
+    """Try the mutants; return whether each is detected or harmless."""
     chosen = None if machine is None else SYSTEM_MACHINES.get(machine) or machine_named(machine)
     mutants = all_mutants() if chosen is None else all_mutants((chosen,))
     if sample is not None and sample < len(mutants):
@@ -158,7 +158,10 @@ def print_text(text: str) -> None:
 
 @contextmanager
 def bar(noun: str, total: int | None) -> Iterator[Watch]:
-    """Yield a progress display: a bar on a terminal, a line a minute in a pipe; counts are summed."""
+    """Yield a progress display that sums the counts.
+
+    It is a bar on a terminal, and a line a minute in a pipe.
+    """
     counts: dict[str, int] = {}
     if not sys.stderr.isatty():
         yield _a_line_a_minute(counts, noun, total)

@@ -558,7 +558,7 @@ ATTEMPT_ALONE = Lifecycle(
 
 
 def _stopped(before: Here, event: Any, after: Here | None) -> bool:
-    """Return whether a stop takes effect: at once if no attempt is active, otherwise recorded."""
+    """Return whether a stop takes effect, at once or as recorded."""
     if not isinstance(event, job.StopEvent) or before.state in job.ENDED:
         return True
     waiting = before.state in job.WAITING

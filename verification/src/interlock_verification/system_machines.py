@@ -48,7 +48,10 @@ STAYS = "stays"
 
 
 def _plain(machine: AnyMachine, *claims: tuple[str, str, str, str]) -> Lifecycle:
-    """Return claims about a table without guards: a sentence, an event, its states, and where it leads."""
+    """Return claims about a table without guards.
+
+    Each is a sentence, an event, its states, and where it leads.
+    """
     events = {event.name: event for event in machine.events}
     states = {str(name): name for name in machine.states}
     answers = [

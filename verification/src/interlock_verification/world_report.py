@@ -119,7 +119,10 @@ def _verdict(campaign: Campaign) -> str:
 
 
 def story_of(played: EpisodeResult) -> Iterator[str]:
-    """Yield the broken claim, the events that led to it, and the command that replays it."""
+    """Yield the broken claim, its events, and the command to replay it.
+
+    The events led to the broken claim.
+    """
     broken, episode = played.broken, played.episode
     yield ""
     if broken is None:

@@ -104,7 +104,7 @@ class CommandFailed(Exception):
 
 
 async def _ended(process: Process) -> str | None:
-    """Return the error of a program with the last line of its output; None on success."""
+    """Return the error of a program and its last line, or None on success."""
     last: deque[bytes] = deque(maxlen=2)
     reading = asyncio.create_task(_read(process, last))
     code = await process.wait()

@@ -41,7 +41,7 @@ class Python(Workload[PythonSpec]):
 
     @classmethod
     def check(cls, spec: PythonSpec) -> None:
-        """Check the form of the target; only the workload's own process imports it."""
+        """Check the form of the target, which only the workload's process imports."""
         module, colon, name = spec.target.partition(":")
         names = (*module.split("."), *name.split("."))
         if not colon or not all(part.isidentifier() for part in names):

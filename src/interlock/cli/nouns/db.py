@@ -188,7 +188,7 @@ def read_status(url: str | None) -> StoreStatus:
 
 
 def prune_kinds(url: str | None, kind: str | None, older_than: timedelta) -> dict[str, dict[str, int]]:
-    """Prune batch after batch until nothing is left; return the counts by kind."""
+    """Prune in batches until nothing is left; return the counts by kind."""
     counts: dict[str, dict[str, int]] = {}
     kinds = _lifecycles(url).kinds
 
@@ -209,7 +209,7 @@ def prune_kinds(url: str | None, kind: str | None, older_than: timedelta) -> dic
 
 
 def prune_queue(url: str | None, kind: str, queue: str, older_than: timedelta) -> dict[str, dict[str, int]]:
-    """Prune the ended records of one queue, batch after batch; return the counts by kind."""
+    """Prune the ended records of one queue; return the counts by kind."""
     from interlock.store.records import Pruned
     from interlock.store.validation import known_kind
 
@@ -242,7 +242,7 @@ def vacuum_store(url: str | None) -> tuple[str, int | None]:
 
 
 def raise_epoch(url: str | None, fence: int) -> tuple[str, int]:
-    """Raise the epoch above that of a fencing token; return the URL and the epoch."""
+    """Raise the epoch above that of a fencing token; return URL and epoch."""
     from interlock.systems.orchestrator.tokens import EPOCH_SHIFT
 
     async def work(store: contract.Store) -> tuple[str, int]:
@@ -307,7 +307,10 @@ def _connections(found: ServerConnections | None) -> list[tuple[str, str]]:
 
 
 def pruned_sheet(pruned: dict[str, dict[str, int]], *, terminal: bool) -> Sheet:
-    """Return the counts of removed records by kind; a terminal gets no kind without any."""
+    """Return the counts of removed records by kind.
+
+    On a terminal, kinds without any are left out.
+    """
     from interlock.cli.output import Sheet
 
     shown = {kind: n for kind, n in pruned.items() if not terminal or any(n.values())}
@@ -361,7 +364,7 @@ _SQLITE_SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
 
 def empty_database(url: str, *, sure: bool) -> None:
-    """Remove a database file of Interlock that is not in use; ask for confirmation unless `sure`."""
+    """Remove an unused database file of Interlock; confirm unless `sure`."""
     path = _sqlite_path(url)
     if not path.exists():
         return
@@ -388,7 +391,10 @@ def _sqlite_path(url: str) -> Path:
 
 
 def _jobs_in(path: Path) -> int:
-    """Return how many jobs the file has; raise if it is in use, or not a database of Interlock."""
+    """Return the number of jobs in the file.
+
+    Raise if it is in use, or not a database of Interlock.
+    """
     import sqlite3
 
     facts: dict[str, object] = {"path": str(path)}

@@ -166,7 +166,7 @@ STDIN = "-"
 
 
 def read_input(text: str | None, words: Sequence[str]) -> msgspec.Raw | None:
-    """Return the input that replaces that of a job; None when it stays as it is."""
+    """Return the input that replaces that of a job, or None to keep it."""
     import msgspec
 
     from interlock.cli.verbs import has_filter
@@ -211,7 +211,10 @@ async def chosen(
 async def _search(
     connection: ServiceConnection, wanted: filters.Filter, limit: int, cursor: str
 ) -> ListPage[DeadLetterView]:
-    """Look through so many pages: those that were dealt with lie among the others."""
+    """Return matching dead letters from up to `LOOKS` pages of the store.
+
+    A page can have few matches, because letters that were retried or discarded lie among the others.
+    """
     from interlock.cli.verbs import ListPage
     from interlock.wire.filter_language import LOOKS
 
@@ -285,7 +288,10 @@ def sheets(view: DeadLetterView, now: datetime, *, terminal: bool) -> list[Sheet
 def _retry(
     *, reason: str = "", request_id: str | None = None, given: msgspec.Raw | None = None
 ) -> Action[DeadLetterView]:
-    """Submit dead letters again; the new id alone is printed, so that it can be used."""
+    """Return the action that submits dead letters again.
+
+    It prints only the new id, so that it can be used.
+    """
     from interlock.cli.connection import actor
     from interlock.cli.verbs import Action, part_of
 

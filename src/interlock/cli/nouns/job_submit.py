@@ -80,7 +80,7 @@ def _shell() -> Task[..., Any]:
 
 
 def _in_module(name: str) -> Task[..., Any] | None:
-    """Return the task `module:function` or `module.function`; None when the name has no such form."""
+    """Return the task `module:function` or `module.function`, or None."""
     module_name, separator, path = name.partition(":") if ":" in name else name.rpartition(".")
     if not (separator and module_name and path):
         return None
@@ -117,8 +117,9 @@ def _unknown(name: str, registry: Registry | None) -> UnknownTask:
 
 
 def _functions_here(name: str) -> list[str]:
-    """Return `module:name` for each file of the current directory that defines the task, without importing
-    it.
+    """Return `module:name` for each file here that defines the task.
+
+    The files of the current directory are read, not imported.
     """
     if not name.isidentifier():
         return []
@@ -173,7 +174,7 @@ def read_metadata(words: Sequence[str]) -> dict[str, str]:
 
 
 def read_time(text: str | None, option: str) -> datetime | None:
-    """Return the time that an option gives; whether it has a time zone is checked with the job."""
+    """Return the time that an option gives; its zone is checked later."""
     if text is None:
         return None
     try:
@@ -285,14 +286,14 @@ class SpecBuilder:
         return _spec_of(self._tasks.find(name).options(**options), arguments)
 
     def with_signature(self, error: InvalidArguments, name: str) -> InvalidArguments:
-        """Return the error with the parameters of the task, if the task is known here."""
+        """Return the error with the parameters of the task, if it is known."""
         if not self._options.unchecked:
             with suppress(InterlockError):
                 error.todo += f" {name} takes {self._tasks.find(name).takes}."
         return error
 
     def whole_spec(self, line: bytes) -> JobSpec:
-        """Return a job from a line that describes all of it; options of the command line override it."""
+        """Return a job from a line with all of it, overridden by options."""
         check_size(STDIN, line, self._settings)
         given = _decoded(line)
         if not isinstance(given, dict) or not isinstance(given.get("task"), str):
@@ -391,7 +392,7 @@ def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _in_line(number: int, make: Callable[[bytes], JobSpec], line: bytes) -> JobSpec:
-    """Return a job from a line of standard input; errors name the number of the line."""
+    """Return a job from a line of standard input; errors name its number."""
     try:
         return make(line)
     except InterlockError as error:
@@ -461,7 +462,7 @@ _FOUND = {
 
 
 async def _with_whole_ids(connection: ServiceConnection, made: Sequence[JobSpec]) -> Sequence[JobSpec]:
-    """Return the jobs with the whole ids of their parents, and of the jobs that they come after."""
+    """Return the jobs with whole ids of their parents and predecessors."""
     named = {spec.parent_job_id for spec in made if spec.parent_job_id} | set(named_in(made))
     if not named:
         return made

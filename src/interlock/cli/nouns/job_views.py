@@ -45,7 +45,7 @@ UNFINISHED = tuple(str(state) for state in job.JobState if state not in job.ENDE
 async def chosen(
     connection: ServiceConnection, words: Sequence[str], action: Action[JobView] | None = None
 ) -> list[JobView]:
-    """Return the jobs that ids or a filter name; of a filter only those in a state of the action."""
+    """Return the jobs that ids name, or a filter in states of the action."""
     jobs = connection.services.jobs
     wanted = filter_among(words, job_id_of, read_filter)
     if wanted is None:
@@ -112,7 +112,7 @@ def job_sheets(view: JobView, now: datetime, *, terminal: bool) -> list[Sheet]:
 
 
 def job_status(view: JobView) -> str:
-    """Return why a job failed, its stop reason, its progress, or its description."""
+    """Return the failure, stop reason, progress or description of a job."""
     if view.failure is not None:
         return f"{view.failure.failure_class}: {view.failure.error}"
     if view.stop_reason is not None:
@@ -258,7 +258,10 @@ def cancel(*, reason: str = "", request_id: str | None = None) -> Action[JobView
 
 
 def retry(*, request_id: str | None = None) -> Action[JobView]:
-    """Submit finished jobs again; the new id alone is printed, so that it can be used."""
+    """Return the action that submits finished jobs again.
+
+    It prints only the new id, so that it can be used.
+    """
 
     async def act(place: Services, job_id: str) -> JobView:
         key = part_of(request_id, job_id)

@@ -45,7 +45,7 @@ def watch_jobs(store: str | None, words: Sequence[str], timeout_s: float | None,
 
 
 def wait(store: str | None, words: Sequence[str], timeout_s: float | None, *, as_json: bool) -> int:
-    """Wait for jobs to end and print the outcome of each; return the exit code."""
+    """Wait for jobs to end and print their outcomes; return the exit code."""
 
     async def work(port: ServiceConnection) -> int:
         ids = await _chosen_ids(port, words)
@@ -57,7 +57,7 @@ def wait(store: str | None, words: Sequence[str], timeout_s: float | None, *, as
 async def follow(
     port: ServiceConnection, ids: Sequence[str], timeout_s: float | None, *, verbose: bool
 ) -> tuple[int, list[JobView]]:
-    """Follow jobs that were just submitted; return the exit code and the jobs as they ended.
+    """Follow new jobs; return the exit code and the jobs as they ended.
 
     Show the state of each, or every transition with `verbose`, as `watch` does.
     """
@@ -73,7 +73,7 @@ async def follow(
 async def follow_quietly(
     port: ServiceConnection, ids: Sequence[str], timeout_s: float | None
 ) -> tuple[int, list[JobView]]:
-    """Follow jobs without output; return the exit code and the jobs as they ended."""
+    """Follow jobs without output; return the exit code and the ended jobs."""
     last = LastViews()
     code = await _followed(port, ids, nullcontext(last), timeout_s, steps=False)
     return code, [last.views[job_id] for job_id in ids if job_id in last.views]
@@ -238,7 +238,7 @@ class TreeBranch(msgspec.Struct, frozen=True):
 def show_tree(
     store: str | None, text: str, *, most: int, once: bool, everything: bool, as_json: bool
 ) -> None:
-    """Print the tree; on a terminal it stays up to date until all of it has ended."""
+    """Print the tree, kept up to date on a terminal until all has ended."""
     live = output.on_terminal() and not once and not as_json
 
     async def work(port: ServiceConnection) -> tuple[TreeView, datetime]:
@@ -294,7 +294,7 @@ def tree_of(nodes: Sequence[TreeNode]) -> TreeBranch:
 def lines_of(
     branch: TreeBranch, most: int | None, ahead: str = "", turn: str = ""
 ) -> Iterator[tuple[str, TreeNode | str]]:
-    """Yield each job with the tree lines drawn before it, or a summary of jobs that are not shown."""
+    """Yield each job, or a summary of hidden jobs, with its tree lines."""
     yield ahead + turn, branch.node
     ahead += "" if not turn else ("   " if turn.startswith("└") else "│  ")
     shown = branch.below
@@ -313,7 +313,7 @@ def lines_of(
 
 
 def node_status(node: TreeNode) -> str:
-    """Return why a job failed, its stop reason, the reason it waits, or its progress."""
+    """Return the failure, stop reason, wait or progress of a job."""
     if node.failure is not None:
         return f"{node.failure.failure_class}: {node.failure.error}"
     if node.stop_reason is not None:

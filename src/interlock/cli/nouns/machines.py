@@ -311,7 +311,7 @@ def list_entry(blueprint: Blueprint) -> dict[str, object]:
 
 
 def machine_sheets(blueprint: Blueprint, *, joined: bool) -> list[Sheet]:
-    """Return all tables about one machine; `joined` puts the sources of one row on one line."""
+    """Return all tables of a machine; `joined` joins the sources of a row."""
     from interlock.cli.output import Sheet
 
     return [
@@ -338,7 +338,7 @@ def machine_sheets(blueprint: Blueprint, *, joined: bool) -> list[Sheet]:
 
 
 def silence_sheet(blueprint: Blueprint) -> Sheet:
-    """Return the pairs of state and event that are ignored or refused on purpose."""
+    """Return the state and event pairs ignored or refused on purpose."""
     from interlock.cli.output import Sheet
 
     answers = (("ignored", blueprint.ignored), ("refused", blueprint.refused))
@@ -428,7 +428,10 @@ class MachineVerdict:
 
 
 def check_machines(names: Sequence[str]) -> list[MachineVerdict]:
-    """Check the machines, by default the built-in ones and their couplings; return a verdict on each."""
+    """Check the machines; return a verdict on each.
+
+    By default these are the built-in ones and their couplings.
+    """
     try:
         from interlock import lifecycles  # the import declares them, so a fault appears here
     except (MalformedTable, MalformedCouplings) as error:
@@ -473,7 +476,7 @@ def _on_couplings(couplings: Couplings[Any]) -> MachineVerdict:
 
 
 def _raised_verdict(error: MalformedTable | MalformedCouplings, name: str) -> MachineVerdict:
-    """Return the faults that a declaration raised; tables give pairs of code and sentence."""
+    """Return the faults that a declaration raised, as pairs or sentences."""
     from interlock.machine import Fault
 
     listed = error.facts.get("faults")
@@ -525,7 +528,7 @@ def print_verdicts(verdicts: Sequence[MachineVerdict]) -> None:
 
 
 def print_difference(difference: Difference) -> None:
-    """Print the changes, and the states in use that the new table would strand."""
+    """Print the changes, and the states in use that would be stranded."""
     if difference.old == difference.new and not difference.changes:
         _line(f"Nothing differs: both are {difference.new}.")
     elif not difference.changes:

@@ -121,7 +121,7 @@ def flow_named(text: str) -> FlowFunction:
 
 
 async def source_here(options: RunOptions, url: str) -> Source:
-    """Return the source: from the options, or from the git repository of the current folder."""
+    """Return the source: from the options, or from the git repository here."""
     if options.repository is not None or options.sha is not None:
         return Source(
             repository=options.repository or "",
@@ -211,7 +211,7 @@ def submit(
     timeout_s: float | None,
     as_json: bool,
 ) -> int:
-    """Submit a run, print its id, and follow it if told how; return the exit code."""
+    """Submit a run, print its id, and `follow` it; return the exit code."""
     here = project.load(store)
     spec = spec_for(options, here.url)
     if dry_run:

@@ -75,7 +75,7 @@ async def _ids(
 async def chosen_runs(
     connection: ServiceConnection, words: Sequence[str], action: Action[RunView]
 ) -> list[RunView]:
-    """Return the runs that ids or a filter name; of a filter only those in a state of the action."""
+    """Return the runs that ids name, or a filter in states of the action."""
     runs = connection.services.runs
     wanted = filter_among(words, run_id_of, read_run_filter)
     if wanted is None:
@@ -168,7 +168,7 @@ def run_status(view: RunView) -> str:
 
 
 def awaited(view: RunView) -> str:
-    """Return the subject of the approval and its requester: `a change from a fork (mallory)`."""
+    """Return the subject of an approval, as `a change from a fork (mallory)`."""
     if view.awaiting is None:
         return ""
     named = ", ".join(view.awaiting.environments)
@@ -268,7 +268,10 @@ def cancel(*, reason: str = "", request_id: str | None = None) -> Action[RunView
 
 
 def rerun(*, which: Which = "all", job: str = "", request_id: str | None = None) -> Action[RunView]:
-    """Submit finished runs again; the new id alone is printed, so that it can be used."""
+    """Return the action that submits finished runs again.
+
+    It prints only the new id, so that it can be used.
+    """
 
     async def act(place: Services, run_id: str) -> RunView:
         key = part_of(request_id, run_id)
@@ -298,7 +301,7 @@ _REPORT = ("reporter", "state", "told", "tries", "next try", "error")
 
 
 def compare(store: str | None, text: str, other: str, *, as_json: bool) -> None:
-    """Print how the jobs of a run differ from those of the last green run, or of another one."""
+    """Print how the jobs of a run differ from another or the last green one."""
 
     async def work(connection: ServiceConnection) -> RunComparison:
         run_id = await whole_run_id(connection, text)
@@ -443,7 +446,7 @@ def coloured(line: Sequence[LineSegment]) -> str:
 
 
 def preview(store: str | None, which: Which, job: str, words: Sequence[str], *, as_json: bool) -> None:
-    """Print which jobs of one run a rerun would execute, and which would be kept."""
+    """Print which jobs of one run a rerun would execute or keep."""
     if has_filter(words) or len(words) != 1:
         raise typer.BadParameter("lists the jobs of one run: give its id", param_hint="--preview")
 

@@ -32,7 +32,7 @@ def watch_run(store: str | None, text: str, timeout_s: float | None, *, as_json:
 
 
 async def follow(port: ServiceConnection, run_id: str, timeout_s: float | None, *, as_json: bool) -> int:
-    """Show the changes of a run until its outcome is decided; return the exit code."""
+    """Show the changes of a run until it is decided; return the exit code."""
     last: RunView | None = None
     late = f"Not ended in time: {run_id}. See `interlock run explain {run_id}`."
     with _screen(port, as_json=as_json) as screen:
@@ -52,12 +52,15 @@ def exit_code(view: RunView) -> int:
 
 
 def _is_over(view: RunView) -> bool:
-    """Return whether the outcome is decided, and the jobs that it stops have stopped."""
+    """Return whether a run is decided, and the jobs it stops have stopped."""
     return view.outcome is not None and not any(view.tally.get(s) for s in ("RUNNING", "STOPPING"))
 
 
 def changes_between(before: RunView | None, after: RunView) -> Iterator[RunChange]:
-    """Yield the changes of state; without a previous view, those of all jobs that have started."""
+    """Yield the changes of state.
+
+    Without a previous view, these are those of all jobs that have started.
+    """
     known = {job.name: job.state for job in before.jobs} if before is not None else {}
     for job in after.jobs:
         was = known.get(job.name, "" if before is None else "WAITING")

@@ -577,7 +577,10 @@ def lines(view: ScheduleView, now: datetime) -> list[str]:
 
 
 def sentence(view: ScheduleView, now: datetime) -> str:
-    """Return a schedule in a sentence: "nightly-report: every weekday at 02:00 in Berlin; next in 5 h"."""
+    """Return a schedule in a sentence.
+
+    For example "nightly-report: every weekday at 02:00 in Berlin; next in 5 h".
+    """
     from interlock.cli.output import ago
     from interlock.lifecycles.schedule import PAUSED
 

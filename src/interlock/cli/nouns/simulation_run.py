@@ -127,7 +127,7 @@ def _how_to_go_on(run_id: str, what: str) -> str:
 
 
 async def _left(port: Embedded, run_id: str) -> SimulationView:
-    """Release the job of a simulation that has not ended: no other worker serves its queue."""
+    """Release the job of a simulation, whose queue no other worker serves."""
     simulations = port.services.simulations
     view = await simulations.get(run_id)
     if view.resuming or view.status in (simulation.PENDING, simulation.RUNNING):
@@ -163,7 +163,10 @@ class SimulationWorker:
         self._log = log
 
     def ended_how(self) -> str:
-        """Return how it ended: the signal, or the exit code with the last line of its log."""
+        """Return how the worker ended.
+
+        That is the signal, or the exit code with the last line of its log.
+        """
         code = self.process.returncode
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
@@ -177,9 +180,9 @@ class SimulationWorker:
 
 @contextlib.contextmanager
 def _worker(module: str, url: str, queue: str) -> Iterator[SimulationWorker]:
-    """Start a worker for one queue, and stop it at the end; it releases unfinished work.
+    """Start a worker for one queue, and stop it at the end.
 
-    It does not outlive this process. Its log is a file without a name.
+    It releases unfinished work. It does not outlive this process. Its log is a file without a name.
     """
     command = [sys.executable, "-m", "interlock", "worker", "start", module]
     command += ["--queue", queue, "--name", queue, "--slots", "1", "--log-format", "text"]
@@ -202,7 +205,10 @@ def _worker(module: str, url: str, queue: str) -> Iterator[SimulationWorker]:
 
 
 def _wait_for(process: subprocess.Popen[bytes]) -> None:
-    """Let a worker release its work, within a deadline, or until the user presses Ctrl-C again."""
+    """Let a worker release its work.
+
+    It has a deadline, and the user can press Ctrl-C again.
+    """
     try:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(SOON_S)

@@ -58,7 +58,7 @@ class SimulationToStart(msgspec.Struct, frozen=True):
 
 
 def simulation_for(options: SimulationOptions) -> SimulationToStart:
-    """Return the simulation to start; its arguments are checked if its code is here."""
+    """Return the simulation to start, checked if its code is here."""
     arguments = _arguments(options.words)
     scenario, path = ScenarioFile(simulation=options.what), ""
     if Path(options.what).suffix in SCENARIOS:
@@ -83,12 +83,15 @@ def simulation_for(options: SimulationOptions) -> SimulationToStart:
 
 
 def simulation_in(what: str) -> str:
-    """Return the file or module with a simulation, also where a scenario names it."""
+    """Return the file or module of a simulation, also from a scenario."""
     return read_scenario(Path(what)).simulation if Path(what).suffix in SCENARIOS else what
 
 
 def read_scenario(path: Path) -> ScenarioFile:
-    """Read a scenario file; it is data, and the code it names is loaded from here."""
+    """Read a scenario file.
+
+    It is data, and the code it names is loaded from here.
+    """
     try:
         return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), ScenarioFile)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
@@ -100,8 +103,9 @@ def read_scenario(path: Path) -> ScenarioFile:
 
 
 def load(what: str) -> tuple[str, Simulation[..., Any]]:
-    """Load `models.py`, `models.py:flu`, `shop.models` or `shop.models:flu`; return the module and the
-    simulation.
+    """Load a simulation; return its module and the simulation.
+
+    `what` is `models.py`, `models.py:flu`, `shop.models` or `shop.models:flu`.
     """
     module, _, name = what.partition(":")
     registry = load_tasks(module)
@@ -146,7 +150,7 @@ def start(
     timeout_s: float | None,
     as_json: bool,
 ) -> int:
-    """Start a simulation, print its id, and follow it if told how; return the exit code."""
+    """Start a simulation, print its id, and `follow` it; return the exit code."""
     spec = simulation_for(options).spec
 
     async def work(port: ServiceConnection) -> int:

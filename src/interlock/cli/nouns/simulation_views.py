@@ -52,7 +52,10 @@ def show_list(
 
 
 def metrics(store: str | None, text: str, names: tuple[str, ...], last: int | None, *, as_json: bool) -> None:
-    """Print the metrics of a simulation: a line for each sample, a column for each metric."""
+    """Print the metrics of a simulation.
+
+    There is a line for each sample and a column for each metric.
+    """
 
     async def work(port: ServiceConnection) -> SimulationMetrics:
         return await port.services.simulations.metrics(await whole_id(port, text))
@@ -120,7 +123,7 @@ def prune(store: str | None, older_than: str, *, as_json: bool) -> None:
 
 
 async def whole_id(connection: ServiceConnection, text: str) -> str:
-    """Return the id of a simulation from the text that was typed: a prefix is enough if it is unique."""
+    """Return the id of a simulation from itself or a unique prefix."""
     simulations = connection.services.simulations
     try:
         return (await simulations.get(text)).run_id

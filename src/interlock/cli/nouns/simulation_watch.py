@@ -71,7 +71,7 @@ def _screen(*, as_json: bool) -> AbstractContextManager[watch.Screen[[Simulation
 def _when_changed(
     key: Callable[[SimulationView], object], line: Callable[[SimulationView, StepRate], T]
 ) -> Callable[[SimulationView, StepRate], Iterator[T]]:
-    """Return a function that yields a line if the key is another one than at the previous call."""
+    """Return a function that yields a line whenever the key has changed."""
     before: object = None
 
     def lines(view: SimulationView, pace: StepRate) -> Iterator[T]:

@@ -136,8 +136,9 @@ def _token(options: WorkerOptions) -> str | None:
 
 
 def settings_for(here: project.Project, chosen: WorkerOptions) -> WorkerSettings:
-    """Return the settings: the command line takes precedence over the project file, and that over the
-    defaults.
+    """Return the settings of a worker.
+
+    The command line takes precedence over the project file, and that over the defaults.
     """
     values = msgspec.structs.asdict(here.worker)
     values |= {
@@ -304,10 +305,10 @@ class Depth:
         """The share of waiting jobs that can start by queue, and until when it is believed."""
 
     async def look(self) -> int | None:
-        """Return how many jobs run or can start; None while the store is unavailable.
+        """Return the number of jobs that run or can start.
 
-        Jobs that wait in a paused queue, for a slot of a limit, for other jobs or for their time are not
-        claimed, so more workers would stay idle.
+        It is None while the store is unavailable. Jobs that wait in a paused queue, for a slot of a limit,
+        for other jobs or for their time are not claimed, so more workers would stay idle.
         """
         try:
             if self._port is None:
@@ -334,7 +335,7 @@ class Depth:
         return (await port.services.jobs.count(query, cap=MAX_COUNT)).number
 
     async def _startable(self, port: ServiceConnection, queue: str, waiting: int) -> int:
-        """Return about how many of the waiting jobs of a queue can start, by the newest ones."""
+        """Return about how many waiting jobs can start, by the newest ones."""
         share, until = self._shares.get(queue, (1.0, 0.0))
         if not waiting or time.monotonic() < until:
             return math.ceil(waiting * share)

@@ -115,7 +115,7 @@ def list_workers(store: str | None, words: Sequence[str], *, everything: bool, a
 
 
 async def find_worker(connection: ServiceConnection, text: str) -> WorkerView:
-    """Return the worker with that id, or the newest with that name, a live one if there is one."""
+    """Return the worker of an id, or the newest of a name, live ones first."""
     workers = connection.services.workers
     if text.startswith("w_"):
         return await workers.get(text)

@@ -144,7 +144,7 @@ async def _ended(connection: ServiceConnection, job_id: str, working: asyncio.Ta
 async def _interrupt(
     connection: ServiceConnection, job_id: str, display: WorkloadDisplay, worker: WorkerProcess
 ) -> None:
-    """Cancel the job; if the store is unavailable, stop the driver, which stops its agents."""
+    """Cancel the job; if the store is unavailable, stop the driver."""
     display.interrupted = True
     try:
         await connection.services.jobs.cancel(job_id, reason="Ctrl-C", actor=actor())
@@ -190,7 +190,7 @@ def _port(here: project.Project) -> OrchestratorPort:
 
 @contextmanager
 def _stopped_by_signals(interrupt: Callable[[], Awaitable[None]]) -> Iterator[None]:
-    """Stop the workload on the first signal, and exit without waiting on the second."""
+    """Stop the workload on the first signal; exit at once on the second."""
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
     stops: list[asyncio.Future[None]] = []

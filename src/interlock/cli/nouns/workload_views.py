@@ -41,7 +41,7 @@ def result_sheets(result: WorkloadResult) -> list[Sheet]:
 
 
 def last_second_sheet(live: WorkloadProgress) -> Sheet:
-    """Return the last second in the log of a workload without a result; it is partial."""
+    """Return the partial last second of a workload without a result."""
     found = live.latencies
     slow = f"p50 {took(found.p50_ms)}, p99 {took(found.p99_ms)}, max {took(found.max_ms)}"
     rows = [
@@ -225,7 +225,10 @@ async def find_agents(connection: ServiceConnection, job_id: str) -> tuple[Workl
 
 
 async def _result(connection: ServiceConnection, view: JobView) -> WorkloadResult | None:
-    """Return the result from the files, which exist also after a failure; else from the job."""
+    """Return the result from the files, or else from the job.
+
+    The files exist also after a failure.
+    """
     if not has_ended(view):
         return None
     with suppress(InterlockError):
@@ -236,7 +239,7 @@ async def _result(connection: ServiceConnection, view: JobView) -> WorkloadResul
 
 
 async def _last_second(connection: ServiceConnection, view: JobView) -> WorkloadProgress | None:
-    """Return the last second in the log of a workload whose controller was killed."""
+    """Return the last second in the log of a killed controller's workload."""
     if not has_ended(view):
         return None
     last: WorkloadProgress | None = None
@@ -271,14 +274,14 @@ def _members(agents: tuple[WorkloadView, ...], now: datetime) -> Sheet:
 
 
 def _silence(view: WorkloadView, now: datetime) -> str:
-    """Return since when an agent is silent, if its deadline has passed by the store's clock."""
+    """Return since when an agent has been silent beyond its deadline, or ""."""
     if view.deadline_at is None or view.deadline_at > now:
         return ""
     return f"no report since {view.updated_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _undriven_since(view: JobView, now: datetime) -> datetime | None:
-    """Return when the lease of the controller expired, if that has not been swept yet."""
+    """Return when the controller's lease expired, if that is not swept yet."""
     lease = view.attempts[-1].lease if view.attempts and not has_ended(view) else None
     return lease.expires_at if lease is not None and lease.expires_at <= now else None
 

@@ -146,7 +146,7 @@ def abort(
 
 
 def _check_installed() -> None:
-    """Check that the libraries of fleets are installed, and silence the log of gRPC."""
+    """Check that the libraries of fleets are installed; silence gRPC's log."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from interlock.cli.agent import check_installed
 

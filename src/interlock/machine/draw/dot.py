@@ -20,7 +20,7 @@ _SPINE_WEIGHT = 20
 
 
 def draw_dot(blueprint: Blueprint) -> str:
-    """Return the machine as a digraph; owners have the same colours as in the SVG."""
+    """Return the machine as a digraph, with the colours of the SVG."""
     start = _quoted(max((s.name for s in blueprint.states), key=len) + " start")
     lines = [
         f"label={_shown(_caption(blueprint))}; labelloc=t; labeljust=l; rankdir=TB;",
@@ -78,7 +78,7 @@ def _listed(facts: dict[str, str]) -> str:
 
 
 def _shown(words: str) -> str:
-    """Return a displayed string: Graphviz reads entities in it, so ampersands are escaped."""
+    """Return a displayed string with ampersands escaped for Graphviz."""
     return _quoted(words.replace("&", "&amp;"))
 
 

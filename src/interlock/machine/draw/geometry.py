@@ -145,7 +145,10 @@ _KEPT_ROOM_PX, _EVENT_ROOM_PX = 180, 260
 
 
 def notes_of(blueprint: Blueprint, state: StateSheet) -> tuple[str, ...]:
-    """Return the notes of a state: time limit, turn, and events accepted without a transition."""
+    """Return the notes of a state.
+
+    These are its time limit, its turn, and events accepted without a transition.
+    """
     known = []
     if state.within is not None:
         known.append(f"≤ {format_duration(state.within.seconds)}")
@@ -166,9 +169,10 @@ def box_size_px(state: StateSheet, notes: Sequence[str]) -> tuple[float, float]:
 
 
 def words_of(transitions: Iterable[TransitionSheet]) -> Words:
-    """Return one row for each event, followed by the guard, if it is short and the same for all.
+    """Return one row for each event, followed by its guard.
 
-    A guard that all events of the line share is shown once, below the last of them.
+    The guard is shown if it is short and the same for all. A guard that all events of the line share is shown
+    once, below the last of them.
     """
     guards: dict[tuple[str, str], list[str]] = {}
     for t in transitions:
@@ -203,7 +207,7 @@ _ARROW_AND_AIR_PX = 30
 
 
 def gap_px(pill_h_px: int | None, *, entry_below: bool) -> int:
-    """Return the space between two boxes: room for the label of the line between them."""
+    """Return the space between two boxes, with room for a line's label."""
     gap = GAP_PX if pill_h_px is None else pill_h_px + PILL_PAD_PX + _ARROW_AND_AIR_PX
     return up_to_grid(gap + (GAP_PX if entry_below else 0))
 
@@ -232,11 +236,11 @@ class _Pile:
 def near_wishes(
     heights_px: Sequence[int], gaps_px: Sequence[int], wishes: Mapping[int, Sequence[int]]
 ) -> list[int]:
-    """Return tops as near as possible to the preferred ones, in order and without overlap.
+    """Return tops as near as possible to the preferred ones.
 
-    Relative to the closest packing, a preference is a shift, and the shifts must not decrease downwards. So
-    boxes that would collide are piled up, and a pile is placed at the median of its preferences: most of its
-    lines are then straight.
+    They are in order and without overlap. Relative to the closest packing, a preference is a shift, and the
+    shifts must not decrease downwards. So boxes that would collide are piled up, and a pile is placed at the
+    median of its preferences: most of its lines are then straight.
     """
     packed = from_the_top(heights_px, gaps_px)
     piles: list[_Pile] = []
@@ -251,5 +255,8 @@ def near_wishes(
 
 
 def _collide(upper: _Pile, lower: _Pile) -> bool:
-    """Return whether two piles collide; a box without preferences joins its neighbour."""
+    """Return whether two piles collide.
+
+    A box without preferences joins its neighbour.
+    """
     return not lower.wishes or not upper.wishes or upper.start > lower.start

@@ -97,7 +97,10 @@ def crossings(near: Trunk, far: Trunk) -> int:
 
 
 def tangle(trunks: Sequence[Trunk]) -> float:
-    """Return the cost of a channel if every pair had its better order; long lines cost a bit."""
+    """Return the cost of a channel if every pair had its better order.
+
+    Long lines cost a bit.
+    """
     total = sum(t.bottom - t.top for t in trunks) * _TRACK_PER_PX
     for one, two in combinations(trunks, 2):
         if one.bottom > two.top and two.bottom > one.top:
@@ -106,7 +109,7 @@ def tangle(trunks: Sequence[Trunk]) -> float:
 
 
 def tracks_of(trunks: Sequence[Trunk]) -> dict[int, int]:
-    """Return the track of every net that has a vertical part, counted from the inside."""
+    """Return the track of every net with a vertical part, from the inside."""
     standing = [t for t in trunks if not t.is_straight]
     price = {(a.net, b.net): crossings(a, b) for a in standing for b in standing if a is not b}
 
@@ -162,7 +165,7 @@ class Draft:
         return lines
 
     def trunks(self, channel: SideChannel, lines: Mapping[Line, int]) -> list[Trunk]:
-        """Return the nets of a channel with the ys of their ends; loops stay beside their box."""
+        """Return the nets of a channel, without loops, with the ys of their ends."""
         found = []
         for index, net in enumerate(self.plan.nets):
             if net.channel == channel and not net.is_loop:
@@ -174,13 +177,13 @@ class Draft:
         return found
 
     def spine_ends(self, slot: Slot, state: str, lines: Mapping[Line, int]) -> list[int]:
-        """Return the ys at which the line in this slot of a side box touches the spine."""
+        """Return the ys at which this slot's line of a side box meets the spine."""
         ends = other_ends(self.plan.nets[slot.net], state)
         return [lines[slot.net, *end] for end in ends if self.column_of[end[0]] == SPINE]
 
 
 def first_draft(blueprint: Blueprint, plan: Arrangement) -> Draft:
-    """Return the boxes with their minimum heights, packed closely in their columns."""
+    """Return the boxes with their minimum heights, packed in their columns."""
     words = tuple(words_of(net.transitions) for net in plan.nets)
     column_of = {state: column for column, states in plan.columns.items() for state in states}
     faces = faces_of(plan, words)
@@ -211,7 +214,10 @@ _ROUNDS = 6
 
 
 def untangled(draft: Draft) -> Draft:
-    """Order the lines on every box: first by where they go, then by trying neighbours."""
+    """Order the lines on every box.
+
+    They are ordered by where they go, and then by trying neighbours.
+    """
     faces = {face: _by_direction(draft, face) for face in draft.faces}
     draft = replace(draft, faces=faces)
     lines = draft.lines()
@@ -247,7 +253,7 @@ def _swap_neighbours(
     lines: dict[Line, int],
     price: float,
 ) -> float:
-    """Keep every swap of two neighbours that makes the channel cheaper; `faces` is changed."""
+    """Keep in `faces` every swap of neighbours that makes the channel cheaper."""
     channel, state = face
     place = (draft.tops[state], draft.heights[state], draft.column_of[state])
     for index in range(len(faces[face]) - 1):
@@ -281,7 +287,10 @@ def with_side_boxes_placed(draft: Draft) -> Draft:
 
 
 def _wishes(draft: Draft, channel: SideChannel, state: str, lines: Mapping[Line, int]) -> list[int]:
-    """Return, for each line to the spine, the top of the box that would make it straight."""
+    """Return the tops of the box that would make its lines straight.
+
+    There is one for each line to the spine.
+    """
     wishes = []
     for slot in draft.faces.get((channel, state), ()):
         offset = lines[slot.net, state, slot.role] - draft.tops[state]
@@ -303,7 +312,7 @@ class _Seat:
 
 
 def settled(draft: Draft) -> tuple[Draft, dict[Line, int]]:
-    """Shift side boxes slightly if more lines become straight; return the ys of all lines."""
+    """Shift side boxes if more lines become straight; return the ys."""
     lines, tops = draft.lines(), dict(draft.tops)
     for side in (LEFT, RIGHT):
         seats = [_seat(draft, side, state, lines) for state in draft.plan.columns[side]]
@@ -331,7 +340,10 @@ def _seat(draft: Draft, side: int, state: str, lines: Mapping[Line, int]) -> _Se
 
 
 def _shifted(seats: Sequence[_Seat], gaps: Sequence[int], tops: list[int]) -> list[int]:
-    """Move boxes alone, with all above them, or with all below them, while the cost decreases."""
+    """Move boxes while the cost decreases.
+
+    A box is moved alone, with all above it, or with all below it.
+    """
     count = len(seats)
     blocks = [range(i, i + 1) for i in range(count)]
     blocks += [range(i, count) for i in range(count)] + [range(i + 1) for i in range(count)]
@@ -365,7 +377,7 @@ def _free_shifts(seats: Sequence[_Seat], gaps: Sequence[int], block: range, tops
 
 
 def _bends(seat: _Seat, top: int) -> float:
-    """Return the cost of the lines of a box: straight ones are free, small jogs cost most."""
+    """Return the cost of a box's lines: none if straight, most for jogs."""
     mine, total = _lines_at(seat, top), 0.0
     for slot in seat.slots:
         y = mine[slot.net, seat.state, slot.role]

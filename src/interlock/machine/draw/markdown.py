@@ -23,7 +23,10 @@ Lines = Iterator[str]
 def draw_markdown(
     blueprint: Blueprint, *, picture: str | None = None, consequences: Sequence[str] = ()
 ) -> str:
-    """Return the page of a machine; `picture` is linked to, `consequences` are sentences about others."""
+    """Return the page of a machine.
+
+    `picture` is linked to, and `consequences` are sentences about other machines.
+    """
     sections = (
         _opening(blueprint, picture),
         _states(blueprint),
@@ -42,7 +45,7 @@ def draw_markdown(
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table whose cells are Markdown (see `prose` and `code`)."""
+    """Return the lines of a table of Markdown cells: see `prose`, `code`."""
     head = [" | ".join(columns), " | ".join("---" for _ in columns)]
     return [f"| {line} |" for line in (*head, *(" | ".join(row) for row in rows))]
 

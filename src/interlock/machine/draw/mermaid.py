@@ -25,7 +25,7 @@ _CODES_IN_EVENTS = {c: code for c, code in _CODES.items() if c != "_"}
 
 
 def draw_mermaid(blueprint: Blueprint) -> str:
-    """Return the machine as a `stateDiagram-v2`; events between the same two states share a line."""
+    """Return a `stateDiagram-v2`, with one line between the same two states."""
     ids = _ids(blueprint)
     lines = ["stateDiagram-v2", *_states(blueprint, ids), f"[*] --> {ids[blueprint.initial]}"]
     for (source, target), events in _merged(blueprint).items():
@@ -42,8 +42,9 @@ def draw_mermaid(blueprint: Blueprint) -> str:
 
 
 def _ids(blueprint: Blueprint) -> dict[str, str]:
-    """Return the id of each state: a plain name is its own id; others get a number that no plain name can
-    be.
+    """Return the id of each state.
+
+    A plain name is its own id; others get a number that no plain name can be.
     """
     ids, names = {}, {s.name for s in blueprint.states}
     for index, state in enumerate(blueprint.states):

@@ -34,9 +34,10 @@ _ROUNDS = 8
 def side_orders(
     blueprint: Blueprint, spine: tuple[str, ...], wishes: Mapping[object, int]
 ) -> tuple[dict[int, tuple[str, ...]], dict[object, int]]:
-    """Return the states left (-1) and right (1) of the spine from top to bottom, and the side of each group.
+    """Return the states left (-1) and right (1) of the spine, from the top.
 
-    Connected states are one group, named by its first state; `wishes` may give its side.
+    The side of each group comes with them. Connected states are one group, named by its first state; `wishes`
+    may give its side.
     """
     rank = {state: index for index, state in enumerate(spine)}
     links = list(dict.fromkeys((t.source, t.target) for t in blueprint.transitions))
@@ -70,7 +71,7 @@ def _groups(states: Sequence[str], links: Iterable[tuple[str, str]]) -> list[lis
 def _balance(
     groups: list[list[str]], pulls: dict[str, list[int]], wishes: Mapping[object, int]
 ) -> dict[object, int]:
-    """Assign the groups to the two sides, the heaviest first, each to the lighter side."""
+    """Assign each group to the lighter side, the heaviest first."""
     dealt: dict[object, int] = {}
     load = {-1: 0.0, 1: 0.0}
     weights = [len(g) + _PULL_OF_A_LINK * sum(len(pulls[s]) for s in g) for g in groups]
@@ -82,7 +83,7 @@ def _balance(
 
 
 def _ordered(states: list[str], pulls: dict[str, list[int]], links: list[tuple[str, str]]) -> tuple[str, ...]:
-    """Order states near the spine states they are connected to, and chained ones below each other."""
+    """Order states near their spine states, and chained ones downwards."""
     chained = [(a, b) for a, b in links if a in states and b in states and a != b]
     height = {s: sum(pulls[s]) / len(pulls[s]) for s in states if pulls[s]}
     for _ in states:
@@ -109,7 +110,7 @@ def _ordered(states: list[str], pulls: dict[str, list[int]], links: list[tuple[s
 
 
 def _tangle(upper: list[int], lower: list[int]) -> float:
-    """Return how much two states should change places: crossing and longer lines."""
+    """Return how much two states should change places, by crossed lines."""
     crossings = sum(1 for a in upper for b in lower if a > b)
     return crossings / max(1.0, math.sqrt(len(upper) * len(lower)))
 
@@ -208,7 +209,10 @@ def arrange(blueprint: Blueprint, wishes: Mapping[object, int] | None = None) ->
 
 
 def spine_of(blueprint: Blueprint) -> tuple[str, ...]:
-    """Return the declared happy path, or the path of first-declared transitions from the start."""
+    """Return the declared happy path, or that of first transitions.
+
+    The latter begins at the start, and has the transitions that are declared first.
+    """
     if blueprint.spine:
         return tuple(dict.fromkeys(blueprint.spine))
     ends = {s.name for s in blueprint.states if s.terminal or s.resting}
@@ -266,8 +270,9 @@ def _free(t: TransitionSheet, column_of: Mapping[str, int]) -> bool:
 
 
 def _calm_side(group: list[TransitionSheet], column_of: Mapping[str, int], busy: Mapping[int, int]) -> int:
-    """Return the side of free members: with others of their group if there are any, else the less busy
-    side.
+    """Return the side of free members.
+
+    It is that of others of their group if there are any, otherwise the less busy side.
     """
     bound = {column_of[t.source] for t in group if not _free(t, column_of)}
     return min(busy, key=lambda side: (side not in bound, busy[side], -side))
@@ -290,7 +295,10 @@ def _by_channel(
 def _with_events_joined(
     placed: Iterable[tuple[SideChannel, list[TransitionSheet]]],
 ) -> tuple[Net, ...]:
-    """Join events of one owner with the same sources and targets into one line with two names."""
+    """Join events with the same ends into one line with two names.
+
+    They have one owner, the same sources and the same targets.
+    """
     joined: dict[tuple[object, ...], Net] = {}
     for channel, members in placed:
         net = Net(channel, members[0].owner, members[0].target, tuple(members))

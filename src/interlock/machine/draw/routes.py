@@ -55,7 +55,7 @@ class Slot:
     label_h: int
 
     def lead_px(self, *, first: bool, bare_px: int = GRID_PX) -> int:
-        """Return the distance from the line above (or the margin) to the first line of this slot."""
+        """Return the distance from the line or margin above to this slot's line."""
         if self.role != "in":
             return 0 if first else bare_px
         # A label of the first slot may be in the gap above the box.
@@ -96,7 +96,7 @@ def _total_px(slots: Sequence[Slot], bare_px: int) -> int:
 
 
 def stacked(slots: Sequence[Slot], state: str, top_px: int, box_h_px: int, column: int) -> dict[Line, int]:
-    """Return the y of every line of a face, as one block in the middle of the box."""
+    """Return the y of every line of a face, as a block in the box's middle."""
     room = box_h_px - 2 * _MARGIN_PX - (0 if column == SPINE else GRID_PX)
     # If there is room, bare lines have the distance of those with a label.
     bare = 2 * GRID_PX if _total_px(slots, 2 * GRID_PX) <= room else GRID_PX
@@ -119,11 +119,11 @@ def straightened(
     wishes: Mapping[int, Sequence[int]],
     strangers: Mapping[int, Sequence[int]],
 ) -> dict[Line, int] | None:
-    """Return lines of a side box moved to the y of their other end, as many as possible.
+    """Return lines of a side box moved to the y of their other end.
 
-    `span` is the top and the bottom of the box, `wishes` has the ys of the other ends by net. A line that is
-    not straight keeps half a step away from the grid of the spine, and if possible further away from
-    `strangers`. None if not even one can be moved.
+    As many as possible are moved. `span` is the top and the bottom of the box, `wishes` has the ys of the
+    other ends by net. A line that is not straight keeps half a step away from the grid of the spine, and if
+    possible further away from `strangers`. None if not even one can be moved.
     """
     home = stacked(slots, state, span[0], span[1] - span[0], column=1)
     middle = {slot.net: home[slot.net, state, slot.role] for slot in slots}
@@ -143,7 +143,7 @@ def _slid(
     wanted: Mapping[int, int],
     strangers: Mapping[int, Sequence[int]],
 ) -> dict[int, int] | None:
-    """Return the lines between top and bottom with the wished ones exactly at their place."""
+    """Return lines within the box, with the wished ones exactly in place."""
     ys: dict[int, int] = {}
     floor = span[0] + _MARGIN_PX
     for index, slot in enumerate(slots):
@@ -159,14 +159,20 @@ def _slid(
 
 
 def _half_step(least: int, most: int, home: int, strangers: Sequence[int]) -> int | None:
-    """Return the best y off the grid: far from strangers, otherwise near the original."""
+    """Return the best y off the grid, or None if there is no room.
+
+    It is far from strangers, otherwise near the original.
+    """
     first = up_to_grid(least - _HALF_STEP_PX) + _HALF_STEP_PX
     free = range(first, most + 1, GRID_PX)
     return min(free, key=lambda y: (near_misses(y, strangers), abs(y - home)), default=None)
 
 
 def near_misses(y: int, strangers: Sequence[int]) -> int:
-    """Return the number of other lines less than a step away, which would be crossed in their bend."""
+    """Return the number of other lines less than a step away.
+
+    They would be crossed in their bend.
+    """
     return sum(abs(y - other) < GRID_PX for other in strangers)
 
 
@@ -185,7 +191,7 @@ def _next_wish(slots: Sequence[Slot], index: int, wanted: Mapping[int, int]) -> 
 
 
 def other_ends(net: Net, state: str) -> tuple[tuple[str, str], ...]:
-    """Return the other ends of the line that touches `state`, as (state, role)."""
+    """Return the other ends of the line at `state`, as states and roles."""
     if state == net.target:
         return tuple((source, "out") for source in net.sources)
     return ((net.target, "in"),)

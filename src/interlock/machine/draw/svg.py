@@ -71,7 +71,10 @@ def rect(kind: str, place: Rect, corner_px: float) -> str:
 
 
 def text(kind: str, words: str, x: float, y: float, *, anchor: str = "start") -> str:
-    """Return one row of text; the anchor is an attribute, because it is geometry, not style."""
+    """Return one row of text.
+
+    The anchor is an attribute, because it is geometry, not style.
+    """
     at = "" if anchor == "start" else f' text-anchor="{anchor}"'
     spot = f'x="{number(x)}" y="{number(y)}"'
     return f'<text class="{kind}" {spot}{at}>{escaped(words)}</text>'
@@ -154,7 +157,7 @@ class Legend:
 
 
 def heading_of(blueprint: Blueprint, picture_px: float) -> Heading:
-    """Return the machine's name and the first sentence about it, as wide as the picture."""
+    """Return the machine's name and first sentence, as wide as the picture."""
     room = max(picture_px, _LEAST_PX)
     title = cut(one_line(blueprint.machine), _TITLE_PX * 1.12, room)
     rows = wrap(first_sentence(blueprint.doc), _DOC_PX, room, rows=3)
@@ -313,7 +316,7 @@ _DOT_PX = 4.5
 
 
 def draw_svg(blueprint: Blueprint, *, current: str | None = None, path: Sequence[str] = ()) -> str:
-    """Return the picture of a machine; `current` highlights a state, `path` the path so far."""
+    """Return the picture of a machine with the `current` state and the `path`."""
     light = Light(blueprint, current, path)
     picture = lay_out(blueprint)
     heading = heading_of(blueprint, picture.width)

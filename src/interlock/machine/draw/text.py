@@ -68,7 +68,7 @@ def cut(text: str, size_px: float, room_px: float) -> str:
 
 
 def wrap(text: str, size_px: float, room_px: float, *, rows: int) -> tuple[str, ...]:
-    """Return `text` in at most `rows` rows, shortened with an ellipsis if it does not fit."""
+    """Return `text` in at most `rows` rows, shortened by an ellipsis."""
     done: list[str] = []
     words = text.split()
     while words and len(done) < rows - 1:
@@ -82,5 +82,5 @@ def wrap(text: str, size_px: float, room_px: float, *, rows: int) -> tuple[str, 
 
 
 def one_line(text: str) -> str:
-    """Return a name for one row: without line breaks, control and direction characters."""
+    """Return a name without line breaks, control or direction characters."""
     return _UNSHOWN.sub("\ufffd", " ".join(text.split())) or "·"

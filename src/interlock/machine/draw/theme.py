@@ -75,7 +75,7 @@ DARK = ColourMode(
 
 
 def owner_class(index: int) -> str:
-    """Return the class of the owner at this place of the table; colours repeat after eight."""
+    """Return the class of the owner at this place; colours repeat after 8."""
     return f"o{index % len(LIGHT.owners)}"
 
 

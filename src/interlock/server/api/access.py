@@ -93,12 +93,15 @@ async def revoke_token(call: Call) -> TokenView:
 
 
 def _sees(principal: Principal, view: TokenView) -> bool:
-    """Return whether the queues of a token are a subset of those of the principal."""
+    """Return whether a token is for some of the principal's queues only."""
     return not principal.scoped or (bool(view.queues) and principal.queues.issuperset(view.queues))
 
 
 def _check_reach(principal: Principal, role: Role, queues: tuple[str, ...]) -> None:
-    """Raise unless the principal has at least the role and the queues of the token."""
+    """Raise unless the principal has the role and the queues of the token.
+
+    A higher role and more queues are enough.
+    """
     if not (principal.may(Role.ADMIN) or principal.may(role)):
         principal.need(role)
     if principal.scoped and not queues:

@@ -52,7 +52,7 @@ async def retry_letter(call: Call) -> Submitted:
 
 @handles(api.DISCARD_DEAD_LETTER)
 async def discard_letter(call: Call) -> DeadLetterView:
-    """Leave it as it is."""
+    """Discard a dead letter, and return it."""
     body: api.DiscardLetter = call.body
     letter = await _letters(call).discard(
         await _own(call), reason=body.reason, actor=call.actor, request_id=call.request_id
@@ -62,7 +62,7 @@ async def discard_letter(call: Call) -> DeadLetterView:
 
 @handles(api.ACT_ON_DEAD_LETTERS)
 async def act(call: Call) -> ActionAnswer:
-    """Find them, do it with each, and say what came of it."""
+    """Apply an action to all matching dead letters; return the results."""
     return await act_once(call, ENDPOINT, call.body, partial(_act, call))
 
 

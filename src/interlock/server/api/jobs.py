@@ -149,7 +149,7 @@ async def get_history(call: Call) -> HistoryPage:
 
 
 def _entry(redactor: TextRedactor, entry: EntryView) -> EntryView:
-    """Return an entry; without its cursor for a scoped token, which may not read the journal."""
+    """Return an entry, without its journal cursor for a scoped token."""
     reason, cause, refusal = map(redactor.text, (entry.reason, entry.cause, entry.refusal))
     return msgspec.structs.replace(entry, cursor="", reason=reason, cause=cause, refusal=refusal)
 
@@ -216,9 +216,10 @@ async def retry_job(call: Call) -> api.Submitted:
 
 
 async def _with_own(call: Call, do: Callable[[str], Awaitable[A]]) -> A:
-    """Call `do` with the job of the path; raise `UnknownJob` if the token may not see it.
+    """Call `do` with the job of the path, if the token may see the job.
 
-    A pruned job is left to `do`, which may return the recorded response of a repeated request.
+    Raise `UnknownJob` otherwise. A pruned job is left to `do`, which may return the recorded response of a
+    repeated request.
     """
     job_id = shaped(call.path["job_id"])
     if call.principal.scoped:
@@ -280,7 +281,10 @@ async def _act(call: Call) -> ActionAnswer:
 
 
 async def _matching(call: Call, request: api.ActionRequest) -> tuple[list[JobView], bool]:
-    """Return the jobs in states that the action applies to: unfinished for cancel, finished for retry."""
+    """Return the jobs in states that the action applies to.
+
+    Unfinished jobs are canceled, and finished jobs are retried.
+    """
     ended = request.action == "retry"
     states = [str(state) for state in job.JOB.states if (state in job.ENDED) is ended]
     wanted = filter_of(call, request.filter).among(states)
@@ -416,7 +420,7 @@ async def list_children(call: Call) -> ChildPage:
 
 @handles(api.LIST_PREDECESSORS)
 async def list_predecessors(call: Call) -> PredecessorPage:
-    """Return the jobs that the job of the lease comes after, with their results."""
+    """Return the jobs that the job of the lease follows, with results."""
     token, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
     token, known = lease_of(call.principal, token), known_as(call.principal, runner_id)
     sees = call.principal.sees if call.principal.scoped else None

@@ -165,7 +165,7 @@ MAX_IDS = 100
 
 @handles(api.FOLLOW_EVENTS)
 async def follow_events(call: Call) -> Response:
-    """Return a stream of entries, with a `gap` event if some were pruned before they were sent."""
+    """Return a stream of entries, with a `gap` event where some were pruned."""
     query: api.EventsQuery = call.query
     parts = call.parts
     after = call.headers.get("last-event-id", query.after)

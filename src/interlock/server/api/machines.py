@@ -37,7 +37,10 @@ async def list_machines(call: Call) -> api.MachineList:
 
 @handles(api.GET_MACHINE)
 async def get_machine(call: Call) -> dict[str, Any]:
-    """Return one table: states, events, transitions, deadlines, and deliberately ignored events."""
+    """Return one table.
+
+    It has states, events, transitions, deadlines, and deliberately ignored events.
+    """
     return sheet_of(_known(call)).as_dict()
 
 
@@ -60,7 +63,10 @@ async def draw_interlocking(_: Call) -> Response:
 
 @handles(api.SHOW_STANDING)
 async def stand_of_machine(call: Call) -> api.Standing:
-    """Count the records in each non-terminal state, and measure how long the oldest have been there."""
+    """Count the records in each state that is not final.
+
+    It also measures how long the oldest ones have been there.
+    """
     machine, kinds = _known(call), call.parts.lifecycles.kinds
     name = machine.name
     if name not in kinds:  # attempts and leases live inside the record of a job

@@ -117,7 +117,7 @@ def _view(record: Record) -> api.RecordView:
 
 
 def _actions(call: Call, record: Record) -> Iterator[api.RecordAction]:
-    """Yield the actions that the principal may take and the table allows in the current state."""
+    """Yield the legal actions that the principal may take on this record."""
     machine = call.parts.lifecycles.machines.get(record.kind)
     if machine is None:
         return
@@ -143,7 +143,7 @@ async def list_kinds(call: Call) -> api.Kinds:
 
 
 def routes_of(declared: Iterable[DeclaredKind[Any]]) -> tuple[Route, ...]:
-    """Return the routes of declared kinds, followed by those that refuse other kinds."""
+    """Return the routes of declared kinds, then those that refuse others."""
     routes = tuple(route for kind in declared for route in _routes(kind))
     return (*routes, *_routes_of_unknown_kinds()) if routes else ()
 

@@ -138,7 +138,10 @@ async def _granted(call: Call, request: ClaimRequest, given: list[Grant]) -> Gra
 
 
 def _held(call: Call, request: ClaimRequest, why: str) -> Response:
-    """Return no grants after the wait time of the request, so that a held runner does not poll in a loop."""
+    """Return no grants after the wait time of the request.
+
+    So a held runner does not poll in a loop.
+    """
 
     async def wait() -> Granted:
         with contextlib.suppress(TimeoutError):
@@ -290,7 +293,10 @@ _SEVERAL = msgspec.json.Decoder(_Several)
 
 
 def _reader(kind: type[Any]) -> Any:
-    """Return a function that decodes one message, or several under `messages`, of the type in the path."""
+    """Return a function that decodes messages of the type in the path.
+
+    It decodes one message, or several under `messages`.
+    """
     decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(kind)
     several_of: Any = tuple[kind, ...]  # type: ignore[valid-type]
     batches: Any = msgspec.json.Decoder(msgspec.defstruct("_Batch", [("messages", several_of)]))
@@ -313,7 +319,7 @@ def _reader(kind: type[Any]) -> Any:
 
 
 def _typed(body: bytes, tag: object) -> bytes:
-    """Return the message with the type that the path implies, unless it has a type."""
+    """Return the message with the type of the path, unless it has one."""
     fields = decode(_FIELDS, body)
     if "type" in fields:
         return body

@@ -191,7 +191,10 @@ async def _act(call: Call) -> ActionAnswer:
 
 
 async def _matching(call: Call, request: api.RunActionRequest) -> tuple[dict[str, str], bool]:
-    """Return the runs in states that the action applies to: unsettled for cancel, settled for rerun."""
+    """Return the runs in states that the action applies to.
+
+    Unsettled runs are canceled, and settled runs are rerun.
+    """
     ended = request.action == "rerun"
     states = [str(state) for state in run.RUN.states if (state in run.SETTLED) is ended]
     wanted = read_run_filter(request.filter).among(states)

@@ -58,7 +58,7 @@ class SimulationStream:
         self._seen: tuple[object, ...] = ()
 
     def beginning(self) -> bytes:
-        """Return the first event with the cursor, so that a reader can resume before any change."""
+        """Return the first event, with a cursor to resume from."""
         return b"retry: 1000\nid: %s\n\n" % self.cursor.encode()
 
     async def next(self) -> bytes:

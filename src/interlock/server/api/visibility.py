@@ -92,7 +92,7 @@ async def job_of(call: Call, job_id: str | None = None) -> JobView:
 
 
 async def place_of_cursor(call: Call) -> str:
-    """Return the cursor of a request for the store; those of scoped tokens are unsealed."""
+    """Return the cursor of a request, unsealed for a scoped token."""
     cursor: str = call.query.cursor
     key = await _key(call) if cursor else None
     if key is None:
@@ -147,13 +147,13 @@ class TextRedactor:
         return _JOB.sub(lambda found: self.id(found[0]) or "(another queue)", text)
 
     def after(self, after: After) -> After:
-        """Return the jobs that a job comes after, without those that may not be seen."""
+        """Return the jobs that a job comes after, without invisible ones."""
         return msgspec.structs.replace(
             after, jobs=tuple(each for each in after.jobs if self.id(each) is not None)
         )
 
     def failure(self, failure: FailureView | None) -> FailureView | None:
-        """Return a failure; without the error text of a child in an invisible queue."""
+        """Return a failure, without an error text from an invisible queue."""
         if failure is None or self._seen is None or self.text(failure.error) == failure.error:
             return failure
         return msgspec.structs.replace(
@@ -211,7 +211,7 @@ def is_shaped(name: str) -> bool:
 
 
 def need_own_keys(call: Call, specs: Iterable[JobSpec]) -> None:
-    """Raise when a token that is confined to queues submits a job that is unique among all queues."""
+    """Raise if a confined token submits a job unique among all queues."""
     for spec in specs:
         if spec.unique is not None and spec.unique.scope == "task":
             call.principal.need_everything('a unique job with scope "task"')
@@ -253,7 +253,10 @@ async def page_of(call: Call, selection: Selection) -> tuple[list[JobView], str]
 
 
 async def _looked_through(call: Call, selection: Selection) -> tuple[list[Record], str]:
-    """Return the matching records among the next ones, reading only the parts that the filter needs."""
+    """Return the matching records among the next ones, and a cursor.
+
+    It reads only the parts that the filter needs.
+    """
     store, query = call.parts.store, selection.query
     found: list[Record] = []
     looked_at = 0
@@ -293,7 +296,7 @@ async def _by_id(call: Call, selection: Selection) -> tuple[list[JobView], str]:
 
 
 async def every_job(call: Call, wanted: Filter, limit: int) -> AsyncIterator[JobView | None]:
-    """Yield the jobs that match a filter, up to a limit, then None if there may be more."""
+    """Yield the matching jobs up to a limit, then None if more may exist."""
     left, cursor = limit, ""
     for _ in range(PAGES):
         selection = await selection_of(call, wanted, limit=min(left, 500) or 1, cursor=cursor)

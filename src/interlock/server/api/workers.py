@@ -175,7 +175,7 @@ ENDPOINT = "worker actions"
 
 @handles(api.ACT_ON_WORKERS)
 async def act(call: Call) -> ActionAnswer:
-    """Apply an action to all workers that match a filter, and return the results."""
+    """Apply an action to all matching workers, and return the results."""
     return await act_once(call, ENDPOINT, call.body, partial(_act, call))
 
 

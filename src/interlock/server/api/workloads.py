@@ -77,10 +77,11 @@ class _Judged(msgspec.Struct):
 
 @handles(api.LIST_WORKLOAD_JOBS)
 async def list_jobs(call: Call) -> api.WorkloadJobs:
-    """Return the jobs of the newest agents, and on the first page those that have no agents yet.
+    """Return the jobs of the newest agents.
 
-    The latter are searched among the newest jobs, because a store has no index of tasks or queues. So a
-    workload that ended before an agent was READY is found only among the jobs.
+    The first page also has those that have no agents yet. The latter are searched among the newest jobs,
+    because a store has no index of tasks or queues. So a workload that ended before an agent was READY is
+    found only among the jobs.
     """
     query: api.WorkloadJobsQuery = call.query
     found, cursor = await call.parts.runtime.workloads.find(
@@ -168,7 +169,7 @@ async def get_percentiles(call: Call) -> api.WorkloadPercentiles:
 
 @handles(api.LIST_WORKLOAD_KINDS)
 async def list_kinds(call: Call) -> api.WorkloadKinds:  # noqa: ARG001 - the same for every principal
-    """Return the kinds that can be imported here, each with the JSON Schema of its spec."""
+    """Return the kinds that can be imported, with their specs' JSON Schema."""
     return api.WorkloadKinds(kinds=tuple(map(_kind, _kinds())), options=_options(), queue=QUEUE)
 
 
@@ -228,7 +229,7 @@ def _short(view: JobView, result: WorkloadResult | None = None) -> api.WorkloadJ
 
 
 async def _result(call: Call, view: JobView) -> WorkloadResult | None:
-    """Return the result of the job, or the saved file if the job failed or was stopped."""
+    """Return the result of the job, or of its saved file if it has none."""
     if view.state not in job.ENDED:
         return None
     if isinstance(view.result, msgspec.Raw):
@@ -264,7 +265,7 @@ async def _lives(call: Call, job_id: str, after: int) -> list[WorkloadProgress]:
 
 
 def _seconds(lives: Iterable[WorkloadProgress]) -> list[SecondView]:
-    """Return the progress second by second, with errors per second instead of cumulative ones."""
+    """Return the progress by second, with errors of that second alone."""
     seconds: dict[int, SecondView] = {}
     errors: int | None = None
     for live in lives:
@@ -327,7 +328,10 @@ def _kind(kind: WorkloadType) -> api.WorkloadKind:
 
 @cache
 def _options() -> dict[str, Any]:
-    """Return the schema of a workload, with the descriptions of the keys of workload files."""
+    """Return the schema of a workload.
+
+    Its descriptions are those of the keys of workload files.
+    """
     schema = msgspec.json.schema(WorkloadSpec)
     known = {field.name: field.doc for field in WORKLOAD_FILE.fields}
     properties = schema["$defs"][WorkloadSpec.__name__]["properties"]
@@ -356,7 +360,10 @@ def _check_given(spec: WorkloadSpec) -> None:
 
 
 def _file(spec: WorkloadSpec) -> str:
-    """Return a workload as a file for `interlock workload run`, without default values."""
+    """Return a workload as a file for `interlock workload run`.
+
+    Default values are left out.
+    """
     made = {_key(name): value for name, value in msgspec.to_builtins(spec).items()}
     text: str = yaml.safe_dump(made, sort_keys=False, allow_unicode=True, default_flow_style=None)
     return text

@@ -54,7 +54,10 @@ _SHORTEST_CAUTION, _LONGEST_CAUTION = 16, 1_024
 
 
 def _claimer_terms(claim: Claim) -> tuple[list[str] | None, list[str], list[str]]:
-    """Return all lanes of a claimer, if they are few; its queues, and its labels and handlers."""
+    """Return the lanes of a claimer if they are few, its queues and labels.
+
+    The labels include the marks of its handlers.
+    """
     queues, handlers = list(dict.fromkeys(claim.queues)), claim.handlers
     if handlers is None:
         return None, queues, [*claim.labels, HANDLER_MARK]
@@ -84,7 +87,7 @@ class OtherClaimers:
             self._under_way -= 1
 
     def met(self) -> None:
-        """Record a conflict with another claimer: assume others for twice as long as the last time."""
+        """Assume other claimers after a conflict, for twice as long each time."""
         self._careful = self._length
         self._length = min(2 * self._length, _LONGEST_CAUTION)
 
@@ -188,7 +191,10 @@ class Claims:
         return outcomes
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
-        """Handle records past their deadline; sweepers run at the same time, so always in company."""
+        """Handle records past their deadline, next to other sweepers.
+
+        Sweepers run at the same time, so locked records are skipped.
+        """
 
         async def work(session: Session) -> list[Outcome]:
             await session.begin()
@@ -200,8 +206,9 @@ class Claims:
     async def _claim_foreseen(
         self, session: Session, claim: Claim, foresight: Foresight, decide: Decide, *, alone: bool
     ) -> list[Outcome] | None:
-        """Read and write in one statement; return None if something else than foreseen was found, or if
-        more has to be read to know that nothing is ready.
+        """Read and write in one statement, if the records are as foreseen.
+
+        It returns None if something else was found, or if more has to be read to know that nothing is ready.
         """
         writing = self._writing
         after = self._starts.of(claim)
@@ -289,8 +296,9 @@ class Claims:
     async def _take(
         self, session: Session, what: str, arguments: tuple[Any, ...], limit: int, *more: object
     ) -> list[asyncpg.Record]:
-        """Lock up to `limit` records, reading further if others hold the first ones. A final row has the
-        time.
+        """Lock up to `limit` records; the last row has the store's time.
+
+        If other claimers hold the first records, it reads further.
         """
         sql = statement(what, self._schema)
         reach = limit * 2
@@ -331,8 +339,9 @@ class Claims:
         return outcomes
 
     def _foresees(self, work: Sequence[Work], records: Sequence[Record]) -> bool:
-        """Return whether the commits change only these records, in their versions and as their tables
-        allow.
+        """Return whether the commits change only these records, as foreseen.
+
+        That is in the versions of the records, and as their tables allow.
         """
         held = {(record.kind, record.id): record for record in records}
         moves: set[tuple[str, str, str]] = set()

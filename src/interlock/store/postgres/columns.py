@@ -31,7 +31,10 @@ NO_RESULT = "-"
 
 
 def columns_of(changes: Sequence[Change]) -> list[Column]:
-    """Return the columns of the changes, except ids, bodies, notes and expected times."""
+    """Return the columns of the changes that each have one value.
+
+    Ids, bodies, notes and expected times are not among them.
+    """
     ready, ranks = _queueing(changes)
     return [
         _column([c.kind for c in changes]),
@@ -54,7 +57,7 @@ def handlers_of(changes: Sequence[Change]) -> Column:
 
 
 def results_of(changes: Sequence[Change]) -> Column:
-    """Return the results of the changes; an empty one keeps the existing result."""
+    """Return the results of the changes; empty to keep the existing one."""
     if not [None for change in changes if change.result is not None]:
         return NOTHING
     results = [change.result for change in changes]
@@ -84,7 +87,10 @@ def is_end(change: Change, ends: TerminalStates) -> bool:
 
 
 def ends_in(catalogue: Catalogue) -> TerminalStates:
-    """Return the states of each kind without a way out: a resting record may live again."""
+    """Return the states of each kind without a way out.
+
+    A resting record may live again.
+    """
     return {
         name: kind.ended - {source for source, target in kind.paths if source != target}
         for name, kind in catalogue.items()
@@ -138,7 +144,10 @@ def _queueing(changes: Sequence[Change]) -> tuple[Column, Column]:
 
 
 def bodies_of(changes: Sequence[Change], held: Sequence[Record]) -> str | None:
-    """Return the bodies in one text. JSON escapes the separator, a control character; '' keeps a body."""
+    """Return the bodies in one text; '' keeps the existing body.
+
+    JSON escapes the separator, which is a control character.
+    """
     bodies = [change.body for change in changes]
     if held:
         if _is_all_kept(changes, held):
@@ -149,9 +158,7 @@ def bodies_of(changes: Sequence[Change], held: Sequence[Record]) -> str | None:
 
 
 def _is_all_kept(changes: Sequence[Change], held: Sequence[Record]) -> bool:
-    """Return whether exactly these records are changed, in order, with the same bodies: the most common
-    claim.
-    """
+    """Return whether just these records keep their bodies, in this order."""
     if len(held) != len(changes):
         return False
     for c, r in zip(changes, held, strict=True):
@@ -176,7 +183,10 @@ def labels_as_text(labels: Sequence[str]) -> str | None:
 
 
 def _parted(text: str, parts: int) -> str:
-    """Return the text; raise if it would split into more parts than it was joined from."""
+    """Return the text; raise if it splits into more parts than it has.
+
+    A value that contains the separator causes that.
+    """
     if text.count(_BETWEEN_VALUES) >= max(parts, 1):
         raise InvalidRecord(
             "PostgreSQL cannot store this: the control character U+001E.",

@@ -96,8 +96,9 @@ class BatchPart:
         return Wave(self._ends, self._batch.commits())
 
     def _arguments(self, not_before: datetime) -> list[object]:
-        """Return the arguments: see `sql/0014_batch.sql`. Records are locked by key, and journalled in the
-        order of the batch.
+        """Return the arguments of the statement: see `sql/0014_batch.sql`.
+
+        Records are locked by key, and journalled in the order of the batch.
         """
         batch, journal_ids = self._batch, None
         ids, seen, given, results = batch.ids, batch.expected_at, batch.given, batch.result
@@ -204,7 +205,7 @@ class PairPart(SinglePart):
 
 
 def few_of(work: Work, ends: TerminalStates) -> SinglePart | None:
-    """Return work that changes only one record, or creates two; None for other work."""
+    """Return work that changes one record or creates two, else None."""
     if type(work) is Batch:
         return _single_in(work, ends) if len(work.ids) == 1 else None
     assert isinstance(work, Commit)
@@ -218,7 +219,10 @@ def few_of(work: Work, ends: TerminalStates) -> SinglePart | None:
 
 
 def _is_pair(first: Change, other: Change, ends: TerminalStates) -> bool:
-    """Return whether both are created and live, and the second one has nothing but a body."""
+    """Return whether two live records are created, the second plainly.
+
+    The second one has only a body.
+    """
     plain = Change(kind=other.kind, id=other.id, expected=0, state=other.state, body=other.body)
     created = first.expected == 0 and first.result is None and other == plain and first.kind != other.kind
     return created and not is_end(first, ends) and not is_end(other, ends)
@@ -291,7 +295,10 @@ class CommitWriter:
         self._ends = ends_in(catalogue)
 
     def saw(self, now: datetime) -> datetime:
-        """Return the store's time, which never decreases, even if the server's does."""
+        """Return the store's time, which never decreases.
+
+        The time of the server may decrease.
+        """
         self.seen = max(self.seen, now)
         return self.seen
 
@@ -300,7 +307,7 @@ class CommitWriter:
         check_commits(self.catalogue, work, self._max_body_bytes)
 
     def foreseen(self, foresight: Foresight) -> list[object]:
-        """Return the shape and the change as arguments of a foreseen claim; raise if it is invalid."""
+        """Return the shape and change of a claim as arguments; raise if invalid."""
         like, change = foresight.like, foresight.change
         self.check([Batch(change=change, ids=(like.id,))])
         with self._text_is_text():
@@ -367,7 +374,7 @@ class CommitWriter:
         ]
 
     def wave(self, commits: Sequence[Commit]) -> Wave:
-        """Return commits of which no two touch the same record, to be written by one statement."""
+        """Return a wave: commits of different records, for one statement."""
         return Wave(self._ends, commits)
 
     def read(self, part: WritePart, rows: Sequence[Any]) -> list[Outcome]:

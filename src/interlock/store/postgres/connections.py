@@ -111,7 +111,7 @@ class PoolLimit:
             self._note_line(asyncio.get_running_loop())
 
     def _note_line(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Count the time of a line that has dissolved; add a connection if there mostly is one."""
+        """Count how long a line lasted; add a connection if there mostly is one."""
         now = loop.time()
         if now >= self._window_at + LINE_WINDOW_S:
             self._window_at, self._lined_s = now, 0.0
@@ -294,9 +294,7 @@ class Session:
         return version.major, version.minor
 
     async def _answered(self, answer: Awaitable[T], *, at_risk: bool = False) -> T:
-        """Wait for an answer. `at_risk`: the server may be committing, so without an answer the outcome is
-        unknown.
-        """
+        """Wait for an answer; `at_risk`, its loss leaves the outcome unknown."""
         try:
             return await answer
         except Again:
@@ -332,7 +330,9 @@ class PostgresPool:
     async def run(
         self, doing: str, work: Callable[[Session], Awaitable[T]], timeout_s: float | None = None
     ) -> T:
-        """Run some work on a connection, before the deadline. `doing` begins the sentence of errors.
+        """Run work on a connection, before the deadline.
+
+        `doing` begins the sentence of errors.
 
         Work that the server has rolled back, as after a deadlock, is retried; so is, on another connection,
         work on a connection that the server had closed, if the driver has read its last message but not yet

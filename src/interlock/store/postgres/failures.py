@@ -136,7 +136,10 @@ def _todo(error: BaseException) -> str:
 
 
 def _is_input(error: BaseException) -> bool:
-    """Return whether the error is about the input: SQLSTATE class 22, or the driver's check."""
+    """Return whether the error is about the input.
+
+    The SQLSTATE is of class 22, or the driver has refused the input.
+    """
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
         return True
     return isinstance(error, asyncpg.PostgresError) and str(error.sqlstate).startswith("22")

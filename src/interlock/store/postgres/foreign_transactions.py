@@ -56,7 +56,7 @@ class PostgresDialect:
         return Statement(sql, arguments, _WAVE, read, by_name=True)
 
     def notify(self) -> Statement:
-        """Return the statement that wakes others once the transaction is committed."""
+        """Return the statement that notifies after the commit."""
         return Statement("SELECT pg_notify($1, '')", (self._target.channel,), ("text",), len)
 
     def _read_now(self, rows: Sequence[Any]) -> datetime:
@@ -69,5 +69,8 @@ def _read_records(rows: Sequence[Any]) -> list[Record | None]:
 
 
 def _in_utc(row: Sequence[Any]) -> Any:
-    """Return the row with times as asyncpg gives them: psycopg has them in the zone of the session."""
+    """Return the row with times in UTC, as asyncpg gives them.
+
+    psycopg returns times in the time zone of the session.
+    """
     return tuple(value.astimezone(UTC) if isinstance(value, datetime) else value for value in row)

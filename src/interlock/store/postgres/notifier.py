@@ -46,7 +46,7 @@ _listeners: dict[_Place, _Listener] = {}
 
 
 def listen(target: Target, timeout_s: float, wake: Wake) -> Callable[[], threading.Thread | None]:
-    """Call `wake` on this event loop after commits; return a function that stops it.
+    """Call `wake` on this loop after commits; return a function to stop.
 
     It is also called at the start, and whenever a notification may have been missed. Stopping returns the
     thread that ends with it, if no other store of the process listens there.
@@ -205,7 +205,10 @@ class PostgresNotifier:
         return part
 
     def notify(self, outcomes: list[Outcome], notifying: NotifyingPart | None = None) -> list[Outcome]:
-        """Wake subscribers after a commit, and notify others, unless a part of the commit has."""
+        """Wake subscribers after a commit, and notify other processes.
+
+        If a part of the commit has notified them, this does not.
+        """
         if any(isinstance(outcome, Committed) for outcome in outcomes):
             self.committed(notifying is not None and notifying.channel is not None)
         return outcomes
@@ -221,7 +224,7 @@ class PostgresNotifier:
             self._notifying = _start(self._notify_others())
 
     def held_back(self, waiting: bool) -> None:
-        """Schedule another read if the feed waits for a transaction of another process."""
+        """Read again later if the feed waits for another process's transaction."""
         if not waiting:
             self._look_after_s = _FIRST_LOOK_S
         elif self._wakes and self._again is None:
@@ -229,7 +232,7 @@ class PostgresNotifier:
             self._look_after_s = min(self._look_after_s * 2, _LAST_LOOK_S)
 
     def wake(self) -> None:
-        """Wake all subscribers of this process. Their exceptions do not reach the committer."""
+        """Wake all subscribers here; their errors do not reach the committer."""
         if self._wakes:
             loop = asyncio.get_running_loop()
             for wake in self._wakes.values():
@@ -284,9 +287,10 @@ class PostgresNotifier:
                 backoff.reset()
 
     async def _notify(self, session: Session) -> None:
-        """Send a notification without waiting for the disk: one lost in a crash is made up by the reconnect.
+        """Send a notification without waiting for the disk.
 
-        Otherwise waiting workers would wait for another flush, and the lock would be held during it.
+        The reconnect makes up for one that is lost in a crash. Otherwise waiting workers would wait for
+        another flush, and the lock would be held during it.
         """
         await session.script(
             f"BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {self._target.channel}; COMMIT"

@@ -20,7 +20,7 @@ _MOST_NAMED = 3
 
 @cache
 def _names() -> tuple[list[str], list[str], list[str]]:
-    """Return the names of tables and views, sequences and functions, in all migrations.
+    """Return the tables and views, sequences and functions we create.
 
     The schema may hold objects of others, as `public` does.
     """
@@ -32,7 +32,7 @@ def _names() -> tuple[list[str], list[str], list[str]]:
 
 
 def statement(schema: str) -> tuple[str, tuple[object, ...]]:
-    """Return the statement that reads the privileges of this role, and its arguments."""
+    """Return the query for the privileges of this role, and its arguments."""
     return query("permissions", ""), (schema, *_names())
 
 
@@ -76,7 +76,10 @@ def _lacking_in_schema(about: Any, role: str, schema: str) -> Iterator[Permissio
 
 
 def _lacking(rows: Sequence[Any], role: str, schema: str) -> Iterator[Permission]:
-    """Yield the privileges missing on tables, sequences and functions, the same privileges together."""
+    """Yield the missing privileges, those that are the same together.
+
+    They are about tables, sequences and functions.
+    """
     alike: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row["what"] != "schema":

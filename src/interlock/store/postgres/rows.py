@@ -34,7 +34,10 @@ class JournalPlace(msgspec.Struct, frozen=True, order=True, gc=False):
         return f"{self.xact}.{self.entry}{tail}"
 
     def at(self, xact: int, entry: int, xact_offset: int) -> JournalPlace:
-        """Return the place of an entry read from here on; past its end the snapshot is irrelevant."""
+        """Return the place of an entry that was read from here on.
+
+        Past the end of the snapshot it needs none.
+        """
         if self.snapshot is None or xact - xact_offset >= int(self.snapshot.split(":")[1]):
             return JournalPlace(xact, entry)
         return JournalPlace(xact, entry, self.snapshot)
@@ -67,7 +70,10 @@ def _note(text: str) -> Note:
 
 
 def record_of(row: asyncpg.Record, first: int = 0) -> Record:
-    """Return the record whose columns begin at `first`. Without an update time, it was never changed."""
+    """Return the record whose columns begin at `first`.
+
+    Without an update time, it was never changed.
+    """
     (
         kind,
         name,
@@ -105,8 +111,9 @@ def record_of(row: asyncpg.Record, first: int = 0) -> Record:
 
 
 def foreseen_records_of(rows: Sequence[asyncpg.Record], like: Record) -> list[Record]:
-    """Return the records of `claim_foreseen` as they were before: like this one, except for data of their
-    own.
+    """Return the records of `claim_foreseen` as they were before.
+
+    They equal `like`, except for data of their own.
     """
     records: list[Record] = []
     last_created_s, last_rank = -1.0, -1
@@ -124,8 +131,9 @@ def foreseen_records_of(rows: Sequence[asyncpg.Record], like: Record) -> list[Re
 
 
 def ready_records_of(rows: Sequence[asyncpg.Record], of_kind: str) -> list[Record]:
-    """Return the records of `take_ready` or `peek_ready`: see `sql/0016_claim.sql`. Adjacent rows share most
-    values.
+    """Return the records of `take_ready` or `peek_ready`.
+
+    See `sql/0016_claim.sql`. Adjacent rows share most values.
     """
     records: list[Record] = []
     last_created_s, last_ready, last_body = -1.0, (-1, 0), None

@@ -145,7 +145,7 @@ async def _applied(session: Session, target: Target) -> int:
 
 
 async def _has_landed(session: Session, target: Target, version: int) -> bool:
-    """Return whether a schema without fingerprints is the released one, by its functions."""
+    """Return whether its functions are those of the released old schema."""
     sql = "".join(migration.text for migration in MIGRATIONS[:WITHOUT_FINGERPRINTS])
     landed = {(name, in_schema(body, target.schema)) for name, body in _FUNCTION.findall(sql)}
     rows = await session.within(query("functions", ""), target.schema, sorted({name for name, _ in landed}))
@@ -153,7 +153,7 @@ async def _has_landed(session: Session, target: Target, version: int) -> bool:
 
 
 async def refuse_if_newer(session: Session, target: Target) -> None:
-    """Raise if a newer program has migrated the database while this one was running."""
+    """Raise if a newer program has migrated the database meanwhile."""
     [[version]] = await session.within(query("schema_version", target.schema))
     if version > len(MIGRATIONS):
         raise too_new(version, len(MIGRATIONS), running=True)
@@ -167,7 +167,7 @@ async def _migrate(session: Session, target: Target, migration: Migration) -> No
 
 
 async def _load_kinds(session: Session, target: Target, catalogue: Catalogue) -> None:
-    """Load the legal transitions. Kinds that this program does not know are kept."""
+    """Load the legal transitions; keep kinds that this program lacks."""
     for name, kind in sorted(catalogue.items()):
         states = sorted(kind.states)
         paths = sorted({*kind.paths, *(("", state) for state in states if kind.allows("", state))})

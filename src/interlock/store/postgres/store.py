@@ -104,7 +104,10 @@ class PostgresStore:
         )
 
     async def open(self) -> None:
-        """Connect, migrate the schema and load the tables in one transaction; write only if necessary."""
+        """Connect, migrate the schema and load the tables in one transaction.
+
+        It writes only if necessary.
+        """
         self._server = await self._open_schema("Opening the store", self._catalogue)
         await self.epoch()
 
@@ -128,8 +131,9 @@ class PostgresStore:
         return self._writing.saw(now)
 
     async def epoch(self) -> int:
-        """Return the epoch, which grows with the timeline of the server, and for another database:
-        `sql/0009_restored.sql`.
+        """Return the epoch: see `sql/0009_restored.sql`.
+
+        It grows with the timeline of the server, and for another database.
         """
         [[epoch]] = await self._query("Reading the epoch", "epoch", writes=True)
         return int(epoch)
@@ -162,7 +166,10 @@ class PostgresStore:
         return Page(page, write_cursor(microseconds(page[-1].created_at), page[-1].id))
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
-        """Count matches up to the cap. Without an index, as for queues, records are examined."""
+        """Count matches up to the cap; without an index, examine records.
+
+        Queues have no index.
+        """
         check_query(self._catalogue, query)
         if within is not None and await self._looks_through(query):
             conditions = Conditions(query, cap + 1, within)
@@ -187,14 +194,20 @@ class PostgresStore:
         return Page(page, write_cursor(microseconds(at), name))
 
     async def _looks_through(self, query: Query) -> bool:
-        """Return whether no index fits: that of labels does, unless there are many sets of them."""
+        """Return whether no index fits the query.
+
+        The index of labels does, unless there are many sets of labels.
+        """
         if query.queue is not None or not query.looks_through:
             return query.looks_through
         [[sets]] = await self._query("Finding records", "label_sets", query.kind, _MANY_SETS)
         return bool(sets >= _MANY_SETS)
 
     async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
-        """Commit in one round trip and one transaction, if the commits touch different records."""
+        """Commit in one round trip, if no two commits touch the same record.
+
+        That is one transaction, too.
+        """
         writing = self._writing
         writing.check(commits)
         outcomes: list[Outcome] = []
@@ -236,7 +249,10 @@ class PostgresStore:
         return feed_of(rows, start, after)
 
     async def latest(self, *, back: int = 0) -> str:
-        """Return the settled end of the journal and a snapshot of the unsettled part; or an earlier place."""
+        """Return the cursor of the settled end of the journal.
+
+        It has a snapshot of the unsettled part. With `back` it is an earlier place.
+        """
         check_back(back)
         if back:
             rows = await self._query("Reading the journal", "back", back)
@@ -280,7 +296,10 @@ class PostgresStore:
         limit: int = 1_000,
         within: int = 5_000,
     ) -> Pruned:
-        """Look at the next records of the state in one transaction; skip locked ones."""
+        """Prune among the next records of the state; skip locked ones.
+
+        That is one transaction.
+        """
         check_limit(limit)
         check_limit(within)
         check_prune_by_queue(self._catalogue, kind, state, older_than, queues)

@@ -89,7 +89,7 @@ def _without_password(url: str) -> str:
 
 
 def _check_places(netloc: str) -> None:
-    """Check the hosts, of which the driver uses the primary; each may have a port."""
+    """Check the hosts and ports, of which the driver uses the primary."""
     for place in netloc.rpartition("@")[2].split(","):
         _, colon, port = place.rpartition(":")
         if colon and not place.endswith("]") and not port.isdecimal():
@@ -103,7 +103,10 @@ def _schema(name: str) -> str:
 
 
 def _listening(text: str) -> tuple[bool, tuple[str, int] | None]:
-    """Parse `on`, `off`, or HOST:PORT of the server itself; HOST may be the folder of its socket."""
+    """Parse `on`, `off`, or HOST:PORT of the server itself.
+
+    HOST may be the folder of its socket.
+    """
     if text in ("on", "off"):
         return text == "on", None
     host, _, port = text.rpartition(":")

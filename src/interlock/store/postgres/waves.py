@@ -67,8 +67,9 @@ class Wave:
         self._changes, self._places, self._turns = _in_the_order_of_keys(commits)
 
     def arguments(self, judging: bool, not_before: datetime) -> list[Any]:
-        """Return the arguments of `write_wave`. Times are expensive for the driver: only a judgement needs
-        all limits.
+        """Return the arguments of `write_wave`.
+
+        Times are expensive for the driver: only a judgement needs all limits.
         """
         limits, requests = self._limits(), self._requests()
         return [
@@ -111,7 +112,10 @@ class Wave:
         return [(p, c.request) for p, c in enumerate(self._commits) if c.request is not None]
 
     def _columns_and_notes(self) -> tuple[str | None, list[str | None], list[str | None]]:
-        """Return the notes, the shared values and the columns of the changes: see `sql/0015_commit.sql`."""
+        """Return the shared note, shared values and columns of the changes.
+
+        See `sql/0015_commit.sql`.
+        """
         changes = self._changes
         if not changes:
             return "", [], []
@@ -129,7 +133,10 @@ class Wave:
         return notes, [shared for shared, _ in columns], [varied for _, varied in columns]
 
     def _places_and_turns(self) -> tuple[Column, Column]:
-        """Return the commit and position of each change; empty if each commit has one, in order."""
+        """Return the commit and the position of each change.
+
+        Both are empty if each commit has one change, in order.
+        """
         if self._places is None:
             return NOTHING, NOTHING
         return numbers(self._places), numbers(self._turns)
@@ -149,7 +156,10 @@ class Wave:
         ]
 
     def _obstacle(self, row: asyncpg.Record, time: datetime) -> tuple[int, int, Outcome]:
-        """Return the commit of an obstacle, its change, and the outcome. SQL counts from 1."""
+        """Return the commit of an obstacle, its change, and the outcome.
+
+        SQL counts from 1.
+        """
         item = row["item"] - 1
         match row["verdict"]:
             case "repeated":
@@ -227,7 +237,7 @@ class PlainWave(Wave):
 
 
 def _in_the_order_of_keys(commits: Sequence[Commit]) -> tuple[list[Change], list[int] | None, list[int]]:
-    """Return all changes in lock order, with the commit of each, and its position in it.
+    """Return all changes in lock order, with their commits and positions.
 
     There are no commits and no positions if each commit has one change, in order.
     """

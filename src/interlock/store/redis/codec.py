@@ -139,7 +139,7 @@ class Projections:
         return kind in self._kinds
 
     def of(self, change: Change) -> tuple[object, ...] | bool:
-        """Return the projection of a change for commit.lua; False if there is none.
+        """Return the projection of a change for commit.lua, or False.
 
         Key, value, milliseconds to live, index, the object with fields to replace, these, and fields to keep.
         """
@@ -174,7 +174,10 @@ def _replacing(fields: dict[str, bytes]) -> list[tuple[str, str]]:
 
 
 def pack_work(work: Sequence[Work], projections: Projections) -> list[tuple[Sequence[Work], bytes]]:
-    """Encode work for commit.lua, in calls that the server accepts: one, unless the data are very large."""
+    """Encode work for commit.lua, in calls that the server accepts.
+
+    It is one call, unless the data are very large.
+    """
     try:
         pieces = [piece for item in work for piece in _pieces(item, projections)]
         return [(part, _pack([_work(item, projections) for item in part])) for part in _parts_of(pieces)]
@@ -207,7 +210,10 @@ def pack_query(query: Query, after: tuple[str, str]) -> bytes:
 
 
 def _pieces(item: Work, projections: Projections) -> Sequence[Work]:
-    """Split work: a batch is one row of the journal, and projections are by record."""
+    """Split work into pieces that commit.lua can apply.
+
+    A batch is one row of the journal, and projections are by record.
+    """
     if isinstance(item, Commit):
         return (item,)
     if projections.shows(item.change.kind):
@@ -304,7 +310,10 @@ def _shared_values(change: Change, ids: Sequence[str]) -> tuple[object, ...]:
 
 
 def _seen(times: Sequence[datetime | None]) -> object:
-    """Return when the expected versions were written: one text if all are equal, as mostly."""
+    """Return when the expected versions were written.
+
+    It is one text if all are equal, as they mostly are.
+    """
     known = {at: _time(at) for at in dict.fromkeys(times)}
     return [known[at] for at in times] if len(known) > 1 else "".join(known.values())
 
@@ -324,7 +333,10 @@ def _request(request: Request) -> tuple[object, ...]:
 
 
 def _text(content: bytes) -> msgspec.Raw:
-    """Encode bytes as msgpack text: the server's reader has no binary type, and text need not be UTF-8."""
+    """Encode bytes as msgpack text.
+
+    The server's reader has no binary type, and text need not be UTF-8.
+    """
     return msgspec.Raw(_TEXT_HEADER.pack(0xDB, len(content)) + content)
 
 
@@ -396,7 +408,10 @@ read_status: Callable[[bytes], tuple[int, list[list[int]], int, str, int]] = msg
 
 
 def read_taken(answer: Any) -> tuple[datetime, int, str, list[Record]]:
-    """Decode claim.lua and due.lua: the time, also in microseconds, the number of the hold, the records."""
+    """Decode the answer of claim.lua or due.lua.
+
+    These are the time, the same in microseconds, the number of the hold, and the records.
+    """
     rows, now, hold = _read_taken(answer[0])
     return moment(now), now, hold, _records(rows, answer[1])
 
@@ -415,7 +430,10 @@ def read_loaded(answer: Any) -> list[Record | None]:
 
 
 def read_entries(answer: bytes, after: tuple[int, int], limit: int) -> tuple[str, tuple[Entry, ...]]:
-    """Decode feed.lua and history.lua: up to where the journal was pruned, and entries after a place."""
+    """Decode the answer of feed.lua or history.lua.
+
+    These are the place up to which the journal was pruned, and entries after a place.
+    """
     pruned, rows = _read_journal(answer)
     entries: list[Entry] = []
     for row in rows:
@@ -424,7 +442,10 @@ def read_entries(answer: bytes, after: tuple[int, int], limit: int) -> tuple[str
 
 
 def read_outcomes(answer: Any, work: Sequence[Work]) -> tuple[int, list[Outcome]]:
-    """Decode commit.lua: its time in microseconds, and the outcome of each record or commit."""
+    """Decode the answer of commit.lua: its time and the outcomes.
+
+    The time is in microseconds. There is an outcome for each record or commit.
+    """
     now, answers = _read_answers(answer[0])
     committed = Committed(moment(now))
     outcomes: list[Outcome] = []

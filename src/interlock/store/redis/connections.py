@@ -158,7 +158,10 @@ def closed_error(shown: str) -> StoreUnavailable:
 
 
 def unreachable_error(shown: str, why: str, script: Script | None, *, sent: bool) -> StoreUnavailable:
-    """Return the error of a server that did not answer; `asked` if it may have received the request."""
+    """Return the error for a server that did not answer.
+
+    `sent` means that it may have received the request.
+    """
     doubtful = sent and script is not None and script.writes
     outcome = "Whether it was done is unknown." if doubtful else "Nothing was done."
     return StoreUnavailable(
@@ -211,12 +214,18 @@ def _answered(shown: str, error: Exception) -> StoreError:
 
 
 def lost_its_place(error: Exception) -> bool:
-    """Return whether the server is not primary any more, so that all connections to it must be dropped."""
+    """Return whether the server is not the primary any more.
+
+    All connections to it must be dropped then.
+    """
     return not _words_of(error).isdisjoint({"READONLY", "MASTERDOWN"})
 
 
 def _words_of(error: Exception) -> set[str]:
-    """Return the error codes of the server: first, or inside the message while a script was running."""
+    """Return the error codes of the server.
+
+    They come first, or inside the message while a script was running.
+    """
     found = set(re.findall(r"[A-Z]{3,}", f"{getattr(error, 'status_code', None) or ''} {error}"))
     return found | ({"MAXCLIENTS"} if "max number of clients" in str(error) else set())
 
@@ -275,7 +284,7 @@ class Connections:
             await hang_up(connection)
 
     def deadline(self) -> float:
-        """Return the deadline of a call that begins now, on the clock of the event loop."""
+        """Return the deadline of a call that begins now, in loop time."""
         return asyncio.get_running_loop().time() + self._timeout_s
 
     async def call(self, script: Script, *args: str | bytes | int, until: float | None = None) -> Any:
@@ -335,7 +344,10 @@ class Connections:
         return connection
 
     async def _is_sound(self, connection: AbstractConnection, since: float) -> bool:
-        """Return whether an idle connection can be used; close it if not, or on cancellation."""
+        """Return whether an idle connection can be used; close it if not.
+
+        It is also closed on cancellation.
+        """
         sound = False
         try:
             if asyncio.get_running_loop().time() - since > _FRESH_S:

@@ -99,7 +99,9 @@ def check_server(server: RedisFacts, shown: str) -> None:
 
 
 def durability_of(server: RedisFacts, settings: Mapping[str, str] | None) -> tuple[bool, str]:
-    """Return whether acknowledged commits survive a crash of the machine, and why.
+    """Return whether acknowledged commits survive a crash, and why.
+
+    It is a crash of the machine.
 
     `settings` is the answer to CONFIG GET; None if that is forbidden, as on managed servers.
     """
@@ -200,7 +202,7 @@ class Handshake:
         running: bool | None = None,
         most: int | None = None,
     ) -> int | None:
-        """Return the epoch; None if migrating the store takes more than `most` steps."""
+        """Return the epoch, or None if a migration exceeds `most` steps."""
         fingerprints = pack([migration.fingerprint for migration in scripts.MIGRATIONS])
         runs = "running" if (self._opened if running is None else running) else ""
         arguments = (scripts.SCHEMA_VERSION, server.identity, foreign, self._tables, fingerprints, runs)
@@ -223,7 +225,7 @@ class Handshake:
         return int(about)
 
     async def _migrate(self, connection: AbstractConnection, version: int, most: int | None) -> bool:
-        """Migrate the store in short steps, because the server is blocked meanwhile."""
+        """Migrate the store in short steps, because each blocks the server."""
         steps = 0
         for migration in scripts.MIGRATIONS[version:]:
             script = scripts.migrating(migration)
@@ -234,7 +236,10 @@ class Handshake:
         return True
 
     async def _foreign_key(self, connection: AbstractConnection) -> str:
-        """Return a key under our prefix without a schema; the search is bounded in large databases."""
+        """Return a key under our prefix in a database without our schema.
+
+        The search is bounded in large databases.
+        """
         if await execute_command(connection, "EXISTS", f"{self._tag}:schema"):
             return ""
         place: Any = b"0"
@@ -283,7 +288,10 @@ def _table_of(kind: StoredKind) -> tuple[str, str, list[str], list[str]]:
 
 
 async def _settings(connection: AbstractConnection) -> dict[str, str] | None:
-    """Return the settings from CONFIG; None if it is forbidden or renamed, as on managed servers."""
+    """Return the settings from CONFIG, or None if it is unavailable.
+
+    Managed servers forbid or rename it.
+    """
     settings: dict[str, str] = {}
     try:
         for name in _SETTINGS:

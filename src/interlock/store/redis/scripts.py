@@ -30,10 +30,10 @@ def _script(verb: str, *parts: str, writes: bool = False) -> Script:
 
 
 def migrating(migration: Migration) -> Script:
-    """Return the script that applies a migration, or a step of it, to a store that lacks it.
+    """Return the script that applies a migration, or a step of it.
 
-    It uses only `P` and `call`, because a migration never changes and other parts do. It answers `more` if it
-    has to be called again.
+    The store lacks the migration. It uses only `P` and `call`, because a migration never changes and other
+    parts do. It answers `more` if it has to be called again.
     """
     floor = migration.number if migration.incompatible else 0
     texts = [

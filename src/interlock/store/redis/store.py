@@ -155,7 +155,7 @@ class RedisNotifier:
                 await asyncio.sleep(backoff.next_s())
 
     async def _receive(self, connection: AbstractConnection) -> None:
-        """Wake subscribers on every message, including the confirmation of the subscription.
+        """Wake subscribers on every message and on the subscription.
 
         A silent connection is pinged, so that a dead one is noticed.
         """
@@ -174,7 +174,10 @@ class RedisNotifier:
                 self._wake()
 
     def _wake(self) -> None:
-        """Wake subscribers through the loop, so that an exception of one does not affect the others."""
+        """Wake subscribers through the loop.
+
+        There an exception of one does not affect the others.
+        """
         loop = asyncio.get_running_loop()
         for wake in self._wakes.values():
             loop.call_soon(wake)
@@ -243,7 +246,10 @@ class RedisStore:
         return moment(self._raise_floor(int(await self._links.call(scripts.NOW, self._floor_us))))
 
     async def epoch(self) -> int:
-        """Return the epoch, which grows when the server is another one; checked on every new connection."""
+        """Return the epoch, which grows when the server is another one.
+
+        Every new connection checks it.
+        """
         self._links.check_open()
         epoch: int = await self._links.use(self._greeting.again, scripts.OPEN)
         return epoch
@@ -259,7 +265,10 @@ class RedisStore:
         return read_loaded(await self._links.call(scripts.LOAD, pack([(key.kind, key.id) for key in keys])))
 
     async def find(self, query: Query) -> Page:
-        """Scan the narrowest index until the page is full and one more record shows that there are more."""
+        """Scan the narrowest index until the page is full.
+
+        One more record shows that there are more.
+        """
         check_query(self._catalogue, query)
         after, until = after_cursor(query), self._links.deadline()
         left = query.within if query.within is not None and query.looks_through else None
@@ -281,7 +290,10 @@ class RedisStore:
         return Page(page, "" if after == START else write_cursor(int(after[0]), after[1]))
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
-        """Count by the same scan without reading; if one index is sufficient, by its size."""
+        """Count by the scan of `find` without reading records.
+
+        If one index is sufficient, its size is the number.
+        """
         check_query(self._catalogue, query)
         after, until, number, looked_at = START, self._links.deadline(), 0, 0
         while number <= cap:
@@ -303,7 +315,10 @@ class RedisStore:
         return await self._commit(packed, "", self._links.deadline()) if commits else []
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
-        """Take, decide, commit. Before that, delayed records that are ready are moved into their lanes."""
+        """Take, decide, commit.
+
+        Before that, delayed records that are ready are moved into their lanes.
+        """
         check_claim(self._catalogue, claim)
         packed = pack_claim(claim)
         limit, until = min(claim.limit, _MAX_TAKEN), self._links.deadline()
@@ -348,7 +363,10 @@ class RedisStore:
         return Feed((), pruned if gap or not after else after, gap)
 
     async def latest(self, *, back: int = 0) -> str:
-        """Return the cursor of the end of the journal, or of an earlier place: each entry has a number."""
+        """Return the cursor of the end of the journal, or of earlier.
+
+        Each entry has a number.
+        """
         check_back(back)
         cursor: bytes = await self._links.call(scripts.LATEST)
         epoch, number = journal_place(cursor.decode())

@@ -65,7 +65,10 @@ def url_of(path: Path) -> str:
 
 
 def check_place(path: Path) -> None:
-    """Raise unless a database can be opened or created there, without touching anything."""
+    """Raise unless a database can be opened or created there.
+
+    It touches nothing.
+    """
     facts: dict[str, object] = {"path": str(path)}
     if path.is_dir():
         raise BadStoreUrl(f"{path} is a folder, not a database file.", todo="Name a file in it.", facts=facts)
@@ -86,7 +89,9 @@ def check_place(path: Path) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Create the file for its owner only; SQLite gives its log and journal the same mode.
+    """Create the file for its owner only.
+
+    SQLite gives its log and journal the same mode.
 
     An existing file keeps its mode, which an operator may have chosen; if every user can read it, that is
     logged once. The file is created without being opened: closing a descriptor of a database would release
@@ -105,8 +110,9 @@ def make_private(path: Path) -> None:
 
 
 def read_mark(path: Path) -> int | None:
-    """Return the latest time stored as an attribute of the file; None if there is none, or it is
-    unsupported.
+    """Return the latest time from an attribute of the file, or None.
+
+    It is None if there is none, or if attributes are unsupported.
     """
     try:
         return int(os.getxattr(path, _MARK))
@@ -115,7 +121,10 @@ def read_mark(path: Path) -> int | None:
 
 
 def write_mark(path: Path, latest_us: int) -> bool:
-    """Store a time as an attribute of the file, not in it; return whether that is supported."""
+    """Store a time as an attribute of the file, not in it.
+
+    Return whether that is supported.
+    """
     try:
         os.setxattr(path, _MARK, b"%d" % latest_us)
     except (OSError, AttributeError):
@@ -124,7 +133,10 @@ def write_mark(path: Path, latest_us: int) -> bool:
 
 
 def identity_of(path: Path, *, marked: bool) -> str:
-    """Return the identity of the file; its inode alone may be reused by another file."""
+    """Return the identity of the file.
+
+    Another file may get the same inode, so the inode alone is not enough.
+    """
     return f"{path.stat().st_ino}{' marked' if marked else ''}"
 
 
@@ -213,7 +225,7 @@ _EPOCH_US = EPOCH_EVERY_S * 1_000_000
 def open_database(
     path: Path, catalogue: Catalogue, clock: HeldClock, timeout_s: float, migrating: Callable[[], None]
 ) -> sqlite3.Connection:
-    """Return a connection that may write, to a database that is ours and up to date.
+    """Return a writing connection to a database of ours, up to date.
 
     `migrating` is called before the first migration of a file that has data in it.
     """
@@ -236,7 +248,10 @@ def open_database(
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Return a bare connection. Transactions and lock timeouts are controlled by the store."""
+    """Return a bare connection.
+
+    The store controls transactions and lock timeouts.
+    """
     connection = sqlite3.connect(path, timeout=0.0, isolation_level=None, cached_statements=256)
     try:
         connection.execute("PRAGMA synchronous = FULL")
@@ -266,7 +281,10 @@ def check_version(found: tuple[int, ...]) -> None:
 
 
 def check_owner(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise if the file belongs to another program, before anything in it is changed."""
+    """Raise if the file belongs to another program.
+
+    Nothing in it has been changed until then.
+    """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master")]
     columns = [row[1] for row in connection.execute("PRAGMA table_info(interlock_schema)")]
@@ -281,7 +299,10 @@ def check_owner(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def with_lock(connection: sqlite3.Connection, work: Callable[[], T]) -> T:
-    """Run work atomically under the write lock. A deferred transaction could not wait for it."""
+    """Run work atomically under the write lock.
+
+    A deferred transaction could not wait for the lock.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         result = work()
@@ -303,7 +324,10 @@ def applied_version(connection: sqlite3.Connection) -> int:
 
 
 def check_history(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the schema version; raise unless it was reached by the migrations of this program."""
+    """Return the schema version; raise if other migrations led to it.
+
+    These are migrations that this program does not have.
+    """
     applied = applied_version(connection)
     if applied > 1:
         kept = dict(connection.execute("SELECT number, fingerprint FROM applied_migrations"))
@@ -317,14 +341,17 @@ def check_history(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def check_floor(connection: sqlite3.Connection) -> None:
-    """Raise if a newer program has migrated the database so that this one must not write."""
+    """Raise if a newer migration keeps this program from writing."""
     (floor,) = connection.execute("PRAGMA user_version").fetchone()
     if floor > len(MIGRATIONS):
         raise too_new(applied_version(connection), len(MIGRATIONS), running=True)
 
 
 def _declared(migration: Migration) -> dict[str, str]:
-    """Return the statements that one migration declares on an empty database, by name."""
+    """Return the statements that a migration declares, by name.
+
+    They are read from an empty database.
+    """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for statement in statements_of(migration.text):
             connection.execute(statement)
@@ -332,8 +359,9 @@ def _declared(migration: Migration) -> dict[str, str]:
 
 
 def retry_while_busy(attempt: Callable[[], T], path: Path, timeout_s: float) -> T:
-    """Retry while the file is busy: many processes may open it at once, and SQLite cannot wait for the switch
-    to a log.
+    """Retry while the file is busy, until the timeout.
+
+    Many processes may open it at once, and SQLite cannot wait for the switch to a log.
     """
     give_up_at = time.monotonic() + timeout_s
     while True:
@@ -387,7 +415,7 @@ def _bring_up_to_date(
 
 
 def _notice_restore(connection: sqlite3.Connection, path: Path, clock: HeldClock) -> None:
-    """Raise the epoch if the file is another one than the last time, or has gone back."""
+    """Raise the epoch if the file was replaced or has gone back."""
     kept, epoch, latest_us = connection.execute("SELECT identity, epoch, latest_us FROM progress").fetchone()
     mark = read_mark(path)
     restored = kept != identity_of(path, marked=mark is not None) or (mark or 0) > latest_us
@@ -398,7 +426,10 @@ def _notice_restore(connection: sqlite3.Connection, path: Path, clock: HeldClock
 
 
 def leave_mark(connection: sqlite3.Connection, path: Path) -> None:
-    """Store the latest time as an attribute of the file, which survives replacing its content."""
+    """Store the latest time as an attribute of the file.
+
+    It survives replacing the content of the file.
+    """
     (latest_us,) = connection.execute("SELECT latest_us FROM progress").fetchone()
     write_mark(path, latest_us)
 
@@ -409,7 +440,10 @@ def least_epoch(now_us: int) -> int:
 
 
 def raise_epoch(connection: sqlite3.Connection, least: int, *, by: int = 0) -> int:
-    """Return the epoch, raised to at least `least`, and by `by` above any earlier one."""
+    """Return the epoch, raised to at least `least`.
+
+    With `by` it is also above any earlier one.
+    """
     sql = "UPDATE progress SET epoch = max(epoch, ?) + ? RETURNING epoch"
     [[epoch]] = connection.execute(sql, (least, by)).fetchall()
     return int(epoch)
@@ -437,7 +471,10 @@ def _keep_fingerprints(connection: sqlite3.Connection) -> None:
 
 @cache
 def statements_of(sql: str) -> tuple[str, ...]:
-    """Return the statements one by one: the driver's way to run a script would commit in between."""
+    """Return the statements one by one.
+
+    The driver's way to run a script would commit in between.
+    """
     statements, statement = [], ""
     for line in sql.splitlines(keepends=True):
         statement += line
@@ -456,9 +493,10 @@ def load_kinds(connection: sqlite3.Connection, kinds: Catalogue) -> None:
 
 
 def _load_kind(connection: sqlite3.Connection, kind: StoredKind) -> None:
-    """Load a kind. Other kinds are kept: a program with fewer kinds may share the database.
+    """Load a kind; keep the other kinds.
 
-    So are places: records are found by them, and another program may have assigned them first.
+    A program with fewer kinds may share the database. So are places: records are found by them, and another
+    program may have assigned them first.
     """
     name = kind.name
     connection.execute("INSERT OR REPLACE INTO kinds VALUES (?, ?)", (name, kind.fingerprint))
@@ -482,7 +520,7 @@ def _load_kind(connection: sqlite3.Connection, kind: StoredKind) -> None:
 
 
 def places_of(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
-    """Return the number of each kind and state; once assigned it never changes."""
+    """Return the number of each kind and state, which never changes."""
     places: dict[str, dict[str, int]] = {}
     for place, kind, state in connection.execute("SELECT place, kind, name FROM states"):
         places.setdefault(kind, {})[state] = place

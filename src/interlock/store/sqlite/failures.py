@@ -31,14 +31,20 @@ _UNUSABLE = {
 
 
 def store_error(error: Exception, path: Path, outcome: str = NOTHING) -> StoreError:
-    """Return our error for an error of the driver. It contains no text of a record."""
+    """Return our error for an error of the driver.
+
+    It contains no text of a record.
+    """
     if isinstance(error, sqlite3.Error):
         return _from_driver(error, path, outcome)
     return _unkeepable(error)
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Return whether another connection was in the way, so that a retry may succeed."""
+    """Return whether another connection was in the way.
+
+    A retry may succeed then.
+    """
     return code_of(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 

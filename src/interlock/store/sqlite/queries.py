@@ -68,7 +68,10 @@ def find(connection: sqlite3.Connection, query: Query) -> Page:
 
 
 def _find_within(connection: sqlite3.Connection, query: Query, within: int, after: int | None) -> Page:
-    """Return the matches for queue and labels among the next records of all states together."""
+    """Return the matches among the next records of all states together.
+
+    The query names a queue or labels.
+    """
     conditions, values = _looked_at(query)
     columns = f"s.key, {' AND '.join(conditions)}"
     streams = [
@@ -100,8 +103,9 @@ def _anywhere(query: Query) -> Query:
 
 
 def count(connection: sqlite3.Connection, query: Query, cap: int, within: int | None = None) -> Count:
-    """Return the number of matches, reading at most one more than the cap; without an index, `within`
-    records.
+    """Return the number of matches, up to one more than the cap.
+
+    Without an index it examines `within` records.
     """
     if within is not None and query.looks_through:
         return _count_within(connection, query, cap, within)
@@ -116,7 +120,10 @@ def count(connection: sqlite3.Connection, query: Query, cap: int, within: int | 
 
 
 def _count_within(connection: sqlite3.Connection, query: Query, cap: int, within: int) -> Count:
-    """Return the number of matches for queue and labels among the newest records of each state."""
+    """Return the number of matches among the newest records of each state.
+
+    The query names a queue or labels.
+    """
     anywhere = msgspec.structs.replace(_anywhere(query), newest_first=True)
     conditions, values = _looked_at(query)
     number, cut = 0, False
@@ -162,7 +169,10 @@ def _count_up_to_cap(connection: sqlite3.Connection, number: str, table: str) ->
 
 
 def number_at(connection: sqlite3.Connection, us: int) -> int:
-    """Return the lowest number of records created at or after a time: both are in the same order."""
+    """Return the lowest number of records created at or after a time.
+
+    Numbers and times are in the same order.
+    """
     low = 0
     found = connection.execute("SELECT max(number) FROM record_given").fetchone()[0]
     high = 1 if found is None else found + 1

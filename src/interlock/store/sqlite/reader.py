@@ -176,5 +176,8 @@ class Reader(DatabaseThread):
 
 
 def _passing(error: sqlite3.Error) -> bool:
-    """Return whether another process is recovering the log, or an interruption was for another job."""
+    """Return whether the error may pass.
+
+    Another process is recovering the log, or an interruption was for another job.
+    """
     return is_busy(error) or code_of(error) == sqlite3.SQLITE_INTERRUPT

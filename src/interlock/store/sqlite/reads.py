@@ -57,7 +57,10 @@ _steps = msgspec.json.Decoder(tuple[StepLine, ...])
 
 
 def list_text(values: Sequence[Any]) -> str:
-    """Return a list as one parameter, for `json_each`; also the format of labels and steps."""
+    """Return a list as one parameter, for `json_each`.
+
+    Labels and steps are stored in this format, too.
+    """
     return _encode(values).decode()
 
 
@@ -330,7 +333,10 @@ _numbers = msgspec.json.Decoder(list[int])
 
 
 def feed(connection: sqlite3.Connection, after: str, limit: int) -> Feed:
-    """Return the journal after a cursor: numbers are assigned in the order of the commits."""
+    """Return the journal after a cursor.
+
+    Numbers are assigned in the order of the commits.
+    """
     if after and (not after.isdecimal() or int(after) > _LARGEST):
         raise bad_cursor(after)
     sequence = int(after or 0)
@@ -371,7 +377,7 @@ def _entries_of_record(
 
 
 def _entries(connection: sqlite3.Connection, row: RowValues, after: int, limit: int) -> list[Entry]:
-    """Return the entries of a row after an entry, without those of pruned records."""
+    """Return entries of a row after an entry, but none of pruned records."""
     sequence, size, record, members = row[:4]
     if size == 1:
         return [] if row[6] is None else [_entry(row, sequence, row[6], _note(row))]

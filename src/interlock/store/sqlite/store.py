@@ -131,7 +131,10 @@ class SqliteStore:
         return moment(await self._reader.do(self._now_us))
 
     async def epoch(self) -> int:
-        """Return the epoch of the file, and at least the half hour; see `database` for another file."""
+        """Return the epoch of the file, and at least the half hour.
+
+        See `database` for another file.
+        """
         epoch, least = await self._reader.do(
             lambda connection: (reads.epoch(connection), least_epoch(self._now_us(connection)))
         )
@@ -202,14 +205,18 @@ class SqliteStore:
         )
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
-        """Return entries of the journal; numbers are assigned under the write lock, in the order of
-        commits.
+        """Return entries of the journal after a cursor.
+
+        Numbers are assigned under the write lock, in the order of commits.
         """
         check_limit(limit)
         return await self._reader.do(lambda connection: reads.feed(connection, after, limit))
 
     async def latest(self, *, back: int = 0) -> str:
-        """Return the cursor of the end of the journal, or of an earlier place: each entry has a number."""
+        """Return the cursor of the end of the journal, or of earlier.
+
+        Each entry has a number.
+        """
         check_back(back)
         return await self._reader.do(lambda connection: reads.latest(connection, back))
 
@@ -287,7 +294,10 @@ class SqliteStore:
         return self._writer.do(work, settled=True, weight=limit)
 
     def _make_threads(self) -> None:
-        """Create the threads: one can be started only once, so a reopened store gets new ones."""
+        """Create the threads, new ones whenever a store is reopened.
+
+        A thread can be started only once.
+        """
         self._writer = Writer(self._path, self._catalogue, self._clock, self._timeout_s, self._subscribers)
         self._reader = Reader(self._path, self._timeout_s, self._subscribers)
 

@@ -83,7 +83,10 @@ class ThreadCall:
         self._lock = threading.Lock()
 
     def begin(self) -> bool:
-        """Return whether a caller still waits; called by the thread before it starts."""
+        """Return whether a caller still waits.
+
+        The thread calls it before it starts.
+        """
         with self._lock:
             self.begun = not self.dropped
             return self.begun
@@ -145,7 +148,10 @@ class DatabaseThread(ABC):
 
     @abstractmethod
     def _serve(self, job: ThreadCall) -> None:
-        """Do a job, together with other waiting ones if that is cheaper, and deliver; in the thread."""
+        """Do a job and deliver its result; called in the thread.
+
+        Other waiting jobs are done with it if that is cheaper.
+        """
 
     @abstractmethod
     def _close(self) -> None:
@@ -157,10 +163,16 @@ class DatabaseThread(ABC):
         return False
 
     def stuck(self) -> None:  # noqa: B027 - a thread that writes can only be waited for
-        """Handle a job that was abandoned while it ran; called in the caller's thread."""
+        """Handle a job that was abandoned while it ran.
+
+        Called in the caller's thread.
+        """
 
     async def start(self) -> None:
-        """Run until closed; return once the connection is open, or raise its error."""
+        """Start the thread; return once its connection is open.
+
+        If the connection cannot be opened, its error is raised. The thread runs until it is closed.
+        """
         opening = ThreadCall(lambda _: self._open())
         self._queue.put(opening)
         self._thread.start()
@@ -382,7 +394,10 @@ class Writer(DatabaseThread):
             self._subscribers.wake()
 
     def _begin(self, jobs: list[ThreadCall]) -> bool:
-        """Get the write lock; return False if it was refused or all callers have given up."""
+        """Get the write lock; return whether jobs are to be done under it.
+
+        The lock may be refused, or all callers may have given up.
+        """
         while not all(job.dropped for job in jobs):
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -396,7 +411,7 @@ class Writer(DatabaseThread):
         return False
 
     def _waiting(self, room: int) -> list[ThreadCall]:
-        """Return the calls that have arrived meanwhile, except the one that ends the thread."""
+        """Return the calls that arrived meanwhile, but not the closing one."""
         jobs: list[ThreadCall] = []
         while room > 0:
             try:
@@ -484,5 +499,8 @@ def _fail(jobs: list[ThreadCall], error: BaseException) -> None:
 
 
 def _copy(error: StoreError) -> StoreError:
-    """Return a copy for each caller: a shared error would collect all their tracebacks."""
+    """Return a copy of an error for each caller.
+
+    A shared error would collect all their tracebacks.
+    """
     return type(error)(error.sentence, allowed=error.allowed, todo=error.todo, facts=error.facts)

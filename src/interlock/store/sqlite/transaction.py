@@ -101,7 +101,9 @@ class RowCache:
         self._known = {**{kind: {} for kind in kinds}, **self._known}
 
     def recall(self, connection: sqlite3.Connection) -> Known:
-        """Return the current records; called in a transaction, so that they stay current to its end.
+        """Return the current records; called in a transaction.
+
+        They stay current to its end.
 
         Raise if a newer program has migrated the database, in this transaction and in each one after it.
         """
@@ -152,7 +154,7 @@ class Transaction:
         self._begin(clock.read(latest_us + 1), number, sequence)
 
     def judge(self, work: Sequence[Work]) -> list[Outcome]:
-        """Judge each commit; the successful ones are kept, to be written by `flush`."""
+        """Judge each commit, and keep the successful ones for `flush`."""
         self.broken = True
         self._work = work
         outcomes: list[Outcome] = []
@@ -182,7 +184,10 @@ class Transaction:
         return known[key.id][1].state
 
     def flush(self, *, goes_on: bool = True) -> None:
-        """Write the judged changes; nothing is judged any more unless the transaction continues."""
+        """Write the judged changes.
+
+        Nothing is judged any more unless the transaction continues.
+        """
         pending = self._pending
         if pending.is_empty:
             return
@@ -209,8 +214,9 @@ class Transaction:
         self._pending = PendingWrites(self.connection, self.now, now_us, number, sequence)
 
     def _judge_batch(self, batch: Batch) -> list[Outcome]:
-        """Judge a batch: all at once if the records are equal and there is no obstacle; otherwise one by
-        one.
+        """Judge a batch.
+
+        All records are judged at once if they are equal and there is no obstacle; otherwise one by one.
         """
         change, names, not_after = batch.change, batch.ids, batch.not_after
         if not_after is not None and self.now > not_after:
@@ -260,7 +266,10 @@ class Transaction:
         return Repeated(found) if same else RequestReused(found, request.fingerprint)
 
     def _why_not(self, changes: Sequence[Change], plain: Sequence[Change]) -> Conflict | Illegal | None:
-        """Return the obstacle; a conflict precedes an illegal step, which was decided on outdated data."""
+        """Return the obstacle; a conflict precedes an illegal transition.
+
+        After a conflict, the transition was decided on outdated data.
+        """
         illegal: Illegal | None = None
         for change in changes:
             kind = change.kind
@@ -301,7 +310,10 @@ class Transaction:
         self._known[kind].update(zip(names, [(key, stand) for key in keys], strict=True))
 
     def _standings(self, kind: str, names: Sequence[str]) -> list[RowState]:
-        """Return the standings of these records; the first unknown one makes all of this call be read."""
+        """Return the standings of these records.
+
+        The first unknown one makes all of this call be read.
+        """
         known = self._known[kind]
         if any(name not in known for name in names):
             self._learn_records()
@@ -347,7 +359,10 @@ class Transaction:
 
 
 def _are_alike(standings: Sequence[RowState], expected_at: Sequence[datetime | None]) -> bool:
-    """Return whether all have the same version, state and place, written at the expected time."""
+    """Return whether records are alike in everything that a change needs.
+
+    They have the same version, state and place, and were written at the expected time.
+    """
     first = standings[0][1]
     if len({id(stand) for _, stand in standings}) == 1:
         return not first.version or {None, first.since}.issuperset(expected_at)
@@ -407,7 +422,10 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def prune(ledger: Transaction, kind: str, states: Sequence[str], older_than: timedelta, limit: int) -> Pruned:
-    """Prune one batch. The caller has checked that the states are final; the database does so again."""
+    """Prune one batch.
+
+    The caller has checked that the states are final; the database does so again.
+    """
     before_us = max(ledger.now_us - older_than // _MICROSECOND, _OLDEST_US)
     old = _old(ledger, kind, states, before_us, limit + 1)
     gone = old[:limit]
@@ -439,7 +457,10 @@ class QueueWalk(NamedTuple):
 
 
 def prune_by_queue(ledger: Transaction, walk: QueueWalk) -> Pruned:
-    """Prune among the next records of a state. There is no index by queue, so each is looked at."""
+    """Prune among the next records of a state.
+
+    There is no index by queue, so each record is examined.
+    """
     by_queue, others = walk.horizons(ledger.now_us)
     newer = number_at(ledger.connection, max((others, *by_queue.values())) + 1)
     gone: list[tuple[int, str, str]] = []
@@ -460,7 +481,7 @@ def prune_by_queue(ledger: Transaction, walk: QueueWalk) -> Pruned:
 
 
 def compact(path: Path) -> int:
-    """Return free pages to the file system; return by how many bytes the file shrank.
+    """Give free pages back to the file system; return the bytes.
 
     The first time the file is rewritten as a whole, so that later it can be done in small steps, between
     which others can write.
@@ -511,7 +532,10 @@ class RemovedEntries(NamedTuple):
 def _remove_entries(
     connection: sqlite3.Connection, kind: str, names: Sequence[str], trails: Mapping[int, str]
 ) -> RemovedEntries:
-    """Remove the entries of removed records: by name, and by number with their trails."""
+    """Remove the entries of removed records.
+
+    They are found by name, and by number with their trails.
+    """
     removed = last = 0
     numbers = list_text(list(trails))
     for condition, parameters in ((_OF_RECORDS, (numbers,)), (_OF_NAMES, (kind, list_text(names)))):

@@ -68,9 +68,10 @@ class RowStatement(NamedTuple):
 
 
 def numbered(text: str) -> RowStatement:
-    """Return a statement that is written with the places of its parameters in the row: `?1`, `?2`, …
+    """Return a statement whose text has the places of its parameters.
 
-    Python 3.12 before 3.12.4 takes numbered parameters for named ones, and warns of each.
+    They are places in the row: `?1`, `?2`, … Python 3.12 before 3.12.4 takes numbered parameters for named
+    ones, and warns of each.
     """
     places = [int(place) - 1 for place in re.findall(r"\?(\d+)", text)]
     return RowStatement(re.sub(r"\?\d+", "?", text), itemgetter(*places))
@@ -199,7 +200,10 @@ class GroupedWrite(msgspec.Struct, eq=False):
     def is_like(
         self, change: Change, before: Stand, journal: JournalGroup | None, results: Sequence[bytes]
     ) -> bool:
-        """Return whether records of this standing become the same by another change."""
+        """Return whether another change turns records into the same.
+
+        The records have this standing.
+        """
         mine = self.change
         return (
             self.journal is journal
@@ -276,7 +280,10 @@ class PendingWrites:
         return [shift + (key & NUMBERS) for key in keys], step.after
 
     def write(self) -> list[tuple[str, str, int]]:
-        """Write all of it; return kind, id and number of records that got another number."""
+        """Write all of it; return the records that got other numbers.
+
+        There is a kind, an id and a number for each of them.
+        """
         renumbered = [] if self._in_order else self._renumber()
         if self.created:
             self._write_creations()
@@ -305,7 +312,10 @@ class PendingWrites:
         self._refusals.append((*about, *_words(note)))
 
     def _add_entries(self, change: Change, numbers: list[int]) -> JournalGroup | None:
-        """Add an entry about each of these records, with their new version, if the change has a note."""
+        """Add an entry for each of these records, if the change has a note.
+
+        It has the new version.
+        """
         kind, version, note = change.kind, change.expected + 1, change.note
         if note is None:
             return None
@@ -325,7 +335,10 @@ class PendingWrites:
         return last
 
     def _renumber(self) -> list[tuple[str, str, int]]:
-        """Assign numbers in the order of ids: records of one time are listed by their ids."""
+        """Assign numbers in the order of ids.
+
+        Records of one time are listed by their ids.
+        """
         pairs = sorted(pair for each in self.created for pair in zip(each.names, each.numbers, strict=True))
         new = {number: place for place, (_, number) in enumerate(pairs, min(number for _, number in pairs))}
         for creation in self.created:
@@ -377,7 +390,10 @@ class PendingWrites:
                 yield _BEGIN_LISTED, (*values, list_text(numbers))
 
     def _write_steps(self) -> None:
-        """Write the steps; equal statements for single records are executed together."""
+        """Write the steps.
+
+        Equal statements for single records are executed together.
+        """
         for statement, calls in groupby(self._calls(), key=itemgetter(0)):
             rows = [statement.pick(row) for _, row in calls]
             if len(rows) == 1:
@@ -424,7 +440,10 @@ def _placed(change: Change) -> tuple[str | None, str | None, str | None, int]:
 
 
 def _addressed(keys: list[int], results: list[bytes]) -> Iterator[tuple[str, str, RowValues]]:
-    """Yield the condition and the result expression for groups of records, with their parameters."""
+    """Yield the condition and the result expression of record groups.
+
+    Their parameters come with them.
+    """
     if len(keys) == 1:
         yield _ONE, _SAME_RESULT if results else "", (keys[0], *map(bytearray, results))
         return
@@ -471,5 +490,8 @@ def _joined(data: Sequence[bytes]) -> tuple[bytearray, bytearray, bytearray]:
 
 
 def _spelt(numbers: Iterable[int]) -> bytearray:
-    """Return numbers of fixed width as bytes: in text SQLite would count characters."""
+    """Return numbers of fixed width as bytes.
+
+    In text SQLite would count characters.
+    """
     return bytearray("".join([_SPELT % number for number in numbers]).encode())

@@ -92,7 +92,10 @@ class TokenCheck:
         return _principal_of(known.body, secret.id, secret.digest)
 
     async def principal_behind(self, token_id: str, digest: str, address: str = "") -> Principal:
-        """Return the principal of a token by the digest of its secret, which a session stores."""
+        """Return the principal of a token by the digest of its secret.
+
+        A session stores the digest.
+        """
         principal = await self.look(token_id, digest)
         self._uses[token_id] = self._monotonic(), address
         return principal
@@ -181,7 +184,10 @@ class _Known:
         return self.record is not None and self.fits(digest) and self.record.state in WORKING
 
     def may_be(self, digest: str) -> bool:
-        """Return whether reading the record again is pointless: it is missing, or the secret matches."""
+        """Return whether reading the record again is pointless.
+
+        The record is missing, or the secret matches.
+        """
         return self.record is None or self.fits(digest)
 
     def until(self, digest: str) -> datetime | None:
@@ -288,7 +294,7 @@ class Sessions:
         self._known: OrderedDict[str, tuple[float, Record | None]] = OrderedDict()
 
     async def open(self, principal: Principal) -> TokenSecret:
-        """Open a session for the principal of a token; its secret is shown once, only to the browser."""
+        """Open a session; its secret is shown once, only to the browser."""
         principal.need(Role.VIEWER)
         secret = TokenSecret(self._draw(ID_BYTES), self._draw(SECRET_BYTES), SESSION.name)
 

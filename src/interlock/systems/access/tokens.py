@@ -202,7 +202,10 @@ class Tokens:
         actor: str = "",
         request_id: str | None = None,
     ) -> Issued:
-        """Create a token under a name without a valid token; `lasts=None` means no expiry."""
+        """Create a token under a name without a valid token.
+
+        `lasts=None` means no expiry.
+        """
         _check(name, queues, lasts)
         idempotency_key = self._engine.key_for(
             request_id, f"create the token {name}", (role, sorted(set(queues)), lasts)
@@ -231,12 +234,18 @@ class Tokens:
         return Issued(secret.text, applied.answer)
 
     async def list(self, *, ended: bool = False) -> list[TokenView]:
-        """Return the valid tokens, the oldest first; with `ended` all that were not pruned."""
+        """Return the valid tokens, the oldest first.
+
+        With `ended` it returns all that were not pruned.
+        """
         views = [view_of(record) async for record in every_record(self._engine.store, TOKEN.name)]
         return [view for view in views if ended or view.state in WORKING]
 
     async def get(self, name: str) -> TokenView:
-        """Return a token by its name or id; of several with the name the valid one, or the newest."""
+        """Return a token by its name or id.
+
+        Of several with the name it is the valid one, or the newest.
+        """
         named = [view for view in await self.list(ended=True) if name in (view.name, view.id)]
         if not named:
             raise unknown_token(name)
@@ -260,9 +269,9 @@ class Tokens:
         reason: str = "",
         request_id: str | None = None,
     ) -> Issued:
-        """Give a token a new secret; the old one stays valid for the overlap, by the store's clock.
+        """Give a token a new secret; the old one stays valid for the overlap.
 
-        The new secret has the lifetime of the old one.
+        The store's clock measures the overlap. The new secret has the lifetime of the old one.
         """
         if not timedelta(0) <= overlap <= MAX_OVERLAP:
             raise InvalidToken(
@@ -299,9 +308,10 @@ class Tokens:
         request_id: str | None = None,
         sees: Callable[[TokenView], bool] | None = None,
     ) -> TokenView:
-        """Revoke a token, by its name or id. Servers that have cached it accept it for a few more seconds.
+        """Revoke a token, by its name or id.
 
-        A token that `sees` hides is treated as missing.
+        Servers that have cached it accept it for a few more seconds. A token that `sees` hides is treated as
+        missing.
         """
         idempotency_key = self._engine.key_for(request_id, f"revoke the token {name}", reason)
 
@@ -336,7 +346,10 @@ class Tokens:
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
     async def note_uses(self, uses: Mapping[str, Use]) -> int:
-        """Store the last use of each token, by its id, unless a later one is stored already."""
+        """Store the last use of each token, by its id.
+
+        A later one that is stored already is kept.
+        """
         items = [Item(Key(TOKEN.name, token_id), partial(_used, use)) for token_id, use in uses.items()]
         results = await apply_all(self._engine, items)
         if error := next((result for result in results if isinstance(result, InterlockError)), None):
@@ -390,7 +403,7 @@ def read_body(record: Record) -> TokenBody:
 
 
 def unknown_token(name: str) -> UnknownToken:
-    """Return the error of an unknown or invisible token, without repeating a secret."""
+    """Return the error of an unknown token, without repeating a secret."""
     shown = name if _NAME.fullmatch(name) and not name.startswith("il_") else "of that name"
     return UnknownToken(
         f"There is no token {shown}.", todo="List them: interlock token list", facts={"name": shown}

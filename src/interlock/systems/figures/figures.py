@@ -347,8 +347,9 @@ class Figures:
         return 0
 
     async def _recount(self, head: Head, minute: int) -> None:
-        """Recount the backlog from the jobs themselves, if they are few and nothing has changed meanwhile.
+        """Recount the backlog from the jobs themselves.
 
+        With many jobs, or if something has changed meanwhile, the number derived from the journal is kept.
         The first count has no number to keep: it takes more jobs, and the number found.
         """
         first, complete = not head.sampled, True
@@ -367,7 +368,7 @@ class Figures:
             head.recounted = minute // 60 if unchanged and complete else 0
 
     async def _unfinished(self, state: job.JobState, most: int) -> tuple[list[str], bool]:
-        """Return the queues of up to `most` jobs in a state, and whether these are all."""
+        """Return the queues of up to `most` jobs in a state, and if these are all."""
         queues: list[str] = []
         query, size = Query(kind=JOB.name, states=(state,), limit=RECOUNTED), 0
         while True:

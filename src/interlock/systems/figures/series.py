@@ -202,13 +202,19 @@ _decode_part = msgspec.json.Decoder(PeriodFigures).decode
 
 
 def bucket_of(seconds: float) -> int:
-    """Return the bucket of a duration: 0 is less than a millisecond, then two for each doubling."""
+    """Return the bucket of a duration.
+
+    0 is less than a millisecond; then there are two for each doubling.
+    """
     ms = seconds * 1_000
     return 0 if ms < 1 else min(LAST, 1 + int(PER_OCTAVE * math.log2(ms)))
 
 
 def percentile(buckets: Mapping[int, int], share: float) -> float | None:
-    """Return the seconds that this share of durations does not exceed, within a fifth; None without any."""
+    """Return the seconds that this share of durations does not exceed.
+
+    They are exact within a fifth. Without any durations it is None.
+    """
     total = sum(buckets.values())
     if not total:
         return None
@@ -311,7 +317,10 @@ def events_of(entries: Iterable[Entry]) -> Iterator[CountedEvent]:
 
 
 def _counts_of(steps: Sequence[StepLine]) -> tuple[tuple[str, int, int], ...]:
-    """Return the counted events of the steps of a job, each with its change of pending and running jobs."""
+    """Return the counted events of the steps of a job.
+
+    Each has its change of pending and running jobs.
+    """
     moved, ended = [], False
     for step in steps:
         if step.machine == JOB.name and step.moves and (what := _MOVES.get(str(step.target))):

@@ -114,9 +114,10 @@ def latencies(histogram: Histogram) -> Latencies:
 
 
 def by_nines(histogram: Histogram) -> list[tuple[float, float]]:
-    """Return the percentile curve: latency in milliseconds by the number of nines.
+    """Return the percentile curve of latencies.
 
-    0 nines mean 0 %, 1 is 90 %, 2 are 99 %. It ends with the slowest operation.
+    It has the latency in milliseconds by the number of nines. 0 nines mean 0 %, 1 is 90 %, 2 are 99 %. It
+    ends with the slowest operation.
     """
     last = histogram.get_counts_array_index(histogram.max_value)
     totals = list(accumulate(histogram.counts[: last + 1]))

@@ -62,8 +62,9 @@ class AgentClient(Protocol):
         ...
 
     def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[AgentReport]:
-        """Run one workload, and yield its reports from READY to the last; abandoning the iterator stops
-        it.
+        """Run one workload, and yield its reports from READY to the last.
+
+        Abandoning the iterator stops it.
         """
         ...
 

@@ -231,10 +231,9 @@ class MergedReports:
         ]
 
     def latest(self, silent: Collection[str] = ()) -> SecondView | None:
-        """Return the newest second that is settled for the agents that are not silent; the newest if there is
-        none.
+        """Return the newest second that is settled for agents not silent.
 
-        None if all are silent: an old second would look current.
+        If none is settled, it is the newest second. None if all are silent: an old second would look current.
         """
         if silent and all(part.gone or part.agent in silent for part in self.parts.values()):
             return None

@@ -133,8 +133,9 @@ def job_of(spec: WorkloadSpec, queue: str = QUEUE) -> JobSpec:
 
 
 def spec_of(view: JobView) -> WorkloadSpec:
-    """Return the spec in the input of a job that drives a workload; one without a kind if it is
-    unreadable.
+    """Return the spec in the input of a job that drives a workload.
+
+    If it is unreadable, the spec has no kind.
     """
     try:
         return msgspec.json.decode(view.input, type=_Input).workload

@@ -91,7 +91,11 @@ class Admissions:
             self._alarm.cancel()
 
     async def keep(self, *, limit: int = MANY) -> int:
-        """Receive which slots are free and which jobs wait in line; admit jobs, and return how many."""
+        """Admit jobs to slots that are free or were given back.
+
+        It processes messages about slots that were given back, and the tickets and gates that are due. Return
+        their number.
+        """
         messages = await take_all(self._engine.store, (LIMITS,), PATIENCE, limit=limit)
         gone: dict[str, set[str]] = {}
         for record in messages:
@@ -144,7 +148,10 @@ class Admissions:
         return found
 
     async def _tidy(self) -> None:
-        """Remove tickets that were served: the line of a key is found among its tickets."""
+        """Remove tickets that were served.
+
+        The line of a key is found among its tickets.
+        """
         await self._engine.store.prune(
             kind=TICKET.name, states=(SERVED,), older_than=timedelta(0), limit=MANY
         )
@@ -163,7 +170,10 @@ class Admissions:
         due: Sequence[str] = (),
         reviews: bool = False,
     ) -> int:
-        """Give the free slots of a key to its line and to other keys that wait for it, in turn."""
+        """Give the free slots of a key to the jobs that wait for them.
+
+        These are in its line, and in the lines of other keys that wait for it, in turn.
+        """
         made = await self._tend(key, gone=gone, due=due, reviews=reviews)
         admitted = made.admitted
         for _ in range(_ROUNDS):
@@ -251,7 +261,7 @@ class Admissions:
         )
 
     def _room(self, key: str, names: Mapping[str, LimitSpec], body: GateBody, checked: Iterable[str]) -> int:
-        """Return how many jobs may find a slot at most, if those that are looked at have left."""
+        """Return how many jobs may find a slot if the `checked` ones leave."""
         name = definition_of(key, names)
         spec = names[name] if name is not None else LimitSpec()
         most = spec.max or min(spec.capacity, QUANTUM)

@@ -238,7 +238,7 @@ class JobAggregate(Aggregate):
     def of(
         cls, record: Record, now: datetime, settings: OrchestratorSettings, body: JobBody | None = None
     ) -> JobAggregate:
-        """Return the working copy of a record; `body` is its decoded body, if known."""
+        """Return the working copy of a record, with its `body` if decoded."""
         if body is None:
             body = decode_body(record.body)
         return cls(record.id, _STATES[record.state], body, record, now, settings, record)
@@ -248,7 +248,7 @@ class JobAggregate(Aggregate):
         return self.send_to(ATTEMPT, one, event, one)
 
     def send_lease(self, one: AttemptBody, event: Event) -> Refusal:
-        """Send an event to the lease on an attempt; return why it is refused, if it is."""
+        """Send an event to the lease on an attempt; return any refusal."""
         assert one.lease is not None
         return self.send_to(LEASE, one.lease, event, one)
 
@@ -315,7 +315,7 @@ class JobAggregate(Aggregate):
         return first
 
     def _ready_under(self, limits: LimitPart) -> datetime | None:
-        """Return from when on a job under limits may be claimed: never before it was admitted."""
+        """Return from when a job under limits may be claimed: once admitted."""
         at = self.ready_at
         return None if at is None or limits.since is None else max(at, limits.since)
 
@@ -374,7 +374,7 @@ class JobAggregate(Aggregate):
         return own if own is not None else float(getattr(self.settings.durations, setting))
 
     def timer_event(self, within: Deadline, owner: One) -> Event:
-        """Return the event of a timer; add log lines if the whole job has timed out."""
+        """Return the event of a timer; log a timeout of the whole job."""
         if within.event is job.Timeout:
             self.stop_reason = "timeout"
             error = f"The job took longer than {self.seconds(within.setting):g} s and is being stopped."

@@ -150,7 +150,7 @@ class PlacedLine(msgspec.Struct, frozen=True):
 
 
 def lines_of(chunk: Chunk) -> Iterator[PlacedLine]:
-    """Yield the lines of a chunk; a gap before them, or a late arrival, is a line as well."""
+    """Yield the lines of a chunk, and one for a gap or a late arrival."""
     at = chunk.offset
     if chunk.lines and (chunk.missing or chunk.late):
         noun = "byte is" if chunk.missing == 1 else "bytes are"
@@ -162,7 +162,7 @@ def lines_of(chunk: Chunk) -> Iterator[PlacedLine]:
 
 
 def chunk_change(job_id: str, name: str, chunk: Chunk, *, commit_id: str, actor: str) -> Change:
-    """Return the record of log lines, to be committed with their message, which makes its name unique."""
+    """Return the record of log lines, named after their message."""
     chunk_id = f"{job_id}.{chunk.shard}.{chunk.attempt}.{name}"
     body = msgspec.json.encode(chunk)
     return LOG.change(chunk_id, body, settle=True, parent=job_id, actor=actor, commit_id=commit_id)
@@ -171,7 +171,7 @@ def chunk_change(job_id: str, name: str, chunk: Chunk, *, commit_id: str, actor:
 def result_change(
     job_id: str, attempt_name: str, result: msgspec.Raw, *, commit_id: str, actor: str
 ) -> Change:
-    """Return the record of a large result, to be committed with its completion."""
+    """Return the record of a large result, to commit with the completion."""
     name = result_key(job_id, attempt_name).id
     return RESULT.change(name, bytes(result), settle=True, parent=job_id, actor=actor, commit_id=commit_id)
 
@@ -189,7 +189,7 @@ def named_children_change(job_id: str, named: NamedChildrenBody, *, commit_id: s
 
 
 def named_children_key(job_id: str, shard: int, name: str) -> Key:
-    """Return the key of the children of a shard under a name, the same for later attempts."""
+    """Return the key of a shard's children by name, for all its attempts."""
     return Key(CHILDREN.name, f"{job_id}.{shard}.{hashlib.sha256(name.encode()).hexdigest()[:20]}")
 
 
@@ -222,7 +222,7 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def placed(held: LeaseBody, message: Message, most: int) -> list[Stretch]:
-    """Return the new lines of a message, and update the log position of the lease."""
+    """Return the new lines of a message, and move the lease's log position."""
     lines, known = message.log, held.logged
     if not lines:
         return []
@@ -369,7 +369,7 @@ class Artifacts:
             query = msgspec.structs.replace(query, cursor=page.cursor)
 
     async def find(self, job_id: str, name: str, attempt: str = "") -> ArtifactView:
-        """Return an artifact: that of the last attempt with one, or of a named attempt (`1.2`)."""
+        """Return the artifact of the last attempt, or of `attempt` (`1.2`)."""
         view = newest(await self.list(job_id), name, attempt)
         if view is None:
             raise unknown_artifact(job_id, name, attempt)

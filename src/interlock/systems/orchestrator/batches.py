@@ -186,7 +186,10 @@ def part_keys(batch_id: str, parts: int) -> list[Key]:
 
 
 def is_part(name: str) -> bool:
-    """Return whether a job that names this among its followers belongs to a batch."""
+    """Return whether the name of a follower is that of a batch's part.
+
+    A job with such a follower belongs to a batch.
+    """
     return name.startswith(PREFIX)
 
 
@@ -211,7 +214,10 @@ def decide_ends(
     draw: Draw,
     commit_id: str,
 ) -> Decision[bool]:
-    """Note the ends of jobs in a part; with the last one, also in its batch. True if a callback lines up."""
+    """Note the ends of jobs; return whether a callback lines up.
+
+    They are noted in a part, and with the last one in its batch.
+    """
     part, batch = found
     if part is None or part.state != PartState.OPEN:
         return Decision(False)
@@ -246,7 +252,7 @@ def _letters(part: PartBody, ends: Mapping[str, EndMessage]) -> list[str]:
 def _finished(
     entity: Entity[BatchBody], settings: OrchestratorSettings, draw: Draw, commit_id: str
 ) -> list[Change]:
-    """End a batch of which all jobs have ended; return its callback, with the changes for the same commit."""
+    """End a batch whose jobs have ended; return the changes with its callback."""
     body = entity.body
     if entity.state == OPEN or body.settled < body.parts:
         return []
@@ -327,7 +333,7 @@ class Batches:
         actor: str = "",
         request_id: str | None = None,
     ) -> BatchAddition:
-        """Create a batch with its first jobs, all or none; `close` it if these are all."""
+        """Create a batch with its first jobs, all or none; `close` it if complete."""
         check_batch(spec, self._settings)
         idempotency_key = self._engine.key_for(request_id, "batch", [spec, list(jobs), close])
         if spec.callback is not None:
@@ -498,7 +504,7 @@ class Batches:
         return BatchList(batches=tuple(views), cursor=page.cursor)
 
     async def jobs(self, batch_id: str, *, cursor: str = "") -> BatchJobs:
-        """Return a page of the jobs of a batch, with the outcomes of those that have ended."""
+        """Return a page of the jobs of a batch, with the outcomes of ended ones."""
         record = await self._load(batch_id)
         number = read_number(cursor, cursor) if cursor else 0
         parts = BATCHES.body_of(record).parts
@@ -522,12 +528,15 @@ class Batches:
 
 
 def _unsettled(record: Record) -> int:
-    """Return the number of parts whose jobs have to be counted; none after the end of the batch."""
+    """Return the number of parts to count; none after the batch's end."""
     return 0 if record.state in (ENDED, CANCELED) else BATCHES.body_of(record).parts
 
 
 def _view(record: Record, parts: Sequence[Record | None]) -> BatchView:
-    """Return the view of a batch, with the counts of these parts; without any, with those it has itself."""
+    """Return the view of a batch, with the counts of these parts.
+
+    Without any parts, it has the counts of the batch itself.
+    """
     body = BATCHES.body_of(record)
     counts = replace(body.counts, total=body.total)
     if parts:

@@ -58,10 +58,10 @@ def cancelled(
 
 
 def outgrown(record: Record, now: datetime, settings: OrchestratorSettings) -> JobAggregate:
-    """Return a stopped job that would exceed the size limit of the store, without its large parts.
+    """Return a stopped job without its large parts.
 
-    That cannot happen with the default limits; but a job that can neither be claimed nor written would stay
-    at the head of its queue forever.
+    It would exceed the size limit of the store. That cannot happen with the default limits; but a job that
+    can neither be claimed nor written would stay at the head of its queue forever.
     """
     draft = JobAggregate.of(record, now, settings)
     draft.body.checkpoints = {}
@@ -104,7 +104,10 @@ def commit_of(draft: JobAggregate, *, commit_id: str, actor: str, reason: str = 
 
 
 def messages_of(draft: JobAggregate, commit_id: str) -> tuple[Change, ...]:
-    """Return messages to other records, committed with their cause, so that a crash does not lose them."""
+    """Return messages to other records.
+
+    They are committed with their cause, so that a crash does not lose them.
+    """
     body = draft.body
     alert = alert_for(draft) if draft.root.state is job.FAILED else ()
     alone = body.run is None and body.simulation is None and body.tree is None and body.limits is None
@@ -122,7 +125,7 @@ def messages_of(draft: JobAggregate, commit_id: str) -> tuple[Change, ...]:
 
 
 def _logged(draft: JobAggregate, one: AttemptBody, text: str) -> Change:
-    """Return a line at the end of the log of an attempt, which cannot write it itself."""
+    """Return a line to end the log of an attempt that cannot write it."""
     end = one.lease.logged if one.lease is not None else 0
     line = LogLine(draft.now, "error", text)
     chunk = Chunk(shard=one.shard, attempt=one.index, sequence=0, lines=(line,), offset=end)
@@ -132,7 +135,7 @@ def _logged(draft: JobAggregate, one: AttemptBody, text: str) -> Change:
 
 
 def _about_runners(draft: JobAggregate) -> Iterator[Change]:
-    """Yield messages about runners that have lost an attempt of this job, now or before."""
+    """Yield messages about runners that have ever lost an attempt of the job."""
     for one in draft.lost:
         assert one.lease is not None
         before = {

@@ -104,9 +104,10 @@ def decide_retry(
     given: msgspec.Raw | None = None,
     as_letter: bool = False,
 ) -> Decision[str]:
-    """Do an ended job again, as a new one; the dead letter that it may be is dealt with by that.
+    """Submit an ended job again as a new one.
 
-    `as_letter`: refuse a job that is no open dead letter. `given` replaces the input.
+    A dead letter is marked as retried by that. `as_letter`: refuse a job that is no open dead letter. `given`
+    replaces the input.
     """
     ended, letter = _present(job_id, found[0]), found[1]
     if as_letter:
@@ -124,7 +125,7 @@ def decide_retry(
 
 
 def _resubmission_of(ended: Record, given: msgspec.Raw | None) -> JobSpec:
-    """Return an ended job to be submitted again, perhaps with another input."""
+    """Return the spec of an ended job, with its input or another one."""
     spec = spec_of(ended)
     return spec if given is None else msgspec.structs.replace(spec, input=given)
 
@@ -132,7 +133,7 @@ def _resubmission_of(ended: Record, given: msgspec.Raw | None) -> JobSpec:
 def decide_discard(
     job_id: str, found: Sequence[Record | None], now: datetime, *, commit_id: str, by: LetterBody
 ) -> Decision[None]:
-    """Leave a dead letter as it is, for good."""
+    """Discard a dead letter; its job stays failed."""
     ended = _present(job_id, found[0])
     check_letter(ended)
     return Decision(None, Commit(changes=(_handled(discard, ended, found[1], by, now, commit_id),)))
@@ -168,7 +169,10 @@ def _dealt_with(job_id: str, letter: Record, event: Event) -> TransitionNotAllow
 
 
 def is_letter(record: Record) -> bool:
-    """Return whether a job has failed and neither a run nor a simulation handles that."""
+    """Return whether a job has failed and is a dead letter.
+
+    A run or a simulation handles failures of its jobs itself.
+    """
     return record.state == FAILED and not belongs_elsewhere(decode_body(record.body))
 
 
@@ -224,7 +228,7 @@ async def retry_once(
     given: msgspec.Raw | None = None,
     as_letter: bool = False,
 ) -> str:
-    """Do an ended job again; return the id of the new one, also to a repeated request."""
+    """Submit an ended job again, once per request; return the new id."""
 
     (ended,) = await engine.load(keys_of(job_id)[:1])
     again = [] if ended is None else [_resubmission_of(ended, given)]
@@ -276,7 +280,7 @@ class JobsOfLetters(Protocol):
         ...
 
     async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
-        """Return the id of a new job, or of the one of an earlier request with this id."""
+        """Return the id of a new job, or of the one of an earlier request."""
         ...
 
 
@@ -300,10 +304,10 @@ class DeadLetterService:
     async def find(
         self, wanted: Filter, *, limit: int = 100, cursor: str = ""
     ) -> tuple[list[DeadLetterView], str]:
-        """Return a page of open dead letters, newest first, and the cursor of the next page.
+        """Return a page of open dead letters, newest first, and a cursor.
 
-        Handled ones lie among the failed jobs, so a page looks at a bounded number of them: it may
-        be short, or empty, and still have a cursor.
+        The cursor leads to the next page. Handled ones lie among the failed jobs, so a page looks at a
+        bounded number of them: it may be short, or empty, and still have a cursor.
         """
         wanted = wanted.among([str(FAILED)])
         selection = wanted.selection(await self._engine.clock.now(), limit=PAGE, cursor=cursor)
@@ -365,7 +369,7 @@ class DeadLetterService:
         actor: str = "",
         request_id: str | None = None,
     ) -> str:
-        """Do a dead letter again, as a new job, perhaps with another input; return its id."""
+        """Submit a dead letter again, perhaps with another input; return the id."""
         idempotency_key = self._engine.key_for(request_id, f"retry the dead letter {job_id}", input)
         return await retry_once(
             self._engine,
@@ -381,7 +385,7 @@ class DeadLetterService:
     async def discard(
         self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> DeadLetterView:
-        """Leave a dead letter as it is, for good."""
+        """Discard a dead letter; its job stays failed."""
         idempotency_key = self._engine.key_for(request_id, f"discard the dead letter {job_id}", reason)
         by = LetterBody(reason=reason, by=actor)
 
@@ -406,7 +410,7 @@ class DeadLetterService:
         actor: str = "",
         request_id: Callable[[str], str | None] = lambda _: None,
     ) -> list[Done | Undone]:
-        """Retry or discard each of these; one that is refused does not stop the others."""
+        """Retry or discard each of these; a refusal does not stop the others."""
 
         async def one(letter: DeadLetterView) -> Done | Undone:
             own = request_id(letter.id)

@@ -53,7 +53,7 @@ class DependenciesNotified(msgspec.Struct, frozen=True):
 
 
 def end_messages_of(draft: JobAggregate) -> tuple[Change, ...]:
-    """Return the message of a job that has just ended to those that come after it."""
+    """Return the message of a job that has just ended to its followers."""
     if not draft.body.then or not draft.ended:
         return ()
     stops = any(coupling.to is Recipient.FOLLOWERS for coupling, _ in draft.outward)
@@ -72,7 +72,7 @@ def _message_of(
 
 
 def place_in(name: str) -> int | None:
-    """Return the place that `#3` means, among the jobs of the same request; None for an id."""
+    """Return the place of `#3` in the request, or None for an id."""
     return int(name[1:]) if name[:1] == "#" and name[1:].isdecimal() else None
 
 
@@ -83,7 +83,10 @@ def named_in(specs: Sequence[JobSpec]) -> list[str]:
 
 
 def refuse_both(parents: Sequence[str], named: Sequence[str]) -> None:
-    """Raise if a job gets children and followers in one request: a commit changes each record once."""
+    """Raise if a job gets children and followers in one request.
+
+    A commit changes each record once.
+    """
     if both := sorted(set(parents) & set(named)):
         raise InvalidJob(
             f"One request cannot add both children of the job {both[0]} and jobs that come after it.",
@@ -103,9 +106,10 @@ class DependentSubmission:
         changed: Mapping[str, tuple[JobAggregate, str]] = {},
         known: Mapping[str, Record | None] = {},
     ) -> None:
-        """`found` are the jobs that are named by their ids; `known` are those that have unique keys.
+        """Prepare a submission of jobs that come after others.
 
-        `changed` are the working copies of jobs that the submission also changes otherwise.
+        `found` are the jobs that are named by their ids; `known` are those that have unique keys. `changed`
+        are the working copies of jobs that the submission also changes otherwise.
         """
         self._named, self._known = found, known
         self._now, self._settings = now, settings
@@ -114,7 +118,7 @@ class DependentSubmission:
         self._ended: dict[str, tuple[str, ...]] = {}
 
     def part(self, spec: JobSpec, before: Sequence[SubmittedJob]) -> AfterPart | None:
-        """Return the condition of a job; raise if it names a job that is not there."""
+        """Return the condition of a job; raise if it names a missing job."""
         rule = spec.after
         if rule is None:
             return None
@@ -131,7 +135,7 @@ class DependentSubmission:
         )
 
     def follow(self, job_id: str, part: AfterPart, new: Mapping[str, JobAggregate]) -> None:
-        """Name a job in each of those that it comes after; an ended one counts at once."""
+        """Name a job in its predecessors; ended ones count at once."""
         for name in part.rule.jobs:
             before = new.get(name) or self._draft(name)
             if before is None:
@@ -167,7 +171,7 @@ class DependentSubmission:
         return list(self._living.values())
 
     def messages(self) -> Iterator[Change]:
-        """Yield a message for each job that has ended already, as it would have sent it."""
+        """Yield for each ended job the message that it would have sent."""
         for name, then in self._ended.items():
             record = self._record(name)
             data, state = decode_body(record.body).data, JobState(record.state)

@@ -85,9 +85,10 @@ _decode = msgspec.json.Decoder(_Body).decode
 async def find_blockers(
     store: Store, jobs: Iterable[Record], now: datetime, *, names: bool = True
 ) -> dict[str, Blocker]:
-    """Return by id why no live worker takes some of these jobs; other jobs are taken, or not ready.
+    """Return by id why no live worker takes some of these jobs.
 
-    Without `names` no other worker, queue or task is named: the principal may not see them.
+    Other jobs are taken, or are not ready. Without `names` no other worker, queue or task is named: the
+    principal may not see them.
     """
     ready = [(job, decode_body(job.body).task) for job in jobs if job.ready_at and job.ready_at <= now]
     claimers: list[Claimer] = []
@@ -114,8 +115,9 @@ def claimer_of(record: Record) -> Claimer | None:
 
 
 def blocker_of(job: Record, task: str, claimers: Sequence[Claimer], *, names: bool) -> Blocker | None:
-    """Return the first requirement that none of these workers meets: queue, labels, task, or not paused.
-    Pure.
+    """Return the first requirement that none of these workers meets. Pure.
+
+    That is the queue, the labels, the task, or not being paused.
     """
     queue, start = job.queue or "", _start(job, task)
     listening = [one for one in claimers if queue in one.queues]
@@ -235,7 +237,7 @@ def _awaited(wait: OpenWait) -> str:
 
 
 def to_answer(record: Record, body: JobBody) -> str:
-    """Return the command that ends the wait of a job; empty if it waits for nothing."""
+    """Return the command that ends the wait of a job, or "" without one."""
     for one in body.attempts:
         if (wait := wait_of(one, body)) is not None:
             if wait.question is None:

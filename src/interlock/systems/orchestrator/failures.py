@@ -112,7 +112,7 @@ DEFAULT_LOSSES = 3
 
 
 def classify(failed: Failed, rules: Sequence[FailureRule] = DEFAULT_RULES) -> FailureClass:
-    """Return the class of a failure: that of the runner, or of the first matching rule."""
+    """Return the class of a failure, by the runner or the first rule."""
     if failed.failure_class:
         return FailureClass(failed.failure_class)
     for rule in rules:

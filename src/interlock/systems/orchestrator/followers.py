@@ -71,7 +71,11 @@ NOTHING = FollowerEffect()
 
 
 def judge(part: AfterPart, ends: Mapping[str, EndMessage]) -> tuple[FollowerVerdict, EndMessage] | None:
-    """Return what some ends mean for a job, and which of them decides; None if it waits for none of them."""
+    """Return the effect of ended jobs on a follower, and the decisive end.
+
+    The effect is that it is released, is stopped, or still waits. It is None if the follower waits for none
+    of these jobs.
+    """
     ended = [ends[each] for each in part.left if each in ends]
     if not ended:
         return None
@@ -95,7 +99,10 @@ def decide_follower(
     now: datetime,
     commit_id: str,
 ) -> Decision[FollowerEffect]:
-    """Release or stop a job that comes after jobs which have ended, or let it wait for the others."""
+    """Release or stop a job that comes after jobs which have ended.
+
+    It may also have to wait for the others.
+    """
     if record is None or JobState(record.state) in job.ENDED or has_expired(record, now):
         return Decision(NOTHING)  # a job that has expired is ended by the sweep
     draft = JobAggregate.of(record, now, settings)
@@ -155,7 +162,7 @@ def _stopped(
 def _released(
     draft: JobAggregate, part: AfterPart, end: EndMessage, commit_id: str
 ) -> Decision[FollowerEffect]:
-    """Let a job wait for a worker, after its delay; in a tree, for its place first."""
+    """Let a job wait for a place in its tree, and for a worker after a delay."""
     at = draft.now + timedelta(seconds=part.delay_s)
     if part.not_before is not None:
         at = max(at, part.not_before)
@@ -277,7 +284,10 @@ class Followers:
         cursor: str = "",
         sees: Callable[[str], bool] | None = None,
     ) -> PredecessorPage:
-        """Return a page of the jobs that the token's job comes after, of queues that `sees` allows."""
+        """Return a page of the jobs that the token's job comes after.
+
+        Only jobs of queues that `sees` allows are on it.
+        """
         token = read_token(token_text)
         if token is None:
             raise UnknownLease("This is not the token of a lease.", todo="Claim work first.")

@@ -113,7 +113,7 @@ class GateBody(msgspec.Struct, kw_only=True, omit_defaults=True):
         return sum(self.inside.get(job_id, 0) for job_id in self.offered)
 
     def tokens(self, limit: LimitSpec, now: datetime) -> float:
-        """Return how many could start at once under the rate, those that are offered included."""
+        """Return how many could start now under the rate, offered ones included."""
         most = float(limit.capacity)
         if self.level is None or self.level_at is None:
             return most
@@ -121,7 +121,7 @@ class GateBody(msgspec.Struct, kw_only=True, omit_defaults=True):
         return min(most, self.level + elapsed * limit.each_second)
 
     def starts_left(self, limit: LimitSpec, now: datetime) -> int | None:
-        """Return how many more may start now under the rate; None where there is none."""
+        """Return how many more may start now, or None without a rate."""
         if limit.rate is None:
             return None
         return max(0, int(self.tokens(limit, now) - self.promised + _TINY))
@@ -212,7 +212,7 @@ class LimitMessage(msgspec.Struct, frozen=True):
 
 
 def limit_messages_of(draft: JobAggregate) -> tuple[Change, ...]:
-    """Return the changes to commit with a job that leaves its gates, or lines up; call `change` first."""
+    """Return messages of a job that leaves gates or lines up, after `change`."""
     limits = draft.body.limits
     if limits is None or not (draft.left_limits or draft.lines_up_at):
         return ()
@@ -239,7 +239,7 @@ def with_limits(draft: JobAggregate, keys: Iterable[str]) -> None:
 def adopted(
     record: Record, keys: Iterable[str], now: datetime, commit_id: str, settings: OrchestratorSettings
 ) -> Commit:
-    """Return a ready job that was submitted before these limits were known: it lines up for their slots."""
+    """Return the commit by which a job lines up for newer limits."""
     draft = JobAggregate.of(record, now, settings)
     with_limits(draft, keys)
     reason = "it counts against a limit that was declared after it was submitted"
@@ -334,7 +334,7 @@ class _Gate:
         return self.limit is not None and self.limit.rate is not None
 
     def settle(self, job_id: str, limits: LimitPart | None, now: datetime) -> None:
-        """Note that a job has started, if its record says so; one that has no record may have."""
+        """Note that a job has started, if its record shows it or is missing."""
         since = self.body.offered.get(job_id)
         started_at = limits.started_at if limits is not None else now
         if since is None or started_at is None or started_at < since:
@@ -354,7 +354,7 @@ class _Gate:
         return self._tokens(now) - self.body.promised >= wanted - _TINY
 
     def _next_at(self, now: datetime) -> datetime | None:
-        """Return when to look again whether the next in line may start; None where the rate lets it."""
+        """Return when the next in line may start; None if it may start now."""
         if not self._is_metered or self._may_start(self._wanted, now):
             return None
         assert self.limit is not None
@@ -370,14 +370,14 @@ class _Gate:
         return most is None or self.used < most
 
     def has_room_for(self, slots: int, now: datetime) -> bool:
-        """Return whether this number of slots is free; a job that wants more than there are may be alone."""
+        """Return whether these slots are free; a job too large may be alone."""
         self._wanted = slots
         most = self.limit.max if self.limit is not None else None
         free = most is None or self.used + slots <= most or not self.body.inside
         return free and self._may_start(slots, now)
 
     def take(self, job_id: str, slots: int, at: datetime, limits: LimitPart) -> None:
-        """Let a job in; `limits`, as they were, say whether it has started under the last admission."""
+        """Give slots to a job; its earlier `limits` show whether it has started."""
         if self.limit is None:
             return
         self.settle(job_id, limits, at)
@@ -431,8 +431,9 @@ class _Gate:
 def decide_admission(
     look: GateLook, now: datetime, commit_id: str, settings: OrchestratorSettings, *, quantum: int = QUANTUM
 ) -> Admission:
-    """Return the jobs that leave a gate, and those admitted: the next ones whose limits all have room.
-    A job that needs more slots than are free is waited for: those behind it do not go ahead.
+    """Return the jobs that leave a gate, and those admitted.
+
+    A job that needs more slots than are free is waited for: those behind it do not overtake it.
     """
     return _Decision(look, now, commit_id, settings, quantum).made()
 
@@ -477,7 +478,7 @@ class _Decision:
         )
 
     def _is_waiting(self, gate: _Gate) -> bool:
-        """Return whether jobs wait in the line of a gate; of other gates only the earlier state is known."""
+        """Return whether jobs wait at a gate, by its earlier state if not ours."""
         if gate is self._own:
             return self._waits or self._more
         return gate.record is not None and gate.record.state == FULL
@@ -496,7 +497,7 @@ class _Decision:
                 self._withdraw(record, limits)
 
     def _withdraw(self, record: Record, limits: LimitPart) -> None:
-        """Send a job that no worker takes to the end of the line; it holds slots that others could use."""
+        """Send a job that no worker takes to the end: others need its slots."""
         body = decode_body(record.body)
         offered = [limits.since, *(one.created_at for one in body.attempts if one.state in attempt.UNLEASED)]
         if is_leased(record) or max(filter(None, offered)) + OFFER > self._now:
@@ -531,14 +532,14 @@ class _Decision:
         return changes
 
     def _served(self, ids: Sequence[str]) -> int:
-        """Return how many of these jobs are in line no longer."""
+        """Return how many of these jobs, from the first on, leave the line."""
         for served, job_id in enumerate(ids):
             if self._waits or self._more or not self._admit(job_id):
                 return served
         return len(ids)
 
     def _admit(self, job_id: str) -> bool:
-        """Admit a job, or pass over one that wants no slot any more; False where the line stops here."""
+        """Admit or skip a job; return False if the line stops here."""
         if job_id not in self._look.jobs:
             self._more = True
             return False
@@ -587,12 +588,12 @@ _decode_limited = msgspec.json.Decoder(_Limited).decode
 
 
 def limits_of(record: Record | None) -> LimitPart | None:
-    """Return where a job stands with its limits; None for one that has ended, or is under none."""
+    """Return the limits of a job, or None if it is under none or has ended."""
     if record is None or JobState(record.state) in job.ENDED:
         return None
     return _decode_limited(record.body).limits
 
 
 def in_line(tickets: Iterable[Record]) -> list[Record]:
-    """Return tickets in the order of the line: by age, each step of priority being worth a head start."""
+    """Return tickets by age, with a head start for each step of priority."""
     return sorted(tickets, key=lambda each: (rank_of(each.created_at, each.priority), each.id))

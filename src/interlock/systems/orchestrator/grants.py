@@ -136,7 +136,7 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
 
 
 def offers_of(claiming: ClaimInput, records: Sequence[Record], now: datetime) -> list[Offer]:
-    """Return one waiting attempt of each of these jobs for this runner, if there is one."""
+    """Return the offers of one waiting attempt of each job for this runner."""
     if len(records) == 1 and claiming.foreseen is None:
         offer = offer_of(claiming, records[0], now)
         return [] if offer is None else [offer]
@@ -154,7 +154,7 @@ def offers_of(claiming: ClaimInput, records: Sequence[Record], now: datetime) ->
 
 
 def _jobs_by_run(claiming: ClaimInput, records: Sequence[Record]) -> list[tuple[Record, list[list[Record]]]]:
-    """Return the jobs of one shape by their run, with a job that represents them.
+    """Return the jobs of one shape by their run.
 
     A foreseen grant is about jobs of one run.
     """
@@ -170,7 +170,7 @@ def _jobs_by_run(claiming: ClaimInput, records: Sequence[Record]) -> list[tuple[
 
 
 def offer_of(claiming: ClaimInput, record: Record, now: datetime) -> Offer | None:
-    """Return the longest waiting attempt of this job for this runner; None if none waits."""
+    """Return the longest waiting attempt of this job, or None."""
     draft = JobAggregate.of(record, now, claiming.settings)
     if record.deadline_at is not None and has_expired(record, now):
         draft.fire_due()
@@ -206,7 +206,7 @@ def _offer_together(
 
 
 def _common_grant(claiming: ClaimInput, like: Record, now: datetime) -> _CommonGrant | None:
-    """Return the decision about all jobs of one shape; None if it depends on the job."""
+    """Return the decision for jobs of one shape, if it is the same for all."""
     if claiming.foreseen is not None and _is_foreseen(claiming, like, now):
         return claiming.foreseen.change, claiming.foreseen.grant, None
     if has_expired(like, now):
@@ -230,9 +230,10 @@ def _is_foreseen(claiming: ClaimInput, like: Record, now: datetime) -> bool:
 
 
 def foresee(claiming: ClaimInput, like: Record, now: datetime) -> ForeseenGrant | None:
-    """Return the decision about a claim of which all jobs are like this one; None if it cannot be foreseen.
+    """Return the decision about a claim of jobs like this one.
 
-    It is made by the same rules, in advance, so the decision about the jobs themselves is the same.
+    It is None if it cannot be foreseen. It is made by the same rules, in advance, so the decision about the
+    jobs themselves is the same.
     """
     if like.deadline_at is not None or like.result:
         return None
@@ -300,7 +301,7 @@ def _terms_of(request: ClaimRequest) -> tuple[object, ...]:
 
 
 def token_in(record: Record, claiming: ClaimInput) -> Token | None:
-    """Return the token of a job that was granted in this claim and whose lease still lives."""
+    """Return the token of a job granted in this claim, if its lease lives."""
     for one in decode_body(record.body).attempts:
         if one.lease is not None and one.lease.state in lease.LIVE and one.lease.digest == claiming.digest:
             return Token(record.id, one.shard, one.index, claiming.secret, claiming.digest)
@@ -308,7 +309,7 @@ def token_in(record: Record, claiming: ClaimInput) -> Token | None:
 
 
 def has_expired(record: Record, now: datetime) -> bool:
-    """Return whether a job is past its time to start; the next sweep expires it."""
+    """Return whether a job is past its time to start but not swept yet."""
     return record.state == job.PENDING and record.deadline_at is not None and record.deadline_at <= now
 
 
@@ -417,9 +418,10 @@ def claim_key_of(request: ClaimRequest) -> IdempotencyKey:
 
 
 def seed_of(request: ClaimRequest, chance: bytes, place: int = 0) -> bytes:
-    """Return the seed of the secrets of a claim: random, or reproducible for a named claim.
+    """Return the seed of the secrets of a claim.
 
-    Claims that are answered together have one `chance`; by their places each has secrets of its own.
+    It is random, or reproducible for a named claim. Claims that are answered together have one `chance`; by
+    their places each has secrets of its own.
     """
     if not request.claim_id:
         return (
@@ -439,7 +441,7 @@ class ClaimCommit(msgspec.Struct, frozen=True):
 def commits_for(
     claimings: Sequence[ClaimInput], shares: Sequence[tuple[int, Offer]], chance: bytes
 ) -> list[ClaimCommit]:
-    """Return one commit for each named claim, with its record; and one for each other offer."""
+    """Return one commit for each named claim, and for each other offer."""
     named: dict[int, list[Offer]] = {}
     bundles: list[ClaimCommit] = []
     for place, offer in shares:
@@ -457,7 +459,7 @@ def commits_for(
 def outcomes_by_offer(
     bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]
 ) -> Iterator[tuple[ClaimCommit, Offer, Sequence[Outcome]]]:
-    """Yield each offer with the outcomes of its jobs; the jobs of one commit share its outcome."""
+    """Yield each offer with the outcomes of its jobs."""
     start = 0
     for bundle in bundles:
         shared = outcomes[start : start + 1] if isinstance(bundle.work, Commit) else None
@@ -509,7 +511,7 @@ def reissue_grant(
     now: datetime,
     commit_id: str,
 ) -> Decision[Grant | None]:
-    """Return the grant again, with its lease renewed; None if it has ended meanwhile."""
+    """Return the grant again, with its lease renewed, or None if it ended."""
     draft, one = _opened(record, token, now, settings)
     if draft is None or one is None or one.lease is None:
         return Decision(None)
@@ -537,7 +539,7 @@ def take_back(
     now: datetime,
     commit_id: str,
 ) -> Decision[None]:
-    """Return a job to the queue, unless a message about its lease has arrived since."""
+    """Return a job to the queue, unless a message about its lease has come."""
     draft, one = _opened(record, token, now, settings)
     if draft is None or one is None or not _untouched(draft, one, grant):
         return Decision(None)
@@ -547,7 +549,10 @@ def take_back(
 
 
 def _untouched(draft: JobAggregate, one: AttemptBody, grant: Grant) -> bool:
-    """Return whether the lease was not renewed; before an acknowledgement, whether the job is unchanged."""
+    """Return whether the lease was not renewed since the grant.
+
+    Before an acknowledgement, the job has to be unchanged as well.
+    """
     if one.lease is None or draft.record is None or one.lease.data.expires_at != grant.expires_at:
         return False
     return one.lease.state is lease.ACTIVE or draft.record.version == version_of(grant.fence)

@@ -58,5 +58,8 @@ def ticks_of(at: datetime) -> int:
 
 
 def drawn_at(digits: int) -> datetime:
-    """Return the time of the digits of an id; in a bulk, ids run ahead of the time."""
+    """Return the time of the digits of an id.
+
+    In a bulk, ids run ahead of the time.
+    """
     return _ORIGIN + digits * _TICK

@@ -152,7 +152,7 @@ async def _answers_of(
 async def _answer(
     engine: Engine, request_key: IdempotencyKey | None, result: Result[str]
 ) -> str | InterlockError:
-    """Return the decision, or the earlier answer, even if it would now be refused."""
+    """Return the decision, or the earlier answer to the same request."""
     match result:
         case Applied(answer=answer):
             return answer
@@ -173,7 +173,7 @@ def _recorded_id(recorded: Recorded) -> str:
 
 
 def _encoded(jobs: Sequence[SubmittedJob]) -> bytes:
-    """Return jobs as the answer to a request keeps them: ids, with the action where none was created."""
+    """Return the ids of jobs, and the actions unless they were created."""
     return msgspec.json.encode([f"{one.id} {one.how}" if one.how != "created" else one.id for one in jobs])
 
 
@@ -214,7 +214,7 @@ class Jobs:
     # Submit
 
     async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
-        """Return the id of a new job, or of the one of an earlier request with this id."""
+        """Return the id of a new job, or of the one of an earlier request."""
         return (await self.submit_many([spec], actor=actor, request_id=request_id))[0]
 
     async def submit_many(
@@ -227,10 +227,10 @@ class Jobs:
     async def submit_jobs(
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
     ) -> list[SubmittedJob]:
-        """Submit jobs, and report for each whether it was created or which job has its unique key.
+        """Submit jobs, and report for each whether it was created.
 
-        All are validated before any is stored. With a request id, or if one has a unique key, they are
-        created atomically; others in batches.
+        If not, the report has the job with its unique key. All are validated before any is stored. With a
+        request id, or if one has a unique key, they are created atomically; others in batches.
         """
         if any(spec.unique is not None for spec in specs):
             return await self._submit_unique(specs, actor, request_id)
@@ -250,7 +250,7 @@ class Jobs:
     async def _submit_limited(
         self, given: Sequence[JobSpec], actor: str, request_id: str | None
     ) -> list[str]:
-        """Submit jobs of which some are under limits: each is stored with its ticket, or not at all."""
+        """Submit jobs under limits, each with its ticket or not at all."""
         request_key = self.engine.key_for(request_id, "submit", [without_context(spec) for spec in given])
         specs = await self._under_limits(given, request_key)
         if isinstance(specs, Repeated):
@@ -317,7 +317,7 @@ class Jobs:
     async def _submit_together(
         self, specs: Sequence[JobSpec], actor: str, request_key: IdempotencyKey | None
     ) -> list[SubmittedJob]:
-        """Create them in one commit, with their parents, their trees and their unique keys."""
+        """Create jobs in one commit with their parents, trees and unique keys."""
         parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id is not None})
         keys = [Key(JOB.name, name) for name in parents]
         # The root of a job never changes, so it can be read beforehand.
@@ -376,7 +376,7 @@ class Jobs:
     async def _under_limits(
         self, given: Sequence[JobSpec], request_key: IdempotencyKey | None
     ) -> Sequence[JobSpec] | Repeated:
-        """Return the jobs with all limits that they count against, or the answer to the same request."""
+        """Return the jobs with all of their limits, or the earlier answer."""
         if self._limits is None:
             return given
         try:
@@ -388,7 +388,7 @@ class Jobs:
             return before
 
     async def _submit_first(self, spec: JobSpec, actor: str) -> str | None:
-        """Submit a job as the first with its key: one commit, and nothing to load; None if it is not."""
+        """Submit a job as the first with its key; None if it is not the first."""
         now, commit_id = await self.engine.clock.now(), self.engine.commit_id()
         job_id, part = self._ids.draw(now), unique_part(spec)
         assert spec.unique is not None
@@ -411,9 +411,7 @@ class Jobs:
         request_id: str | None = None,
         why: str = "cancel",
     ) -> JobView:
-        """Request the cancellation of a job; the view shows its progress. `why` is the code, `reason` the
-        text.
-        """
+        """Request the cancellation of a job: `why` is a code, `reason` a text."""
         request_key = self.engine.key_for(request_id, f"cancel {job_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
@@ -495,7 +493,7 @@ class Jobs:
         return await self.view(await self._load(job_id))
 
     async def view(self, record: Record) -> JobView:
-        """Return the view of a loaded job, with its results, including those in separate records."""
+        """Return the view of a loaded job, with the results of other records."""
         return (await self.views([record]))[0]
 
     async def views(self, records: Sequence[Record]) -> list[JobView]:
@@ -517,7 +515,7 @@ class Jobs:
         return await self.views(page.records), page.cursor
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
-        """Return the number of matches, up to a cap, and within a number of examined records."""
+        """Return the number of matches up to a cap, among `within` records."""
         return await self.engine.store.count(query, cap=cap, within=within)
 
     async def under_way(self, queues: Sequence[str]) -> bool:
@@ -531,7 +529,7 @@ class Jobs:
     async def tree(
         self, job_id: str, *, most: int = NODES, sees: Callable[[str], bool] | None = None
     ) -> TreeView:
-        """Return a job and its descendants: at most `most` jobs, of visible queues."""
+        """Return a job and up to `most` descendants in visible queues."""
         return await tree_below(self.engine.store, await self._load(job_id), most, sees)
 
     async def history(self, job_id: str) -> list[Entry]:
@@ -552,9 +550,10 @@ class Jobs:
                 return
 
     async def explain(self, job_id: str, *, in_general: bool = True) -> Explanation:
-        """Explain why it waits, which role acts next and the next deadline; or how it ended.
+        """Explain why it waits, or how it ended.
 
-        `in_general` adds facts about all queues: the number of quarantined workers, and names of others.
+        The explanation has the role that acts next and the next deadline. `in_general` adds facts about all
+        queues: the number of quarantined workers, and names of others.
         """
         record, now = await self._load(job_id), await self.engine.clock.now()
         ahead = await self._quarantined() if in_general and record.state not in job.ENDED else ""
@@ -590,5 +589,5 @@ def _present(job_id: str, record: Record | None) -> Record:
 
 
 def _is_joined(spec: JobSpec) -> bool:
-    """Return whether a job is created together with changes of others: its parent, or those before it."""
+    """Return whether a job changes its parent or the jobs before it."""
     return spec.parent_job_id is not None or spec.after is not None

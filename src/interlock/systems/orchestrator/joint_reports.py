@@ -152,7 +152,10 @@ class JointReports:
         news: dict[type, None],
         progress: RunProgress | None = None,
     ) -> None:
-        """`news`: the events to publish about messages to other records that were committed."""
+        """Decide about reports of equal jobs together.
+
+        `news` has the events to publish about messages to other records that were committed.
+        """
         self._engine = engine
         self._news = news
         self._settings = settings

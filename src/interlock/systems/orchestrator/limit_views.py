@@ -42,7 +42,7 @@ class LimitViews:
         self._store = engine.store
 
     async def limit(self, view: LimitView, *, keys: int = SHOWN_KEYS, holders: bool = False) -> LimitView:
-        """Return a limit with some of its keys that are in use, and how many there are."""
+        """Return a limit with some keys in use, and the number of these."""
         query = Query(kind=GATE.name, parent=view.name, states=IN_USE, limit=max(keys, 1))
         page = await self._store.find(query)
         some = [await self._key(gate, view, holders=holders) for gate in page.records[:keys]]
@@ -59,7 +59,10 @@ class LimitViews:
         )
 
     async def limits(self, views: Sequence[LimitView], *, keys: int) -> list[LimitView]:
-        """Return limits with some of their keys; the keys of all without a pattern are read at once."""
+        """Return limits with some of their keys.
+
+        The keys of all limits without a pattern are read at once.
+        """
         plain = [view.name for view in views if not view.name.endswith("*")]
         found = await self._store.load([gate_key(name) for name in plain]) if plain else []
         gates = dict(zip(plain, found, strict=True))
@@ -79,7 +82,10 @@ class LimitViews:
         return replace(view, keys=shown, more_keys=not shown, in_use=1, full=int(gate.state == FULL))
 
     async def one_key(self, view: LimitView, key: str) -> LimitView:
-        """Return a limit with one of its keys: the jobs that hold its slots, and the first ones in line."""
+        """Return a limit with one of its keys.
+
+        It has the jobs that hold slots of the key, and the first ones in line.
+        """
         (gate,) = await self._store.load([gate_key(key)])
         if gate is None or gate.state == FREE:
             return view
@@ -87,7 +93,7 @@ class LimitViews:
         return replace(view, keys=(shown,), in_use=1, full=int(gate.state == FULL))
 
     async def keys(self, view: LimitView, state: str, *, limit: int, cursor: str) -> KeyPage:
-        """Return a page of the keys of a limit that are in use, or are in this state."""
+        """Return a page of the keys of a limit, in use or in this `state`."""
         states = (state,) if state else IN_USE
         query = Query(kind=GATE.name, parent=view.name, states=states, limit=limit, cursor=cursor)
         page = await self._store.find(query)
@@ -134,7 +140,7 @@ class LimitViews:
         return replace(view, line=tuple(line))
 
     async def _holders(self, body: GateBody) -> tuple[tuple[Holder, ...], int]:
-        """Return jobs that hold slots, and the number of released ones that the gate does not know yet."""
+        """Return jobs that hold slots, and the released slots not yet known."""
         some = dict(list(body.inside.items())[:SHOWN_HOLDERS])
         records = await self._store.load([Key(JOB.name, job_id) for job_id in some])
         held = [_holder(record, some[record.id]) for record in records if record is not None]

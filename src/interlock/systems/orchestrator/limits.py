@@ -171,7 +171,7 @@ class Limits:
         return await self._engine.answer_once(idempotency_key, LimitView, do)
 
     async def declare(self, name: str, spec: LimitSpec, *, source: str, actor: str = "") -> LimitView:
-        """Declare a limit of a program; one that was set by hand stays as it was set."""
+        """Declare a limit of a program, unless one was set by hand."""
         (record,) = await self._engine.store.load([Key(LIMIT.name, name)])
         if record is not None and record.state == SET and DEFINITIONS.body_of(record).source == BY_HAND:
             return await self._views.limit(_view(record))
@@ -211,7 +211,10 @@ class Limits:
         return await self._engine.answer_once(idempotency_key, LimitView, do)
 
     async def _serve_all(self, name: str) -> None:
-        """Give the slots of a changed limit to those who wait; of many keys some follow with their review."""
+        """Give the slots of a changed limit to the jobs that wait.
+
+        Of many keys some follow with their review.
+        """
         full = Query(kind=GATE.name, parent=name, states=(FULL,), limit=MANY)
         page = await self._engine.store.find(full)
         await self._admissions.serve_all([record.id for record in page.records])
@@ -230,17 +233,21 @@ class Limits:
         return await self.look() if self._known is None else self._known
 
     async def keep(self, *, limit: int = MANY) -> int:
-        """Admit jobs that have lined up, or that wait for slots which were given back; return how many."""
+        """Admit jobs in line and jobs that wait for freed slots.
+
+        Return the number of messages and records that were processed.
+        """
         seen = 0
         for name in list(self._adopting):
             seen += await self._adopt_earlier(name)
         return seen + await self._admissions.keep(limit=limit)
 
     async def _adopt_earlier(self, name: str) -> int:
-        """Have a page of the jobs line up that were submitted before a limit of their queue or task.
+        """Line up a page of jobs that are older than a limit.
 
-        A claim does that as well with jobs that it finds. But jobs that have lined up come after those that
-        have not, so it would have to find all of them first.
+        They were submitted before the limit of their queue or task was declared. A claim does that as well
+        with jobs that it finds. But jobs that have lined up come after those that have not, so it would have
+        to find all of them first.
         """
         queue = name.removeprefix(QUEUE_PREFIX) if name.startswith(QUEUE_PREFIX) else None
         query = Query(
@@ -265,7 +272,7 @@ class Limits:
         return len(page.records) + bool(page.cursor)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop admitting jobs: the scheduled round is cancelled."""
         self._admissions.close()
 
     async def keep_occasionally(self, *, limit: int = MANY) -> int:
@@ -276,7 +283,7 @@ class Limits:
         return await self.keep(limit=limit)
 
     def scopes_of(self, task: str, queue: str) -> tuple[str, ...]:
-        """Return the limits of a task and of a queue: those that jobs count against without naming them."""
+        """Return the limits of a task and queue that apply without being named."""
         names = self._known or {}
         both = (f"{TASK_PREFIX}{task}", f"{QUEUE_PREFIX}{queue}")
         return tuple(key for key in both if definition_of(key, names) is not None)
@@ -284,9 +291,10 @@ class Limits:
     def adopt(
         self, records: Sequence[Record], now: datetime, commit_id: str
     ) -> tuple[list[Record], list[Commit]]:
-        """Return those of some ready jobs that may be given out; the others line up, with these commits.
+        """Return the ready jobs that may be granted, and commits for others.
 
-        These were submitted before the limit of their queue or task was, or where it was not known.
+        By these commits the others line up. They were submitted before the limit of their queue or task was
+        declared, or where it was not known.
         """
         free, commits = [], []
         for record in records:
@@ -315,7 +323,7 @@ class Limits:
         return stamped
 
     async def check(self, spec: JobSpec) -> None:
-        """Raise for a job whose limits are not declared, or that could never have its slots."""
+        """Raise if a job's limits are not declared or never have its slots."""
         if not spec.limits:
             return
         names = await self.known()
@@ -342,16 +350,20 @@ class Limits:
         return list((await self.page()).limits)
 
     async def page(self, *, keys: int = SHOWN_KEYS, limit: int = MOST, after: str = "") -> LimitList:
-        """Return the limits after a name, by name, each with so many keys that are in use."""
+        """Return a page of the limits after a name, sorted by name.
+
+        Each has up to `keys` of its keys that are in use.
+        """
         found = await self._engine.store.find(Query(kind=LIMIT.name, states=(SET,), limit=MOST))
         records = sorted((each for each in found.records if each.id > after), key=lambda each: each.id)
         some = await self._views.limits([_view(record) for record in records[:limit]], keys=keys)
         return LimitList(limits=tuple(some), cursor=some[-1].name if len(records) > limit else "")
 
     async def get(self, name: str) -> LimitView:
-        """Return a limit with the keys that are in use, who holds slots and how many wait.
+        """Return a limit with its keys in use, holders of slots, and waiters.
 
-        Of a single key, which may be one of a pattern, also the first jobs in line.
+        Waiters are counted. For a single key, which may be one of a pattern, the view also has the first jobs
+        in line.
         """
         known = await self.look()
         found = definition_of(name, known) or name
@@ -361,7 +373,7 @@ class Limits:
         return await self._views.one_key(view, name)
 
     async def keys(self, name: str, *, state: str = "", limit: int = 50, cursor: str = "") -> KeyPage:
-        """Return a page of the keys of a limit that are in use, or are in this state."""
+        """Return a page of the keys of a limit, in use or in this `state`."""
         return await self._views.keys(_view(await self._load(name)), state, limit=limit, cursor=cursor)
 
     async def _load(self, name: str, *, deleted: bool = False) -> Record:
@@ -372,9 +384,10 @@ class Limits:
         return record
 
     async def explain(self, record: Record, now: datetime, *, names: bool) -> Blocker | None:
-        """Return which limit a job waits for and who holds its slots; None where it waits for none.
+        """Return the limit that a job waits for and the holders of its slots.
 
-        Without `names` no other job is named: the caller may not see it.
+        It is None if the job waits for none. Without `names` no other job is named: the caller may not see
+        it.
         """
         limits = limits_of(record)
         if limits is None or not limits.waits:

@@ -41,7 +41,7 @@ def address_of(name: str, *, question: bool) -> str:
 
 
 def name_in(address: str) -> str:
-    """Return the name of a signal or an approval; empty for one without a name."""
+    """Return the name of a signal or an approval, or "" without one."""
     return address.partition(".")[2]
 
 
@@ -69,9 +69,9 @@ def wait_of(one: AttemptBody, body: JobBody) -> OpenWait | None:
 
 
 def next_signal(mailbox: Mapping[str, Mail], address: str) -> int:
-    """Return the number of the next signal: of the wait that is open, or else of a later one.
+    """Return the number of the next signal.
 
-    Raise if no more can be kept.
+    It is for the wait that is open, or else for a later one. Raise if no more can be kept.
     """
     mail = mailbox.get(address, NO_MAIL)
     if mail.wait:
@@ -110,7 +110,7 @@ def put(draft: JobAggregate, address: str, mail: Mail) -> None:
 
 
 def answered(draft: JobAggregate, address: str, *, signalled: int | None = None, wakes: bool = True) -> None:
-    """Close the open wait under a name, and make the attempts that wait for it ready.
+    """Close the open wait under a name; make its attempts ready.
 
     The time for which they waited does not count towards the timeout of the job.
     """

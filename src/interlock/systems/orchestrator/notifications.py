@@ -55,7 +55,7 @@ class JobChanged(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return (self,)
 
     def message(self, job_id: str, now: datetime, commit_id: str) -> Change:
-        """Return the message to the run, to be committed with the step; it is named after the job."""
+        """Return the message to the run, to commit with the step of this job."""
         return outgoing(f"{job_id}.{self.target}", RUN_JOBS, _ENCODER.encode(self), now, commit_id=commit_id)
 
 
@@ -79,7 +79,7 @@ class JobsChanged(msgspec.Struct, frozen=True, gc=False):
         return [JobChanged(self.run_id, place, self.event, self.source, self.target) for place in self.places]
 
     def message(self, job_id: str, now: datetime, commit_id: str) -> Change:
-        """Return the message to the run, to be committed with the steps; it is named after the first job."""
+        """Return the message to the run, to commit with the steps of its jobs."""
         return outgoing(
             f"{job_id}.{self.target}", RUN_JOBS_TOGETHER, _ENCODER.encode(self), now, commit_id=commit_id
         )
@@ -113,7 +113,7 @@ class JobsSwept(msgspec.Struct, frozen=True):
 
 
 def notifications_for(draft: JobAggregate, commit_id: str) -> tuple[Change, ...]:
-    """Return the message about the newest step that concerns the run, if there is one."""
+    """Return the message about the newest step that concerns the run, if any."""
     if draft.body.run is None:
         return _to_simulation(draft, commit_id)
     change = change_for_run(draft)
@@ -136,7 +136,7 @@ def change_for_run(draft: JobAggregate) -> JobChanged | None:
 
 
 def change_of_all(one: JobChanged, records: Sequence[Record]) -> JobChanged | JobsChanged:
-    """Return the change of all these jobs of a run, from that of a job that represents them."""
+    """Return the change of these jobs of a run, from that of one like them."""
     if one.run_id == ANY_RUN:
         assert records[0].parent is not None, "it is a job of a run"
         one = msgspec.structs.replace(one, run_id=records[0].parent)
@@ -165,7 +165,7 @@ def _to_simulation(draft: JobAggregate, commit_id: str) -> tuple[Change, ...]:
 
 
 def _concerns_run(state: str, root: bool) -> bool:
-    """Return whether a state concerns the run: the start of a root job, and every end."""
+    """Return whether a state concerns the run: a root's start, or any end."""
     return state in job.ENDED or (root and state == job.RUNNING)
 
 
@@ -178,7 +178,7 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 def alert_for(draft: JobAggregate) -> tuple[Change, ...]:
-    """Return the message of a job that has just become a dead letter; none without an alert task."""
+    """Return the message about a new dead letter, if there is an alert task."""
     hook, body = draft.settings.dead_letters, draft.body
     before = None if draft.record is None else draft.record.state
     if not hook.task or draft.root.state is not job.FAILED or before == job.FAILED:

@@ -148,7 +148,7 @@ class Orchestrator:
     # Claims
 
     async def claim(self, request: ClaimRequest, *, guard: Guard | None = None) -> list[Grant]:
-        """Claim jobs for a runner, while the guard holds; each attempt is granted to one runner only."""
+        """Claim jobs for one runner alone, while the guard holds."""
         (claimed,) = await self.claim_all([request], guard=guard)
         if isinstance(claimed, InterlockError):
             raise claimed
@@ -157,7 +157,10 @@ class Orchestrator:
     async def claim_all(
         self, requests: Sequence[ClaimRequest], *, guard: Guard | None = None
     ) -> list[Claimed]:
-        """Claim jobs for runners with the same queues, labels and tasks; return the grants in their order."""
+        """Claim jobs for runners with the same queues, labels and tasks.
+
+        Return the grants in the order of the runners.
+        """
         first, epoch = requests[0], await self._known_epoch()
         chance, commit_id, most = (
             self._seeds(),
@@ -240,7 +243,7 @@ class Orchestrator:
     def _shares(
         self, claimings: Sequence[ClaimInput], records: Sequence[Record], now: datetime
     ) -> list[tuple[int, Offer]]:
-        """Share jobs among several runners: the first gets all it wants, then the next."""
+        """Share jobs among runners: the first gets all it wants, then the next."""
         shares: list[tuple[int, Offer]] = []
         start = 0
         for place, claiming in enumerate(claimings):
@@ -274,7 +277,10 @@ class Orchestrator:
     async def _or_as_before(
         self, request: ClaimRequest, grants: list[Grant], recorded: Recorded | None
     ) -> Claimed:
-        """Return the grants; if there are none, the earlier answer of a named claim."""
+        """Return the grants, or the earlier answer of a named claim.
+
+        The earlier answer counts if there are no grants.
+        """
         if grants or not request.claim_id:
             return grants
         idempotency_key = claim_key_of(request)
@@ -291,7 +297,7 @@ class Orchestrator:
         return [grant for grant in given if grant is not None] or claim_over(request.claim_id)
 
     async def take_back(self, runner_id: str, grants: Sequence[Grant]) -> None:
-        """Return undelivered jobs to the queue, unless a message about them has arrived."""
+        """Return jobs to the queue, unless a message about them has arrived."""
         items = [
             Item(Key(JOB.name, token.job_id), partial(take_back, runner_id, grant, token, self.settings))
             for grant in grants
@@ -304,7 +310,7 @@ class Orchestrator:
     async def _find_out(
         self, claimings: Sequence[ClaimInput], bundles: Sequence[ClaimCommit], *, foreseen: bool
     ) -> list[tuple[int, Grant]]:
-        """Return the grants of a claim whose answer was lost, found by their secret."""
+        """Return the grants of a claim whose answer was lost, by their secret."""
         if foreseen and not bundles and self._last_claims is not None:
             self._last_claims.clear()
             return [(0, grant) for grant in await self._find_foreseen(claimings[0])]
@@ -324,7 +330,7 @@ class Orchestrator:
         return ours
 
     async def _find_foreseen(self, claiming: ClaimInput) -> list[Grant]:
-        """Return the grants of a foreseen claim whose answer was lost: the journal names the jobs."""
+        """Return the grants of a lost foreseen claim, by the journal."""
         store, request = self.engine.store, claiming.request
         versions: dict[str, int] = {}
         cursor = await store.latest(back=RECENT)
@@ -347,7 +353,7 @@ class Orchestrator:
         return [grant for grant in given if grant is not None]
 
     def _without_repeats(self, offer: Offer) -> Offer:
-        """Return the offer without the message that a run has begun, if it was sent before."""
+        """Return the offer without a repeated message that a run has begun."""
         known = offer.grants and offer.before[0].parent in self._begun
         return msgspec.structs.replace(offer, messages=()) if known else offer
 
@@ -360,7 +366,7 @@ class Orchestrator:
             self.engine.bus.publish(RunsNotified())
 
     async def _known_epoch(self) -> int:
-        """Return the epoch; in a new one, cached records may be newer than those in the store."""
+        """Return the epoch; clear the caches if it is a new one."""
         now = await self.engine.clock.now()
         if self._epoch is None or now >= self._epoch_at + EPOCH_FOR:
             epoch = await self.engine.store.epoch()
@@ -375,8 +381,9 @@ class Orchestrator:
         return self._epoch
 
     def forget(self) -> None:
-        """Clear caches after a lost connection: after a fail-over the epoch may differ, and records be
-        older.
+        """Clear caches after a lost connection.
+
+        After a fail-over the epoch may differ, and records may be older.
         """
         self._epoch = None
         self._held.clear()
@@ -429,7 +436,7 @@ class Orchestrator:
         await self.joint_reports.commit(grouped, answers)
 
     def _grouped(self, messages: Sequence[Message]) -> dict[Report, list[SuccessReport]]:
-        """Return the messages that can be processed together, by their common report."""
+        """Return the messages that can be processed together, by common report."""
         grouped: dict[Report, list[SuccessReport]] = {}
         for place, message in enumerate(messages):
             held = self._held.get(job_of(message.token)) if type(message) is Complete else None
@@ -452,9 +459,7 @@ class Orchestrator:
         now: datetime,
         commit_id: str,
     ) -> Decision[Answer]:
-        """Decide about a message, and record the write, since the next message about the job also comes
-        here.
-        """
+        """Decide about a message, and record the write for the next message."""
         held = self._held.pop(token.job_id, None)  # this version is outdated in any case
         written.pop(token.job_id, None)
         if record is not None and b'"secrets":' in record.body:

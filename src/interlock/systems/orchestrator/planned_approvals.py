@@ -20,9 +20,9 @@ from interlock.wire.waits import ApprovalQuestion
 
 
 def open_gate(draft: JobAggregate, commit_id: str) -> tuple[Change, ...]:
-    """Make a job of a run wait for the approval that its plan demands; return the change of the wait.
+    """Make a job of a run wait for the approval that its plan demands.
 
-    Return nothing for a job that needs none, or has waited before.
+    Return the change of the wait. Return nothing for a job that needs none, or has waited before.
     """
     part = draft.body.run
     if part is None or part.approval is None or GATE in draft.body.mail or draft.root.state in job.ENDED:

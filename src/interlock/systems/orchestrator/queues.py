@@ -87,7 +87,10 @@ class Queues:
     def __init__(
         self, engine: Engine, *, also_refresh: Callable[[], Awaitable[object]] | None = None
     ) -> None:
-        """`also_refresh`: reads what else is known from memory, whenever the paused queues are read."""
+        """Keep the paused queues in memory.
+
+        `also_refresh` reads what else is kept in memory, whenever the paused queues are read.
+        """
         self._engine = engine
         self._paused: frozenset[str] | None = None
         self.all_open: bool = False
@@ -118,7 +121,7 @@ class Queues:
     async def pause(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> QueueHold:
-        """Pause a queue: none of its jobs is claimed until it is resumed; running jobs continue."""
+        """Pause claims from a queue until it is resumed; running jobs continue."""
         return await self._move(pause, name, reason, actor, request_id)
 
     async def resume(
@@ -199,7 +202,10 @@ class Queues:
 
 
 async def look_for_pause(store: Store, waiting: Record) -> Blocker | None:
-    """Return the pause of a waiting job's queue; None if it is not paused, or the job does not wait."""
+    """Return the pause of a waiting job's queue.
+
+    It is None if the queue is not paused, or the job does not wait.
+    """
     if waiting.ready_at is None or waiting.queue is None:
         return None
     (record,) = await store.load([Key(QUEUE.name, waiting.queue)])

@@ -103,7 +103,7 @@ def decide_message(
     settings: OrchestratorSettings,
     body: JobBody | None = None,
 ) -> Decision[Answer]:
-    """Decide about a message to the job of its token. `body`: see `JobAggregate.of`; it is consumed."""
+    """Decide about a message to the job of its token; this consumes `body`."""
     if record is None:
         return Decision(_unknown_lease(token))
     draft = JobAggregate.of(record, now, settings, body)
@@ -149,7 +149,7 @@ def note_report(draft: JobAggregate, one: AttemptBody, message: Message) -> None
 
 
 def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None:
-    """Record the payload of a message: progress, checkpoint, and sequence numbers."""
+    """Record the progress, checkpoint and sequence numbers of a message."""
     assert one.lease is not None
     match message:
         case Complete():
@@ -176,7 +176,7 @@ def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None
 
 
 def _note_heartbeat(draft: JobAggregate, one: AttemptBody, held: LeaseBody, message: Heartbeat) -> None:
-    """Record a heartbeat; an overtaken one may have a progress or checkpoint that a newer one has not."""
+    """Record a heartbeat; an overtaken one may have the newest checkpoint."""
     number = message.sequence
     if isinstance(message.checkpoint, msgspec.Raw) and number >= held.saved:
         held.saved = number
@@ -230,7 +230,7 @@ def _repeated(draft: JobAggregate, one: AttemptBody, message: Message) -> Answer
 
 
 def _reported(draft: JobAggregate, one: AttemptBody) -> str:
-    """Return the digest of the accepted report; derived from a result in a separate record."""
+    """Return the digest of the accepted report, or of its separate result."""
     record = draft.record
     if one.reported or record is None or not record.result or one.state is not attempt.SUCCEEDED:
         return one.reported
@@ -284,7 +284,7 @@ def _name(draft: JobAggregate, message: Message) -> str:
 def _refuse(
     draft: JobAggregate, token: Token, message: Message, refused: Refused[LeaseState], commit_id: str
 ) -> Decision[Answer]:
-    """Refuse a late, stale or conflicting message: journal it, and handle expired timers."""
+    """Refuse and journal a stale or conflicting message; fire due timers."""
     draft.fire_due()
     one = _attempt_of(draft, token)
     assert one is not None
@@ -377,7 +377,7 @@ def _moment_wanted(wanted: datetime | msgspec.UnsetType, now: datetime) -> datet
 
 
 def _snoozed_until(release: Release, now: datetime) -> datetime | None:
-    """Return when an attempt that is given back is to be made again; None for at once."""
+    """Return when to make a released attempt again, or None for at once."""
     if (at := _moment_wanted(release.snooze_until, now)) is not None:
         return max(at, now)
     pause_s = _pause_wanted(release.snooze_s)
@@ -385,14 +385,14 @@ def _snoozed_until(release: Release, now: datetime) -> datetime | None:
 
 
 def _awaited(body: JobBody, wait_id: str | msgspec.UnsetType) -> str:
-    """Return the wait that an attempt is given back for; empty if it has its answer by now."""
+    """Return the wait of a released attempt, or "" if it has its answer."""
     if not isinstance(wait_id, str) or not wait_id:
         return ""
     return wait_id if awaited_until(body, wait_id) is not None else ""
 
 
 def digest_of_report(message: Message) -> str:
-    """Return a digest of the content of a report, without runner and sequence number."""
+    """Return a digest of a report without its runner and sequence number."""
     match message:
         case Complete(outcome=outcome, cost=cost):
             content: object = (outcome, cost)
@@ -406,7 +406,7 @@ def digest_of_report(message: Message) -> str:
 
 
 def _content_of_release(release: Release) -> tuple[object, ...]:
-    """Return the content of a release, for its digest: without new fields, as earlier versions had it."""
+    """Return a release's content for its digest, as old versions made it."""
     saved = release.checkpoint if isinstance(release.checkpoint, msgspec.Raw) else None
     parts: tuple[object, ...] = (release.reason, saved)
     if release.await_children or release.cost is not None:
@@ -506,9 +506,9 @@ class SharedDecision(msgspec.Struct, frozen=True):
     def work(
         self, before: Sequence[Record], seen: Sequence[datetime], results: Sequence[bytes], now: datetime
     ) -> records.Work:
-        """Return the work for these jobs, with when each was last written and its result.
+        """Return the work for these jobs, with their results.
 
-        Jobs of a run send it one message, so that they are committed all, or none.
+        `seen` is when each was last written. Jobs of a run send it one message, so all or none are committed.
         """
         if self.to_run is None:
             return records.Batch(
@@ -535,9 +535,7 @@ class SharedDecision(msgspec.Struct, frozen=True):
 
 
 def result_in(message: Complete, token: str, settings: OrchestratorSettings) -> bytes | None:
-    """Return the result in a report of success under this token; None if the report has to be processed
-    separately.
-    """
+    """Return the result in a plain report of success, or None for others."""
     outcome = message.outcome
     if message.log or message.log_offset is not None or type(outcome) is not Succeeded:
         return None
@@ -550,9 +548,9 @@ def result_in(message: Complete, token: str, settings: OrchestratorSettings) -> 
 def decide_completions(
     report: Report, token: Token, like: Record, now: datetime, commit_id: str, settings: OrchestratorSettings
 ) -> SharedDecision | None:
-    """Return the decision for all jobs that were granted like this one; None if it depends on the job.
+    """Return the decision for all jobs that were granted like this one.
 
-    If that is one of any run, it holds for those of all runs.
+    It is None if it depends on the job. If that is one of any run, it holds for those of all runs.
     """
     stands_for_all = any_job(like, now)
     token = replace(token, job_id=ANY_JOB)
@@ -580,7 +578,7 @@ def decide_completions(
 
 
 def _cleaned(message: Message) -> Message:
-    """Return the message with storable texts, except its log lines, which are handled separately."""
+    """Return the message with storable texts; log lines are handled apart."""
     match message:
         case Complete(outcome=Failed() as failed):
             cleaned = msgspec.structs.replace(

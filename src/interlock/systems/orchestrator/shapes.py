@@ -49,8 +49,9 @@ def any_job(like: Record, now: datetime) -> Record:
 
 
 def of_any_run(record: Record) -> Record:
-    """Return a job of a run as that of any run; another one, or one that also mentions its run otherwise, as
-    it is.
+    """Return a job of a run as if it were of any run.
+
+    Jobs of no run stay as they are. So do jobs that mention their run in other places as well.
     """
     run_id, body = record.parent, record.body
     if run_id is None or len(run_id) != len(ANY_RUN):
@@ -69,8 +70,10 @@ def of_run(change: Change, run_id: str | None) -> Change:
 
 
 def is_about_one(change: Change) -> bool:
-    """Return whether a change has the id or the time of creation of the representative job, so that it cannot
-    hold for all; or the id of any run where `of_run` does not replace it.
+    """Return whether a change holds for the representative job only.
+
+    It has the id or the time of creation of that job, or the id of any run where `of_run` does not replace
+    it.
     """
     parent = None if change.parent == ANY_RUN else change.parent
     columns = _encode(replace(change, body=b"", parent=parent))
@@ -78,7 +81,10 @@ def is_about_one(change: Change) -> bool:
 
 
 def common_change(commit: Commit) -> Change | None:
-    """Return the change of all jobs that a job represents; None if it is about one, or not about it alone."""
+    """Return the change of all jobs that a job represents.
+
+    It is None if the change is about one job, or about others as well.
+    """
     if len(commit.changes) > 1 or commit.refusals:
         return None
     common = replace(commit.changes[0], id="", expected_at=None)

@@ -134,14 +134,14 @@ def delay_of(spec: JobSpec, now: datetime) -> float:
 
 
 def not_after_of(spec: JobSpec, now: datetime) -> datetime | None:
-    """Return by when a worker must have started a job; None where it does not say so."""
+    """Return by when a worker must have started a job, or None."""
     if spec.start_within_s is None:
         return None if spec.not_after is None else spec.not_after.astimezone(UTC)
     return now + timedelta(seconds=delay_of(spec, now) + spec.start_within_s)
 
 
 def unique_part(spec: JobSpec) -> UniquePart:
-    """Return the unique key of a job: made of its task or queue and of its key or arguments."""
+    """Return the unique key of a task or queue, from its key or arguments."""
     rule = spec.unique
     assert rule is not None
     place = spec.task if rule.scope == "task" else spec.queue
@@ -156,7 +156,7 @@ def unique_part(spec: JobSpec) -> UniquePart:
 
 
 def _key_arguments(given: msgspec.Raw, names: tuple[str, ...]) -> object:
-    """Return the arguments that make the key; one that was not given is not among them."""
+    """Return the given arguments that make the key."""
     arguments = _decode(given)
     if not names or not isinstance(arguments, dict):
         return arguments
@@ -190,9 +190,10 @@ class NewJobs(msgspec.Struct, frozen=True):
         actor: str,
         then: tuple[str, ...] = (),
     ) -> Commit:
-        """Return these jobs in one commit, with a ticket if they line up for the slots of their limits.
+        """Return these jobs in one commit.
 
-        `then` names the jobs that receive their ends.
+        A ticket is added if they line up for the slots of their limits. `then` names the jobs that receive
+        their ends.
         """
         draft = new_job(self.spec, "", now, settings, given=self.given[0])
         draft.body.then = then
@@ -222,7 +223,7 @@ def group_equal_specs(specs: Sequence[JobSpec], settings: OrchestratorSettings) 
 
 
 def check_specs(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[tuple[JobSpec, list[int]]]:
-    """Return what equal specs have in common, and their places; raise for the first invalid one."""
+    """Return equal specs' common part and places; raise for an invalid one."""
     groups = grouped([without_given(spec) for spec in specs])
     firsts = {places[0] for _, places in groups}
     for place, spec in enumerate(specs):
@@ -236,7 +237,10 @@ def without_given(spec: JobSpec) -> JobSpec:
 
 
 def grouped(values: Iterable[T]) -> list[tuple[T, list[int]]]:
-    """Return each value with the places of those that are equal to it, compared with the last few only."""
+    """Return each value with the places of those that are equal to it.
+
+    A value is compared with the last few only.
+    """
     groups: list[tuple[T, list[int]]] = []
     for place, value in enumerate(values):
         for common, places in reversed(groups[-MOST_KINDS:]):
@@ -256,7 +260,10 @@ def given_by(spec: JobSpec, unique: UniquePart | None = None, plan: PlanPlace | 
 
 
 def without_context(spec: JobSpec) -> JobSpec:
-    """Return the spec without trace and metadata: a repeated request may come from another context."""
+    """Return the spec without trace and metadata.
+
+    A repeated request may come from another context.
+    """
     return msgspec.structs.replace(spec, trace={}, metadata={}) if spec.trace or spec.metadata else spec
 
 

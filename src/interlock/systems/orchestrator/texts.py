@@ -23,7 +23,7 @@ _WORST = 6
 
 
 def whole(text: str) -> str:
-    """Return the text with lone surrogates escaped; file names and binary output may have some."""
+    """Return the text with lone surrogates escaped, as from file names."""
     if text.isascii():
         return text
     return text.encode("utf-8", "backslashreplace").decode()
@@ -44,7 +44,7 @@ def is_json(raw: bytes | msgspec.Raw) -> bool:
 
 
 def fitting(text: str, most: int) -> str:
-    """Return the end of a text without credentials, within a limit of stored bytes."""
+    """Return a text's end of limited stored size, without credentials."""
     end = whole(blanked(text)[-most:])[-most:]
     if len(msgspec.json.encode(end)) - 2 > most:
         end = end[-(most // _WORST) :]
@@ -52,7 +52,7 @@ def fitting(text: str, most: int) -> str:
 
 
 def opening(text: str, most: int) -> str:
-    """Return the beginning of a text without credentials, within a limit of stored bytes."""
+    """Return a text's beginning of limited stored size, without credentials."""
     start = whole(blanked(text)[:most])[:most]
     if len(msgspec.json.encode(start)) - 2 > most:
         start = start[: most // _WORST]

@@ -47,7 +47,7 @@ class Token(msgspec.Struct, frozen=True, gc=False):
         return f"<token of {self.job_id}.{self.shard}.{self.index}>"
 
     def opens(self, digest: str) -> bool:
-        """Return whether the digest was made from this secret; compared in constant time."""
+        """Return whether the digest is of this secret, in constant time."""
         return hmac.compare_digest(self.digest, digest)
 
 
@@ -63,7 +63,7 @@ def token_for(seed: bytes, job_id: str, shard: int, index: int) -> Token:
 
 
 def token_of_its_own(seed: bytes, job_id: str, shard: int, index: int) -> Token:
-    """Return the token of one attempt in a claim of an earlier version, where each had its own secret."""
+    """Return an attempt's own token, as claims of an earlier version had."""
     named = f"{job_id}.{shard}.{index}".encode()
     secret = hashlib.blake2s(seed + named, digest_size=16).hexdigest()
     return Token(job_id, shard, index, secret, digest_of(secret))
@@ -94,7 +94,7 @@ def digest_of(secret: str) -> str:
 
 
 def fence_of(epoch: int, version: int) -> int:
-    """Return a number that grows with every grant of a record, also after a fail-over."""
+    """Return a number that grows with each grant, also after a fail-over."""
     return (epoch << EPOCH_SHIFT) | version
 
 

@@ -55,7 +55,7 @@ def submitting(
     actor: str,
     request_id: str | None,
 ) -> Steps[list[str]]:
-    """Submit jobs; returns their ids, or those that an earlier request with this id has made."""
+    """Submit jobs and return their ids, or those of an earlier request."""
     _check(specs, settings)
     idempotency_key = engine.key_for(request_id, "submit", [without_context(spec) for spec in specs])
     conflict: Conflict | None = None
@@ -109,7 +109,7 @@ def _check(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> None:
 def completing(
     engine: Engine, lease: str, result: msgspec.Raw, *, settings: OrchestratorSettings, cost: float | None
 ) -> Steps[None]:
-    """Complete the attempt that this lease is for; raises where the lease is not the live one."""
+    """Complete the attempt of this lease; raise if that is not live."""
     token = read_token(lease)
     if token is None:
         raise UnknownLease(
@@ -147,7 +147,10 @@ def completing(
 
 
 def _runner_of(record: Record | None, token: Token) -> str:
-    """Return the runner that the lease was granted to: its token speaks for it."""
+    """Return the runner that the lease was granted to.
+
+    Its token speaks for it.
+    """
     if record is None:
         return ""
     attempts = decode_body(record.body).attempts

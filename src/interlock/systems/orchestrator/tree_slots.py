@@ -100,11 +100,11 @@ class TreeSlots:
         self._not_later(job_id)
 
     def join_later(self, job_id: str) -> None:
-        """Add a child that waits for the end of other jobs; until then it takes no slot."""
+        """Add a child without a slot, which waits for the end of other jobs."""
         self.body.later = (*self.body.later, job_id)
 
     def line_up(self, job_id: str, job: JobBody, parent_id: str) -> None:
-        """Put a child into the line whose other jobs have ended."""
+        """Put a child in line after the jobs that it waits for have ended."""
         if job_id in self.body.later:
             self._not_later(job_id)
             self.body.holding.setdefault(parent_id, job.data.depth)
@@ -216,7 +216,10 @@ def tree_messages_of(draft: JobAggregate) -> tuple[Change, ...]:
 
 
 def joins(draft: JobAggregate, at: datetime) -> tuple[Change, ...]:
-    """Let a held-back child come into the line of its tree, to be ready at a time; return the message."""
+    """Return the message by which a held-back child joins its tree's line.
+
+    The child becomes ready at `at` or later.
+    """
     part = draft.body.tree
     assert part is not None
     draft.body.tree = msgspec.structs.replace(part, not_before=at)
@@ -289,7 +292,7 @@ async def _apply_messages(store: Store, seating: TreeSlots, messages: Sequence[T
 
 
 async def _free_parents(store: Store, body: TreeBody, messages: Sequence[TreeMessage]) -> list[Record]:
-    """Return the concerned parents without unfinished children, and those already in line."""
+    """Return parents without unfinished children, and those in line."""
     concerned = {message.parent_id if message.what == ENDED else message.job_id for message in messages}
     free = [*body.returning]
     for parent_id in [each for each in body.waiting if each in concerned]:
@@ -318,7 +321,7 @@ async def _find_held(store: Store, look: Look) -> None:
 
 
 async def _held_below(store: Store, parent_id: str, most: int) -> tuple[list[Record], bool]:
-    """Return the held-back children of a job, oldest first; and whether these are all."""
+    """Return a job's oldest held-back children, and whether these are all."""
     query = Query(kind=JOB.name, parent=parent_id, states=(job.PENDING,), newest_first=False, limit=PAGE)
     held: list[Record] = []
     while most > 0:

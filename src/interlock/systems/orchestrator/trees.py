@@ -162,7 +162,7 @@ class TreeSubmission:
         self._born = Counter[str]()
 
     def add_all(self, specs: Sequence[JobSpec], keyed: KeyedSubmission) -> None:
-        """Add jobs in their order; one whose unique key another job has is found instead."""
+        """Add jobs in order, or find the ones that have their unique keys."""
         for spec in specs:
             found = keyed.find(spec)
             if found is None:
@@ -220,7 +220,7 @@ class TreeSubmission:
         return len(self._drafts)
 
     def parents(self, *, commit_id: str) -> list[Change]:
-        """Return the changes of the parents, which count their children for later cancellation."""
+        """Return the changes of the parents, which count their children."""
         changes = []
         for parent_id, record in self._parents.items():
             parent = JobAggregate.of(record, self._now, self._settings)
@@ -256,7 +256,7 @@ async def submit_children(
     name: str,
     specs: Sequence[JobSpec],
 ) -> tuple[str, ...]:
-    """Return the ids of the children under this name: new ones, or those submitted before."""
+    """Return the ids of the children under this name, new or not."""
     token = read_token(token_text)
     if token is None:
         raise UnknownLease("This is not the token of a lease.", todo="Claim work first.")
@@ -343,13 +343,16 @@ def _ids_of_repeat(record: Record, name: str, specs: Sequence[JobSpec]) -> tuple
 
 
 def _fingerprint(specs: Sequence[JobSpec]) -> str:
-    """Return a digest of tasks and inputs; other options may change with the program."""
+    """Return a digest of tasks and inputs; other options may change."""
     parts = [(spec.task, spec.input) for spec in specs]
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
 
 def _inherited(specs: Sequence[JobSpec], parent: Record) -> list[JobSpec]:
-    """Return the specs with trace and metadata of their parent, and with no secret that it is not given."""
+    """Return the specs with trace and metadata of their parent.
+
+    Raise if one names a secret that the parent does not have.
+    """
     more = sorted({name for spec in specs for name in spec.secrets} - set(decode_body(parent.body).secrets))
     if more:
         raise InvalidJob(
@@ -401,11 +404,11 @@ class Trees:
         cursor: str = "",
         sees: Callable[[str], bool] | None = None,
     ) -> ChildPage:
-        """Return a page of the children of the token's job, of queues that `sees` allows."""
+        """Return a page of the visible children of the token's job."""
         return await children_of(self._engine, self._settings, token, runner_id, cursor, sees)
 
     async def keep(self, *, limit: int = MANY) -> int:
-        """Process the messages of jobs to their trees and children; return their number."""
+        """Process the messages of jobs to trees and children; return how many."""
         patience = timedelta(seconds=PATIENCE_S)
         taken = await take_all(self._engine.store, TREE_TOPICS, patience, limit=limit)
         orders = [each for each in taken if each.queue == CANCEL_CHILDREN]
@@ -437,9 +440,7 @@ class Trees:
         await self._engine.committer.commit_all([Commit(changes=(change,)) for change in changes])
 
     async def _apply_messages(self, root_id: str, messages: Sequence[TreeMessage]) -> None:
-        """Process messages to a tree, first the failures, so that no job is admitted that would be
-        stopped.
-        """
+        """Process messages to a tree, failures before admissions."""
         for message in messages:
             if message.parent_id is not None and message.fails_parent:
                 await self._fail(message.parent_id, message.job_id)
@@ -500,7 +501,7 @@ class Trees:
         return Decision(None, commit_of(draft, commit_id=commit_id, actor="orchestrator", reason=reason))
 
     async def _fail(self, parent_id: str, child_id: str) -> None:
-        """Fail a parent with its child, unless it is being stopped or has ended; its table decides."""
+        """Fail a parent with its child, unless it is stopped or has ended."""
         reason = f"its child {child_id} did not succeed"
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
@@ -532,7 +533,7 @@ def _with_its_child(child_id: str, child: Record | None) -> Failure:
 
 
 def raise_for_retry(results: Iterable[object]) -> None:
-    """Raise the first error that needs a retry; refusals of single jobs are ignored."""
+    """Raise the first error that needs a retry, but no refusal of a job."""
     for result in results:
         if isinstance(result, StoreUnavailable):
             raise result

@@ -107,7 +107,7 @@ class Counts(msgspec.Struct, frozen=True):
     within_s: float = 0.0
 
     def counts(self, record: Record | None, now: datetime) -> bool:
-        """Return whether a job counts; one that was pruned, or has expired, does not."""
+        """Return whether a job counts, neither pruned nor expired."""
         if record is None or record.state not in self.states or has_expired(record, now):
             return False
         return record.state not in job.ENDED or ended_at(record) + timedelta(seconds=self.within_s) > now
@@ -115,7 +115,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1_024)
 def counting(rule: Unique) -> Counts:
-    """Return which jobs count by a rule; omitted fields follow from its policy."""
+    """Return which jobs count by a rule, with defaults of its policy."""
     within_s = read_duration(rule.within).total_seconds() if rule.within else 0.0
     if rule.states:
         return Counts(frozenset(name.upper() for name in rule.states), within_s)
@@ -144,7 +144,7 @@ _NEW_KEY = KEYS.new("u", KeyBody(), datetime.fromtimestamp(0, UTC)).change(commi
 
 
 def first_with(part: UniquePart, rule: Unique, job_id: str) -> Change:
-    """Return the change that creates the record of a key; the store refuses it where there is one."""
+    """Return the change that creates a key's record, if there is none."""
     return new_key(part.id, KeyBody(key=part.key, jobs=(job_id,), keep_s=counting(rule).within_s))
 
 
@@ -189,9 +189,10 @@ class KeyedSubmission:
         return self._parts.get(id(spec)) or unique_part(spec)
 
     def find(self, spec: JobSpec) -> SubmittedJob | None:
-        """Return the job that a submission means instead of a new one, and do with it as the policy says.
+        """Return the job that exists for a submission, by its unique key.
 
-        Raise `DuplicateJob` where the policy is to reject, or where the job cannot be changed.
+        The policy decides how the job changes. Raise `DuplicateJob` where the policy is to reject, or where
+        the job cannot be changed.
         """
         part, rule = self.part(spec), spec.unique
         if part is None or rule is None or not self._bodies[part.id].jobs:
@@ -262,7 +263,10 @@ class KeyedSubmission:
         return None
 
     def _change(self, job_id: str, part: UniquePart, spec: JobSpec) -> None:
-        """Give the job the new submission; debounced, it also waits anew."""
+        """Replace the input and the context of a job by a new submission's.
+
+        With the policy `debounce` its delay also begins again.
+        """
         draft = self._draft(job_id)
         if why := _fixed(draft, spec):
             raise self._duplicate(job_id, part, why)
@@ -357,7 +361,10 @@ async def apply_keyed(
     settings: OrchestratorSettings,
     forecast: KeyForecast | None = None,
 ) -> Applied[A] | Repeated:
-    """Commit what `decide` returns, with the unique keys of these jobs and the jobs that have them."""
+    """Commit what `decide` returns, with the unique keys of these jobs.
+
+    The jobs that have these keys are committed as well.
+    """
     parts = {id(spec): unique_part(spec) for spec in specs if spec.unique is not None}
     unique, wanted = list(dict.fromkeys(map(key_of, parts.values()))), list[str]()
     known: list[Record | None] = []
@@ -399,9 +406,10 @@ class UniqueKeys:
         self._cursor = ""
 
     async def free(self, *, limit: int = 500) -> int:
-        """Free keys whose jobs have ended, and prune free ones; return how many were freed.
+        """Free keys whose jobs have ended, and prune free ones.
 
-        Each call continues where the one before ended, so that keys of jobs that live long hold up no others.
+        Return how many were freed. Each call continues where the one before ended, so that keys of jobs that
+        live long hold up no others.
         """
         store, now = self._engine.store, await self._engine.clock.now()
         query = Query(
@@ -433,7 +441,7 @@ def _is_over(record: Record, jobs: Mapping[str, Record | None], now: datetime) -
 
 
 def freed(record: Record | None, now: datetime, commit_id: str) -> Decision[None]:
-    """Return a key without a job as free; the version proves that no job has taken it since."""
+    """Return a key without a job as free, if no job has taken it since."""
     if record is None or record.state != HELD:
         return Decision(None)
     entity = KEYS.of(record, now, KeyBody(key=KEYS.body_of(record).key))

@@ -110,7 +110,7 @@ class SecretPolicy(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def environment_fault(self, origin: Provenance) -> str:
-        """Return why a job may not use its environment; empty if it may, or names none."""
+        """Return why a job may not use its environment, or "" if it may."""
         if not origin.environment:
             return ""
         found = self.environments.get(origin.environment)
@@ -121,7 +121,7 @@ class SecretPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return f"the environment {origin.environment} is not for this run: {fault}" if fault else ""
 
     def naming(self, repositories: Mapping[str, str]) -> SecretPolicy:
-        """Return the policy with the secrets of repositories, each limited to its own."""
+        """Return the policy with repositories' secrets, each for its own alone."""
         own: dict[str, tuple[str, ...]] = {}
         for repository, name in repositories.items():
             if name not in self.secrets:
@@ -161,7 +161,10 @@ class _ShellInput(msgspec.Struct, frozen=True):
 
 
 def checkout_secret(task: str, given: bytes | msgspec.Raw) -> str:
-    """Return the name of the secret with which a shell job fetches its repository; empty for other jobs."""
+    """Return the secret with which a shell job fetches its repository.
+
+    It is the name of the secret, and is empty for other jobs.
+    """
     if task != SHELL:
         return ""
     try:
@@ -190,7 +193,7 @@ class Vault:
         self._known: Mapping[str, str | _Scoped] = {}
 
     def find(self, name: str, requester: SecretRequester) -> str:
-        """Return the value of a secret for a job; raise if the job may not have it."""
+        """Return the value of a secret; raise if the job may not have it."""
         known = self._in_file().get(name)
         if known is None and name not in self._policy.secrets and f"{PREFIX}{name}" in self._environment:
             raise _unnamed(name)
@@ -235,7 +238,7 @@ class Vault:
         return value
 
     def warnings(self) -> Iterator[str]:
-        """Yield warnings about secrets that every job may have, or none; names only."""
+        """Yield warnings, by name, of secrets that all jobs may have, or none."""
         try:
             known = self._in_file()
         except NoSecret as error:
@@ -300,9 +303,10 @@ NO_ORIGIN = Provenance()
 def with_secrets(
     grants: Sequence[Grant], runner_id: str, vault: Vault, origins: Mapping[str, Provenance]
 ) -> GrantsWithSecrets:
-    """Fill in the values. An attempt whose secrets are unavailable fails at once, with the reason.
+    """Fill in the values of secrets.
 
-    `origins` has the provenance of each job, from its record; a grant does not have it.
+    An attempt whose secrets are unavailable fails at once, with the reason. `origins` has the provenance of
+    each job, from its record; a grant does not have it.
     """
     given: list[Grant] = []
     messages: list[list[Message]] = []
@@ -320,9 +324,9 @@ def with_secrets(
 
 
 def redacted(message: Message, record: Record, vault: Vault) -> Message:
-    """Return the message without the secrets of its job, which the body of the record names.
+    """Return the message without the secrets of its job.
 
-    Workers mask their reports, but runners in other languages may not.
+    The body of the record names them. Workers mask their reports, but runners in other languages may not.
     """
     failed = isinstance(message, Complete) and isinstance(message.outcome, Failed)
     if not (message.log or failed):

@@ -190,7 +190,7 @@ def _result(
 
 
 def spec_of(record: Record) -> JobSpec:
-    """Return the spec of a job for a retry; without the parent, which may have ended."""
+    """Return the spec of a job for a retry, without its parent."""
     body, given = decode_body(record.body), given_of(record)
     return JobSpec(
         task=body.task,
@@ -216,7 +216,7 @@ def spec_of(record: Record) -> JobSpec:
 
 
 def origin_again(record: Record) -> Provenance | None:
-    """Return the provenance of a retried job; without the environment, which was allowed only to its run."""
+    """Return the provenance of a retried job, without its environment."""
     origin = decode_body(record.body).origin
     return None if origin is None else msgspec.structs.replace(origin, environment="")
 
@@ -269,7 +269,7 @@ PAGE = 100
 async def tree_below(
     store: Store, root: Record, most: int, sees: Callable[[str], bool] | None = None
 ) -> TreeView:
-    """Return a job and its descendants, level by level, up to a limit; none of a hidden queue."""
+    """Return a job and its visible descendants by level, up to a limit."""
     records, below, cut, hidden = [root], dict[str, list[Record]](), False, False
     level = [root]
     while level and not cut:
@@ -312,7 +312,7 @@ def _view(root: Record, below: Mapping[str, Sequence[Record]], *, cut: bool) -> 
 def _nodes(
     record: Record, below: Mapping[str, Sequence[Record]], depth: int, costs: dict[str, float | None]
 ) -> Iterator[TreeNode]:
-    """Yield nodes from top to bottom; compute the cost of each subtree on the way back."""
+    """Yield nodes from the top down, and add up the costs on the way back."""
     node = _node(record, decode_body(record.body), depth)
     yield node
     spent = [node.cost]
@@ -397,7 +397,7 @@ def check_lease(
     now: datetime,
     settings: OrchestratorSettings,
 ) -> None:
-    """Raise unless a heartbeat would be accepted under the lease; nothing is written."""
+    """Raise unless the lease would accept a heartbeat; write nothing."""
     heartbeat = Heartbeat(token=token_text, runner_id=runner_id)
     raise_for_answer(decide_message(record, token, heartbeat, now, "", settings).answer)
 

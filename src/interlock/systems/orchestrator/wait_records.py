@@ -196,7 +196,7 @@ def new_wait(wait: Wait, queue: str | None, now: datetime, waits_s: float) -> En
 
 
 def wait_asked(job_id: str, address: str, record: Record | None, number: int) -> str:
-    """Return the wait that a handler means: its own, or the one of its name that is open."""
+    """Return the wait that a handler means: its own, or an open one."""
     mail = NO_MAIL if record is None else _mailbox(record).get(address, NO_MAIL)
     return mail.wait if mail.wait and number > mail.asked else id_of(job_id, address, number)
 
@@ -212,9 +212,10 @@ def decide_ask(
     commit_id: str,
     settings: OrchestratorSettings,
 ) -> Decision[object]:
-    """Return the answer that a wait has, or make the job wait; under the live lease of the attempt.
+    """Return the answer that a wait has, or make the job wait.
 
-    The answer is that to the runner's message if it is refused, `MOVED`, or the `WaitAnswer`.
+    The attempt has to have the live lease. The answer is that to the runner's message if it is refused,
+    `MOVED`, or the `WaitAnswer`.
     """
     record, wait = found
     mail = NO_MAIL if record is None else _mailbox(record).get(address, NO_MAIL)
@@ -307,9 +308,10 @@ def decide_signal(
     commit_id: str,
     settings: OrchestratorSettings,
 ) -> Decision[object]:
-    """Give a signal to the handler that waits for it, or keep it until one waits.
+    """Give a signal to the handler that waits for it.
 
-    The answer is `MOVED`, `OVERDUE`, or the state and the number of the signal.
+    Without a handler that waits, it is kept until one does. The answer is `MOVED`, `OVERDUE`, or the state
+    and the number of the signal.
     """
     record, wait = found
     if record is None:
@@ -360,7 +362,7 @@ def decide_reply(
     commit_id: str,
     settings: OrchestratorSettings,
 ) -> Decision[object]:
-    """Approve or reject, and let the job continue; `OVERDUE` if it has timed out."""
+    """Approve or reject, and resume the job; `OVERDUE` if it timed out."""
     record, wait = found
     assert wait is not None
     request = body_of(wait)
@@ -457,7 +459,7 @@ def _both(
     reason: str,
     until: datetime | None = None,
 ) -> Commit:
-    """Return the commit of a job and its wait; an answer counts only before the timeout."""
+    """Return the commit of a job and its wait, valid before the timeout."""
     commit = commit_of(draft, commit_id=commit_id, actor=actor, reason=reason)
     changes = (*commit.changes, entity.change(commit_id=commit_id, actor=actor, reason=reason))
     return replace(commit, changes=changes, not_after=until - _INSTANT if until else None)
@@ -472,7 +474,7 @@ def _is_overdue(wait: Record, now: datetime) -> bool:
 
 
 def _living(record: Record, now: datetime, settings: OrchestratorSettings) -> JobAggregate:
-    """Return the working copy of a job; raise if it has ended, or its time is over."""
+    """Return the working copy of a job; raise if it ended or has expired."""
     draft = JobAggregate.of(record, now, settings)
     draft.fire_due()
     if draft.root.state in job.ENDED:
@@ -508,7 +510,10 @@ def _mailbox(record: Record) -> dict[str, Mail]:
 
 
 def signal_asked(job_id: str, address: str, record: Record | None) -> str:
-    """Return the wait that the next signal is for; raise if there is no job, or no more can be kept."""
+    """Return the wait that the next signal is for.
+
+    Raise if there is no job, or no more signals can be kept.
+    """
     if record is None:
         raise unknown_job(job_id)
     return id_of(job_id, address, next_signal(_mailbox(record), address))

@@ -37,9 +37,9 @@ class JobWaiters:
         self._unsubscribe: Callable[[], None] | None = None
 
     async def ended(self, job_id: str) -> Record:
-        """Return the record of a job once it has ended. It may wait forever: set a timeout.
+        """Return the record of a job once it has ended.
 
-        Raise `UnknownJob` at once if there is no such job.
+        It may wait forever: set a timeout. Raise `UnknownJob` at once if there is no such job.
         """
         future: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
         self._awaited.setdefault(job_id, {})[future] = None
@@ -108,14 +108,17 @@ class JobWaiters:
             cursor = feed.cursor
 
     def _tells_of_end(self, entry: Entry) -> bool:
-        """Return whether a job that is waited for has ended; an entry without steps is no answer."""
+        """Return whether an entry may be the end of an awaited job.
+
+        An entry without steps may be one.
+        """
         if entry.kind != JOB.name or entry.id not in self._awaited:
             return False
         steps = entry.note.steps
         return not steps or any(step.machine == JOB.name and step.target in job.ENDED for step in steps)
 
     async def _look(self, job_ids: Iterable[str]) -> int:
-        """Load jobs and wake the waiters of ended ones; return how many jobs there are."""
+        """Load jobs, wake the waiters of ended ones, and return how many exist."""
         keys, there = [Key(JOB.name, job_id) for job_id in job_ids], 0
         for start in range(0, len(keys), 500):
             for record in await self._engine.store.load(keys[start : start + 500]):
@@ -128,10 +131,11 @@ class JobWaiters:
 
 
 def waker(news: asyncio.Event) -> Callable[[], None]:
-    """Return a function that sets an event from any thread; it does nothing once its loop is closed.
+    """Return a function that sets an event from any thread.
 
-    Nor while the event is set: a busy store notifies for each commit, and each call from another thread
-    writes to and reads from a socket to wake the loop. So a waiter clears the event and then reads.
+    It does nothing once its loop is closed, or while the event is set: a busy store notifies for each commit,
+    and each call from another thread writes to and reads from a socket to wake the loop. So a waiter clears
+    the event and then reads.
     """
     loop = asyncio.get_running_loop()
 

@@ -72,7 +72,7 @@ class Waits:
     # Handlers
 
     async def wait(self, request: WaitRequest) -> WaitAnswer:
-        """Return the answer to a wait of a handler; without one, the job waits for it. Idempotent."""
+        """Return the answer to a wait, or let the job wait for it. Idempotent."""
         token = read_token(request.token)
         if token is None:
             raise UnknownLease("This is not the token of a lease.", todo="Claim work first.")
@@ -111,7 +111,7 @@ class Waits:
         actor: str = "",
         request_id: str | None = None,
     ) -> SignalView:
-        """Send a signal to a job: its handler gets it, now or when it waits. A repeat has no effect."""
+        """Send a signal to a job, for now or until it waits. Idempotent."""
         check_signal(name, data)
         sent = SentSignal(job_id, address_of(name, question=False), data, actor)
         request = self._engine.key_for(request_id, f"signal {job_id}", (name, data))
@@ -135,13 +135,19 @@ class Waits:
     # Approvals
 
     async def get(self, approval_id: str) -> ApprovalView:
-        """Return an approval, by its id or by the id of its job if only one of that waits."""
+        """Return an approval by its id or that of its job.
+
+        The id of a job is enough if only one of its approvals waits.
+        """
         return approval_view(await self._approval(approval_id))
 
     async def find(
         self, *, ended: bool = False, job_id: str = "", queue: str = "", limit: int = 100, cursor: str = ""
     ) -> tuple[list[ApprovalView], str]:
-        """Return a page of approvals that wait, newest first, and the cursor of the next page."""
+        """Return a page of waiting approvals, newest first, and a cursor.
+
+        The cursor leads to the next page. With `ended` the page has all approvals.
+        """
         page = await self._engine.store.find(
             Query(
                 kind=JOB_WAIT.name,
@@ -235,7 +241,7 @@ class Waits:
         return isinstance(applied, Applied) and applied.answer
 
     async def close(self, payload: bytes) -> None:
-        """Cancel the waits and drop the kept signals of a job that has ended; safe to repeat."""
+        """Cancel the waits and drop the signals of an ended job. Idempotent."""
         ended = msgspec.json.decode(payload, type=JobEnded)
         query = Query(kind=JOB_WAIT.name, parent=ended.job_id, states=(str(WAITING), str(KEPT)), limit=PAGE)
         while True:
@@ -255,7 +261,7 @@ class Waits:
         decide: Callable[[str, Sequence[Record | None], datetime], Decision[Any]],
         request: IdempotencyKey | None = None,
     ) -> Any:
-        """Decide about a job and the wait that it names; again if it names another one meanwhile."""
+        """Decide about a job and its wait, again if it names another one."""
         key = Key(JOB.name, job_id)
         for _ in range(self._engine.max_tries):
             wait_id = await self._named(key, name_wait, request)
@@ -276,7 +282,7 @@ class Waits:
     async def _named(
         self, key: Key, name_wait: Callable[[Record | None], str], request: IdempotencyKey | None
     ) -> str | Repeated:
-        """Return the wait that a job names; or the answer of a request that was made before."""
+        """Return the wait that a job names, or a repeated request's answer."""
         (record,) = await self._engine.load([key])
         try:
             return name_wait(record)

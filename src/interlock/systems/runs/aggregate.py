@@ -265,7 +265,7 @@ class RunAggregate(Aggregate):
     # Facts for the table
 
     def facts(self, owner: JobChanged | None) -> RunFacts:
-        """Return the facts for couplings, about the run and the job that sent the message."""
+        """Return the facts for couplings, about the run and the reporting job."""
         required = owner is not None and self.graph is not None and self.graph.required[owner.place]
         return RunFacts(self.root.data, self.body, required)
 
@@ -369,7 +369,10 @@ class RunAggregate(Aggregate):
     # Orders to its jobs
 
     def stop_dependents(self, owner: JobChanged) -> None:
-        """Stop the dependents of a failed job, and in turn those of stopped required jobs."""
+        """Stop the dependents of a failed job.
+
+        Those of stopped required jobs are stopped in turn.
+        """
         assert self.graph is not None
         waiting = [owner.place]
         while waiting:

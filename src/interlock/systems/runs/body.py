@@ -28,9 +28,10 @@ _TAGS = "refs/tags/"
 
 
 def group_of(spec: RunSpec) -> str:
-    """Return the concurrency group of a run: by default its workflow and ref; empty without a ref.
+    """Return the concurrency group of a run.
 
-    A change from a fork supersedes only runs of its own pull request, even if it names another group.
+    By default that is its workflow and ref; it is empty without a ref. A change from a fork supersedes only
+    runs of its own pull request, even if it names another group.
     """
     source = spec.source
     change = f"{source.repository} {source.ref}".strip()
@@ -78,7 +79,7 @@ def query_of(wanted: RunFilter, *, newest_first: bool, cursor: str, limit: int) 
 
 
 def label(noun: str, value: str) -> str:
-    """Return a label of the form `noun:value`, with a digest if the value is too long."""
+    """Return a label `noun:value`, with a digest if the value is too long."""
     text = f"{noun}:{value}"
     return text if len(text) <= MAX_LABEL and text.isprintable() else f"{noun}#{_digest(value)}"
 
@@ -175,7 +176,10 @@ class RunBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     reported_at: datetime | None = None
 
     def accept(self, graph: PlanGraph) -> None:
-        """Initialise the states of the jobs: done by an earlier run, released, or waiting."""
+        """Initialise the states of the jobs.
+
+        Each is done by an earlier run, released, or waiting.
+        """
         carried = graph.carried
         self.states = "".join(
             [

@@ -155,13 +155,13 @@ def view_of(record: Record) -> CacheView:
 
 
 def labels_of(scope: str, key: str = "") -> tuple[str, ...]:
-    """Return the labels by which caches of a scope, and those of a key, are found."""
+    """Return the labels by which caches of a scope or a key are found."""
     found = [f"scope.{_digest(scope)}"] + ([f"key.{_digest(scope, key)}"] if key else [])
     return tuple(sorted(found))
 
 
 def new_cache(body: CacheBody, attempt: str, unused_s: float) -> Change:
-    """Return a new cache, named by its attempt, so that an attempt saves it once."""
+    """Return a new cache, named by its attempt, which saves it once."""
     name = f"{_digest(body.scope, body.key)}.{body.job_id}.{attempt}"
     cache = _CACHES.lasting(cache_unused_s=unused_s).new(name, body, body.used_at)
     cache.must(save)
@@ -209,7 +209,10 @@ class RunCaches:
         self._unused_s = settings.keep_cache_days * 86_400.0
 
     async def open(self, token: str, runner_id: str, key: str, prefixes: Sequence[str] = ()) -> Opened | None:
-        """Return the cache of the key, or the newest with the first matching prefix."""
+        """Return the cache of the key, or the newest one with a prefix.
+
+        The first matching prefix counts.
+        """
         for each in (key, *prefixes):
             checked_key(each)
         if self._blobs is None:
@@ -354,9 +357,10 @@ class RunCaches:
             await self._apply(record, used)
 
     async def _make_room(self, more: int, *, fork: bool = False) -> int | None:
-        """Evict the least recently used caches, those of forks first, until there is enough space.
+        """Evict the least recently used caches until there is enough space.
 
-        Return their number; None, without an eviction, if a fork would need the space of others.
+        Those of forks are evicted first. Return their number; None, without an eviction, if a fork would need
+        the space of others.
         """
         known = await self._all()
         newest_first = sorted(known, key=lambda record: body_of(record).used_at, reverse=True)
@@ -373,9 +377,10 @@ class RunCaches:
         return len(over)
 
     async def _end(self, over: Sequence[Record], known: Sequence[Record], event: Event) -> None:
-        """End the records first, so that no reader opens a cache whose content is being removed.
+        """End the records first, then remove the content.
 
-        The content is removed with the last cache that refers to it.
+        So no reader opens a cache whose content is being removed. The content is removed with the last cache
+        that refers to it.
         """
         names = {record.id for record in over}
         wanted = {body_of(record).sha256 for record in known if record.id not in names}

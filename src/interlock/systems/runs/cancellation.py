@@ -93,18 +93,21 @@ def is_later(one: ChangePosition, other: ChangePosition) -> bool | None:
 
 
 def are_of_one_ref(one: ChangePosition, other: ChangePosition) -> bool:
-    """Return whether the commits of two runs can be compared: same ref, and not submitted manually."""
+    """Return whether the commits of two runs can be compared.
+
+    They have the same ref, and were not submitted manually.
+    """
     mine, theirs = one.source, other.source
     named = mine.sha and theirs.sha and mine.sha != theirs.sha and MANUAL not in (mine.event, theirs.event)
     return bool(named) and (mine.repository, mine.ref) == (theirs.repository, theirs.ref)
 
 
 def is_superseded_by(one: ChangePosition, other: ChangePosition, later: bool | None) -> bool:
-    """Return whether the first run is superseded by the other; `later` says whether the other change is
-    later.
+    """Return whether the first run is superseded by the other.
 
-    A rerun was requested now, for a change that may be old. So it supersedes no newer run, and is superseded
-    only by runs that arrive after it.
+    `later` is whether the other change is later; None leaves that to the order of arrival. A rerun was
+    requested now, for a change that may be old. So it supersedes no newer run, and is superseded only by runs
+    that arrive after it.
     """
     if later is None:
         later = other.arrival > one.arrival
@@ -258,8 +261,9 @@ def decide_stop(
     by: str | None = None,
     event: Event = run.cancel,
 ) -> RunAggregate | None:
-    """Return the run after a stop request, None if it was requested before; raise if its table refuses.
-    Pure.
+    """Return the run after a stop request, or None if it was repeated. Pure.
+
+    Raise if its table refuses the stop.
     """
     draft = RunAggregate.of(record, now, durations)
     draft.fire_due()

@@ -149,7 +149,10 @@ def evidence_in(failure: FailureView, signs: Sequence[Sign] = SIGNS) -> list[Evi
 
 
 def signal_of(exit_code: int | None) -> str:
-    """Return the name of the signal that ended a process, from its exit code or that of a shell."""
+    """Return the name of the signal that ended a process.
+
+    It comes from the exit code of the process or of a shell.
+    """
     if exit_code is None:
         return ""
     number = -exit_code if exit_code < 0 else exit_code - _BY_SHELL
@@ -228,7 +231,10 @@ def finding_of(
 
 
 def in_words(finding: JobFinding) -> str:
-    """Return a finding in words: `test: infra, 90 % sure: memory ran out (Killed process 12)`."""
+    """Return a finding in words.
+
+    For example `test: infra, 90 % sure: memory ran out (Killed process 12)`.
+    """
     best = next(one for one in finding.evidence if one.failure_class == finding.failure_class)
     shown = f" ({best.found})" if best.found else ""
     flaky = "; it is flaky" if finding.flaky and finding.failure_class != FailureClass.FLAKY else ""
@@ -237,7 +243,10 @@ def in_words(finding: JobFinding) -> str:
 
 
 def _recorded(failure: FailureView) -> Evidence:
-    """Return the recorded class of the failure, which decided about retries, as evidence."""
+    """Return the recorded class of the failure as evidence.
+
+    It has decided about retries.
+    """
     found = FailureClass(failure.failure_class)
     is_default = found is FailureClass.USER
     weight = _RECORDED.get(found, _BY_DEFAULT if is_default else _BY_RULE)
@@ -360,7 +369,7 @@ class FailureAnalyser:
         return tuple(findings), len(failed) - len(shown)
 
     async def _flaky_in(self, run: RunView) -> tuple[FlakyJob, ...]:
-        """Return the flaky jobs of a run; of a very large one only the first jobs are examined."""
+        """Return the flaky jobs of a run, among its first jobs if it is large."""
         found = await self._histories(run, run.jobs[:MAX_LOOKED_AT])
         flaky = [_flaky_job(record) for record in found if record and record.state == FLAKY]
         return tuple(flaky[:MAX_FINDINGS])

@@ -95,7 +95,7 @@ def shown_name(node: Node) -> str:
 
 
 def drawn_needs(graph: RunGraph) -> dict[str, tuple[str, ...]]:
-    """Return the needs of each node without the implied ones (transitive reduction)."""
+    """Return the needs of each node without the implied ones."""
     needs = {node.name: node.needs for node in graph.nodes}
     above: dict[str, frozenset[str]] = {}
     for name in in_order(needs):
@@ -166,7 +166,10 @@ def _base(name: str) -> str:
 
 
 def _kept(nodes: Sequence[Node], most: int) -> list[Node]:
-    """Return the most important nodes (failed, running, waiting), in the order of the plan."""
+    """Return the most important nodes, in the order of the plan.
+
+    These have failed, run or wait.
+    """
     rank = {state: place for place, state in enumerate(_WORST_FIRST)}
     ranked = sorted(range(len(nodes)), key=lambda place: (rank.get(nodes[place].state, -1), place))
     return [nodes[place] for place in sorted(ranked[:most])]
@@ -223,7 +226,10 @@ def _line(
 
 
 def _ordered(layers: Sequence[list[Spot]], lines: Sequence[tuple[Spot, Spot]]) -> list[list[Spot]]:
-    """Return the layers with each spot near the median of its neighbours, to reduce crossings."""
+    """Return the layers with fewer crossings.
+
+    Each spot is near the median of its neighbours.
+    """
     ordered = [list(layer) for layer in layers]
     for sweep in range(SWEEPS):
         forward = sweep % 2 == 0

@@ -58,7 +58,10 @@ def draw_svg(graph: RunGraph, title: str, note: Callable[[Node], str]) -> str:
 
 
 def _places(graph: RunGraph, layers: Layers) -> tuple[dict[Spot, tuple[float, float, float]], float, float]:
-    """Return left edge, middle and width of each spot, and the size of the picture."""
+    """Return the places of the spots, and the size of the picture.
+
+    A place is the left edge, the middle and the width of a spot.
+    """
     nodes = {node.name: node for node in graph.nodes}
     tallest = max((len(layer) for layer in layers.layers), default=1)
     places: dict[Spot, tuple[float, float, float]] = {}

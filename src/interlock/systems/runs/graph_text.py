@@ -79,7 +79,10 @@ class Canvas:
         return _LINES[across[0] | along[0]] if self.joins(at) else "│"
 
     def followed(self, start: tuple[int, int]) -> Iterator[tuple[int, int]]:
-        """Yield every character that can be reached without turning back to the left."""
+        """Yield every character that can be reached without turning back.
+
+        Turning back leads to the left.
+        """
         seen = {(start, "across")}
         waiting = [(start, "across")]
         while waiting:
@@ -122,7 +125,7 @@ class SpotBundle:
 
 
 def draw_text(graph: RunGraph, width: int, note: Callable[[Node], str]) -> list[list[LineSegment]]:
-    """Return the graph as lines no wider than `width`, if possible; `note` is shown beside a job."""
+    """Return the graph as lines up to `width`, each job with its `note`."""
     labels = {node.name: _label(node, note) for node in graph.nodes}
     layers = layers_of(graph)
     for apart in (False, True):
@@ -157,7 +160,10 @@ class _Drawing:
             self.width = self._join(place, found, self.width, wide)
 
     def _nets(self, place: int, first: int) -> list[SpotBundle]:
-        """Return the nets, those with fewer sources first, so that lines can be followed unambiguously."""
+        """Return the nets, those with fewer sources first.
+
+        Lines can be followed unambiguously then.
+        """
         if place + 1 == len(self._layers.layers):
             return []
         groups: dict[frozenset[Spot], list[Spot]] = {}

@@ -127,7 +127,10 @@ class HistoryBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Outcomes, the latest last."""
 
     def contradictions(self) -> dict[str, tuple[JobOutcome, ...]]:
-        """Return the latest commits on which it has passed and failed, with all its outcomes there."""
+        """Return the latest commits on which it has passed and failed.
+
+        All its outcomes there come with them.
+        """
         by_commit: dict[str, list[JobOutcome]] = {}
         for one in reversed(self.ended):
             if one.sha in by_commit or len(by_commit) < COMMITS:
@@ -154,7 +157,7 @@ _HISTORIES = RecordKind(
 
 
 def labels_of(repository: str = "", workflow: str = "") -> tuple[str, ...]:
-    """Return the labels by which records of a repository and of a workflow are found."""
+    """Return the labels that find records of a repository or a workflow."""
     found = [f"repository.{_digest(repository.lower())[:20]}"] if repository else []
     found += [f"workflow.{_digest(workflow)[:20]}"] if workflow else []
     return tuple(sorted(found))

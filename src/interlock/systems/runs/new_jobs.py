@@ -71,7 +71,10 @@ class NewRunJob(msgspec.Struct, frozen=True):
 
 
 def new_run_jobs(order: JobOrder, places: Sequence[int], source: JobSource | None) -> list[NewRunJob]:
-    """Return the jobs of a plan that are to be created, except those whose piece is not known. Pure."""
+    """Return the jobs of a plan that are to be created. Pure.
+
+    Jobs whose piece is not known are left out.
+    """
     if source is None:
         return []
     body, spec, graph = source.body, source.body.spec, source.graph

@@ -267,7 +267,10 @@ class Orders:
 def released_together(
     held: Sequence[Record], order: JobOrder, now: datetime, commit_id: str, settings: OrchestratorSettings
 ) -> list[Batch]:
-    """Return the release of jobs that are alike as batches, decided once. Pure."""
+    """Return the release of equal jobs as batches, decided once. Pure.
+
+    Jobs of one shape are in one batch.
+    """
     shapes: dict[Shape, list[Record]] = {}
     for record in held:
         shapes.setdefault(shape_of(record), []).append(record)
@@ -366,7 +369,10 @@ class JointDecisions:
         return self._released[terms]
 
     def created(self, order: JobOrder, source: JobSource) -> dict[str, Change]:
-        """Return the creation of jobs of a plan; without those that are decided alone. Pure."""
+        """Return the changes that create the jobs of a plan, by id. Pure.
+
+        Jobs for which no joint decision holds are left out; they are decided one by one.
+        """
         terms = _terms_of(order, source)
         known = next((each for each in self._plans if each.terms == terms), None)
         if known is None:
@@ -390,7 +396,10 @@ class JointDecisions:
 
 
 def _terms_of(order: JobOrder, source: JobSource) -> tuple[object, ...]:
-    """Return all that the creation of jobs depends on beside their ids and that of their run."""
+    """Return all that the creation of jobs depends on.
+
+    Their ids and the id of their run are left out.
+    """
     spec, graph = source.body.spec, source.graph
     of_run_itself = (
         *(spec.source.repository, spec.source.ref, spec.source.pull_request),
@@ -428,7 +437,7 @@ def decide_one(
 def created_within(
     draft: RunAggregate, orders: Sequence[JobOrder], pieces: Sequence[PlanPiece], joint: JointDecisions
 ) -> CarriedOut:
-    """Return the creation of the jobs of a small plan, to be committed with their run. Pure."""
+    """Return the creation of a small plan's jobs, within its commit. Pure."""
     graph = draft.graph
     if graph is None or len(graph.ids) > MOST_WITHIN:
         return {}
@@ -453,7 +462,10 @@ def released_within(
 
 
 def _few_to_release(orders: Sequence[JobOrder]) -> list[JobOrder]:
-    """Return the orders to release jobs, if they are so few that their run releases them itself."""
+    """Return the orders to release jobs, if they are few.
+
+    Their run releases so few itself.
+    """
     some, number = [], 0
     for order in orders:
         if order.what == RELEASE and not order.new:

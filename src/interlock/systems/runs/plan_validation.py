@@ -100,9 +100,10 @@ def plan_faults(plan: Plan, settings: OrchestratorSettings) -> Iterator[str]:
 
 
 def _is_flawless(jobs: Sequence[PlannedJob], settings: OrchestratorSettings) -> bool:
-    """Return whether jobs of different names have none of the faults below; False if in doubt.
+    """Return whether jobs have none of the faults below.
 
-    Alike jobs are checked once, and jobs that need only earlier ones cannot wait for each other.
+    False if in doubt. The jobs have different names. Alike jobs are checked once, and jobs that need only
+    earlier ones cannot wait for each other.
     """
     earlier: set[str] = set()
     for planned in jobs:
@@ -179,9 +180,10 @@ def spec_of(
     trace: dict[str, str] | None = None,
     from_fork: bool = False,
 ) -> JobSpec:
-    """Return the job spec for a job of a plan; the priority of its run is added.
+    """Return the job spec for a job of a plan.
 
-    Secrets are withheld from a change from a fork; this is decided here, for every planner.
+    The priority of its run is added. Secrets are withheld from a change from a fork; this is decided here,
+    for every planner.
     """
     return JobSpec(
         task=planned.task,
@@ -279,7 +281,10 @@ def origin_of(body: RunBody, planned: PlannedJob) -> Provenance:
 
 
 def confined(planned: PlannedJob, body: RunBody) -> PlannedJob:
-    """Return a job of the plan; one of a fork gets the queue and labels of its trigger."""
+    """Return a job of the plan.
+
+    One of a fork gets the queue and labels of its trigger.
+    """
     terms = body.fork_terms
     if terms is None:
         return planned
@@ -290,7 +295,10 @@ def confined(planned: PlannedJob, body: RunBody) -> PlannedJob:
 
 
 def seconds_for_approvals(jobs: Iterable[PlannedJob], durations: Durations) -> float:
-    """Return for how long jobs of a plan may wait for approvals, one after the other."""
+    """Return for how long jobs of a plan may wait for approvals.
+
+    They may wait for one after the other.
+    """
     approvals = [job.approval for job in jobs if job.approval is not None]
     return float(
         sum(durations.approval_timeout_s if one.timeout_s is None else one.timeout_s for one in approvals)
@@ -307,7 +315,7 @@ def awaited(body: RunBody, jobs: Iterable[PlannedJob], policy: SecretPolicy) -> 
 
 
 def awaited_first(body: RunBody) -> AwaitedApproval | None:
-    """Return the approval needed before planning: that of a change from a fork."""
+    """Return the approval that a change from a fork needs first, or None."""
     terms = body.fork_terms
     if terms is None or not terms.approval or any(each.reason == FORK for each in body.approvals):
         return None

@@ -169,7 +169,7 @@ def _cuts(jobs: Sequence[PlannedJob]) -> Iterator[tuple[int, int]]:
 
 
 def piece_changes(run_id: str, pieces: Sequence[PlanPiece], *, commit_id: str, actor: str) -> list[Change]:
-    """Return the changes that create the pieces of a plan, to be committed with its run."""
+    """Return the changes that create a plan's pieces, to commit with its run."""
     return [
         PLAN.change(
             piece_key(run_id, number).id,

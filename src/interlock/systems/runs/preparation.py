@@ -102,7 +102,7 @@ def carried_over(run_id: str, body: RunBody, graph: PlanGraph, which: Which, job
 
 
 def preview_of(run_id: str, graph: PlanGraph, kept: frozenset[int]) -> RerunPreview:
-    """Return the names of the jobs that are repeated, and of those that are kept."""
+    """Return the names of the jobs that a rerun repeats or keeps."""
     return RerunPreview(
         run_id=run_id,
         again=tuple(name for place, name in enumerate(graph.names) if place not in kept),
@@ -219,7 +219,10 @@ class RunPreparation:
             await self._accept_plan(run_id, plan, awaits)
 
     async def check_limits(self, plan: Plan) -> None:
-        """Raise with all limits of a plan that are not declared, or that a job could never have."""
+        """Raise for limits of a plan that are not declared or never fit.
+
+        The error has all of them. A limit never fits if a job could never have its slots.
+        """
         if self._limits is None or not [None for planned in plan.jobs if planned.limits]:
             return
         found: dict[str, str] = {}
@@ -237,9 +240,9 @@ class RunPreparation:
             )
 
     async def _take_up(self, record: Record, message: Record | None, joint: JointDecisions | None) -> bool:
-        """Continue with the stored plan: submitted with the run, taken over, or held.
+        """Continue with the stored plan.
 
-        Return whether the message was committed as sent.
+        It was submitted with the run, taken over, or held. Return whether the message was committed as sent.
         """
         body = decode_run(record.body)
         stored = await self._plans.some(record.id, range(body.pieces))
@@ -259,9 +262,10 @@ class RunPreparation:
         )
 
     async def _join(self, run_id: str, group: str | None, *, looks_around: bool) -> None:
-        """Put the run into the group of its workflow file, then supersede older runs of that group.
+        """Put the run into the group of its workflow file.
 
-        A run that needs an approval supersedes none before it is approved.
+        Then it supersedes older runs of that group. A run that needs an approval supersedes none before it is
+        approved.
         """
 
         def decide(found: Sequence[Record | None], _: datetime) -> Decision[None]:
@@ -329,10 +333,11 @@ class RunPreparation:
         message: Record | None = None,
         joint: JointDecisions | None = None,
     ) -> bool:
-        """Accept a stored plan, or a new `plan`: queue the run and create its jobs; a late one has no effect.
+        """Accept a stored plan, or a new `plan`.
 
-        If an operator has to approve it first, the plan is stored, so that the approved plan is the one
-        executed. Return whether the message that asked for it was committed as sent.
+        The run is queued and its jobs are created; a late plan has no effect. If an operator has to approve
+        it first, the plan is stored, so that the approved plan is the one executed. Return whether the
+        message that asked for it was committed as sent.
         """
         graph = self._plans.graph_of(pieces)
         tries = 0
@@ -504,7 +509,10 @@ def _looks_around(record: Record) -> bool:
 
 
 def _group_is_open(record: Record) -> bool:
-    """Return whether only its workflow file can name the group; that of a fork cannot."""
+    """Return whether only its workflow file can name the group.
+
+    That of a fork cannot name one.
+    """
     body = decode_run(record.body)
     spec = body.spec
     says_nothing = spec.concurrency_group is None and not spec.source.from_fork

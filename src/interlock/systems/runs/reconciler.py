@@ -104,9 +104,10 @@ def run_commit_of(
     taken: bool = True,
     carried_out: CarriedOut = _NONE,
 ) -> RunCommit:
-    """Return the commit of the run, its orders, and the message about its outcome once decided.
+    """Return the commit of the run, its orders, and its outcome's message.
 
-    Orders that are `carried_out` need no message. `orders` are those of the draft, if they are known.
+    The message is sent once the outcome is decided. Orders that are `carried_out` need no message. `orders`
+    are those of the draft, if they are known.
     """
     change = draft.change(commit_id=commit_id, actor=actor, reason=reason)
     left = [
@@ -213,10 +214,10 @@ class RunReconciler:
             )
 
     async def bring(self, runs: Sequence[ChangedRun]) -> None:
-        """Commit all changes reported to each of some runs; raise the first failure, after all others.
+        """Commit all changes reported to each of some runs.
 
-        The runs are decided at one time, and each by a commit of its own. Those that meet a conflict are
-        decided again.
+        The first failure is raised after all others were committed. The runs are decided at one time, and
+        each by a commit of its own. Those that meet a conflict are decided again.
         """
         waiting = list(runs)
         failures: list[Exception] = []
@@ -264,7 +265,10 @@ class RunReconciler:
             self.known.forget(one.run_id)
 
     async def _reloaded(self, runs: Sequence[ChangedRun]) -> list[ChangedRun]:
-        """Return the runs as they are now, with the changes that no other process has applied meanwhile."""
+        """Return the runs as they are now, with the changes still to apply.
+
+        No other process has applied these meanwhile.
+        """
         if not runs:
             return []
         keys = [Key(RUN.name, one.run_id) for one in runs]
@@ -366,7 +370,7 @@ class RunReconciler:
             await self._follow(orders, prepared.body)
 
     async def _follow(self, orders: Sequence[tuple[JobOrder, Record]], body: RunBody | None = None) -> None:
-        """Carry out orders at the same time; `body` is that of their run, if they are of one."""
+        """Carry out orders at the same time, with the `body` of their run."""
         if not orders:
             return
         try:
@@ -379,7 +383,10 @@ class RunReconciler:
         await commit_with_recovery(self._engine.store, self._engine.committer, done)
 
     async def _give_back(self, records: Sequence[Record]) -> None:
-        """Give orders back, so that another process can carry them out before the timeout."""
+        """Give orders back.
+
+        Another process can carry them out before the timeout.
+        """
         with contextlib.suppress(TimeoutError, InterlockError):
             async with asyncio.timeout(GIVE_BACK_S):
                 now, commit_id = await self._engine.clock.now(), self._engine.commit_id()

@@ -225,7 +225,10 @@ class RunService:
     async def cancel(
         self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
-        """Request the cancellation of a run; the view shows its progress. Idempotent."""
+        """Request the cancellation of a run. Idempotent.
+
+        The view shows its progress.
+        """
         idempotency_key = self.engine.key_for(request_id, f"cancel run {run_id}", reason)
 
         async def do() -> RunView:
@@ -324,7 +327,7 @@ class RunService:
         return body.spec, again
 
     async def preview(self, run_id: str, which: Which = "all", *, job: str = "") -> RerunPreview:
-        """Return which jobs a rerun would execute; raise if a rerun would be refused."""
+        """Return which jobs a rerun would execute; raise if it is refused."""
         record = await self._load(run_id)
         check_settled(record)
         body = decode_run(record.body)
@@ -374,7 +377,7 @@ class RunService:
         cursor: str = "",
         limit: int = 100,
     ) -> tuple[list[RunView], str]:
-        """Return a page of runs without their jobs, and the cursor of the next one."""
+        """Return a page of runs without their jobs, and the next cursor."""
         query = query_of(wanted, newest_first=newest_first, cursor=cursor, limit=limit)
         page = await self.engine.store.find(query)
         return [view_of(record) for record in page.records], page.cursor
@@ -392,13 +395,14 @@ class RunService:
         return job_views(decode_run(record.body), some, found)[skip : skip + limit]
 
     async def history(self, run_id: str) -> list[Entry]:
-        """Return the history of the run, oldest first; its jobs have separate histories."""
+        """Return the history of the run without its jobs, oldest first."""
         record = await self._load(run_id)
         return [entry async for entry in every_entry(self.engine.store, record.key)]
 
     async def explain(self, run_id: str) -> RunExplanation:
-        """Explain why the run and its jobs wait, which role acts next, and the next deadline; or how it
-        ended.
+        """Explain why the run and its jobs wait, or how it ended.
+
+        The explanation has the role that acts next and the next deadline.
         """
         record = await self._load(run_id)
         body = decode_run(record.body)

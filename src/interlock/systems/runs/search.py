@@ -25,7 +25,7 @@ class FindsRuns(Protocol):
     async def find(
         self, wanted: RunFilter = ..., *, newest_first: bool = ..., cursor: str = ..., limit: int = ...
     ) -> tuple[list[RunView], str]:
-        """Return a page of runs without their jobs, and the cursor of the next one."""
+        """Return a page of runs without their jobs, and the next cursor."""
         ...
 
 
@@ -43,7 +43,10 @@ class FoundRuns:
 async def found_runs(
     runs: FindsRuns, wanted: WantedRuns, now: datetime, *, limit: int, cursor: str = "", looks: int = LOOKS
 ) -> FoundRuns:
-    """Return up to `limit` matching runs, from at most `looks` pages that ended before they were full."""
+    """Return up to `limit` matching runs.
+
+    At most `looks` pages are read that ended before they were full.
+    """
     if wanted.ids:
         return FoundRuns(await _named(runs, wanted, limit))
     query, found, scanned = wanted.query(now), FoundRuns(cursor=cursor), 0

@@ -83,7 +83,7 @@ class ReportingSettings(msgspec.Struct, frozen=True, kw_only=True):
         return (*(one.name for one in self.github), *(one.name for one in self.webhooks))
 
     def pause_after(self, tries: int, salt: str) -> timedelta:
-        """Return the pause before the next try: exponential, with a jitter of a fifth from the salt."""
+        """Return the exponential pause before the next try, with 20 % jitter."""
         pause_s = nth_pause_s(tries, self.first_pause_s, self.longest_pause_s)
         return timedelta(seconds=jittered_s(pause_s, f"{salt}:{tries}", least=0.8, span=0.4))
 

@@ -192,7 +192,7 @@ def _of_pull_request(event: _PullRequestEvent) -> ChangeEvent | Ignored:
 
 
 def _is_from_fork(head: _Repository | None, here: _Repository) -> bool:
-    """Return whether a change may come from a fork: all that is not surely of this repository."""
+    """Return whether a change is not surely of this repository."""
     if head is None:
         return True
     if head.id is not None and here.id is not None:

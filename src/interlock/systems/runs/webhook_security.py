@@ -70,9 +70,9 @@ def secret_texts(
     todo: str = "",
     environment: Mapping[str, str] = ENVIRONMENT,
 ) -> tuple[Secret, ...]:
-    """Return all secrets in the variable and the file; empty if neither exists.
+    """Return all secrets in the variable and the file.
 
-    `todo` is the advice for a new secret, if Interlock does not create it.
+    Without both, there are none. `todo` is the advice for a new secret, if Interlock does not create it.
     """
     found = tuple(_words(what, variable, file, environment))
     for where, text in found:
@@ -84,7 +84,7 @@ def secret_texts(
 def signing_keys(
     what: str, *, variable: str = "", file: str = "", environment: Mapping[str, str] = ENVIRONMENT
 ) -> tuple[Secret, ...]:
-    """Return the keys of Standard Webhooks: base64, with or without the prefix `whsec_`."""
+    """Return the base64 keys of Standard Webhooks, with or without `whsec_`."""
     return tuple(_key(what, where, text) for where, text in _words(what, variable, file, environment))
 
 
@@ -246,7 +246,7 @@ def networks(texts: Iterable[str]) -> tuple[Network, ...]:
 
 
 def is_public(address: IpAddress) -> bool:
-    """Return whether an address is public; one that embeds another is as public as that."""
+    """Return whether an address, or one that it embeds, is public."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
         if inner is None and address in _NAT64:

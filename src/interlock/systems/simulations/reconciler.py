@@ -297,9 +297,9 @@ class SimulationReconciler:
             )
 
     async def sweep(self, *, limit: int = 500) -> int:
-        """Interrupt simulations that were silent for too long; return their number.
+        """Interrupt simulations that were silent for too long.
 
-        The due ones are read first, without a change: the decision needs both records.
+        Return their number. The due ones are read first, without a change: the decision needs both records.
         """
         due: list[str] = []
 

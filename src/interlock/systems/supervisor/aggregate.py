@@ -119,8 +119,9 @@ def marked(view: WorkerView, now: datetime, beat_every_s: float) -> WorkerView:
 
 
 def orders_of(state: WorkerState, body: WorkerBody, beat_every_s: float) -> WorkerOrders:
-    """Return the orders to a worker, from its record. The table says which states may claim, and which are
-    final.
+    """Return the orders to a worker, from its record.
+
+    The table decides which states may claim, and which are final.
     """
     orders = body.order_state
     stop = "terminate" if state in WORKER.terminal else "drain" if orders.drain else ""

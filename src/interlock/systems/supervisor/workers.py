@@ -176,8 +176,9 @@ async def found_workers(
 
 
 def matching_workers(wanted: WorkerFilter, order: str) -> WorkerFilter:
-    """Return the filter limited to states that accept the order; ended workers only if their state is
-    named.
+    """Return the filter limited to states that accept the order.
+
+    Ended workers match only if their state is named.
     """
     event = ORDERS[order]
     accepting = LIVING if event is None else [s for s in map(str, WORKER.states) if _accepts(s, event.name)]
@@ -247,9 +248,7 @@ class Workers:
         return await self.engine.answer_once(idempotency_key, WorkerView, do)
 
     async def beat(self, worker_id: str, beat: WorkerBeat, *, actor: str = "") -> WorkerOrders:
-        """Record a heartbeat; return the orders. Only the principal that registered the worker may call
-        this.
-        """
+        """Record a heartbeat of the worker's own principal; return the orders."""
         if beat.trouble and beat.trouble not in TROUBLES:
             raise InvalidWorker(
                 f"There is no trouble {beat.trouble!r}.",
@@ -280,9 +279,9 @@ class Workers:
         subscribe: Subscribe | None = None,
         actor: str = "",
     ) -> WorkerOrders:
-        """Return the orders; with `wait_s`, as soon as they are newer than `after`.
+        """Return the orders; with `wait_s`, wait for newer ones.
 
-        Only the principal that registered the worker may call this.
+        Newer orders have a number above `after`. Only the principal that registered the worker may call this.
 
         `subscribe` gives more precise notifications about this worker; by default its record is read, at a
         limited rate, after any change in the store.

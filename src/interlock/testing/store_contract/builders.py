@@ -129,7 +129,7 @@ def creation(name: str, state: str = PACKED, *, kind: str = "parcel", **columns:
 
 
 def move(record: Record, state: str = SENT, **columns: Any) -> Change:
-    """Return a change of the record to another state; other columns are kept unless given."""
+    """Return the record's change to a state, with other columns kept or given."""
     kept = {name: getattr(record, name) for name in Change.__struct_fields__ if name in _KEPT}
     seen = {"expected": record.version, "expected_at": record.updated_at}
     return Change(state=state, **{**kept, **seen, **columns})
@@ -207,7 +207,7 @@ async def see(store: Store, name: str, kind: str = "parcel") -> Record:
 async def waiting(
     store: Store, *names: str, since: timedelta = timedelta(minutes=1), **columns: Any
 ) -> list[Record]:
-    """Create parcels that have been ready for a while, all since the same moment."""
+    """Create parcels that have all been ready since the same moment."""
     columns = {"queue": QUEUE, "ready_at": await store.now() - since, **columns}
     return await made(store, *(creation(name, **columns) for name in names))
 

@@ -154,7 +154,10 @@ async def test_opening_changes_nothing(store: Store, opener: StoreOpener) -> Non
 
 
 async def _content_of(store: Store) -> StoreStatus:
-    """Return the status without memory and connections, which a server changes by itself."""
+    """Return the status without memory and connections.
+
+    A server changes these by itself.
+    """
     return msgspec.structs.replace(await store.status(), size_bytes=None, connections=None, vacuum=None)
 
 

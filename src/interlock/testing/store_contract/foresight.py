@@ -46,7 +46,7 @@ TTL = timedelta(seconds=30)
 
 
 class ForesightSender:
-    """Sends all records that it is asked about, as it has foreseen for those like one of them."""
+    """Sends all records that it has claimed, with the same change for all of one shape."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Record, ...]] = []

@@ -66,7 +66,7 @@ class Reference:
         self.requests: dict[str, tuple[str, bytes]] = {}
 
     def check(self, work: Sequence[Work], outcomes: Sequence[Outcome]) -> None:
-        """Compare the outcomes with the expected ones, and apply the accepted changes."""
+        """Compare the outcomes with the expected ones, and apply the changes."""
         commits = [commit for item in work for commit in _commits_of(item)]
         assert len(outcomes) == len(commits)
         for commit, outcome in zip(commits, outcomes, strict=True):
@@ -106,7 +106,10 @@ class Reference:
         return sorted(found, key=lambda record: (record.created_at, record.id), reverse=query.newest_first)
 
     def forget(self, states: Sequence[str]) -> tuple[int, int]:
-        """Remove the ended records; return the numbers of records and entries removed."""
+        """Remove the ended records; return the numbers of removals.
+
+        These are the numbers of records and of entries.
+        """
         gone = {key for key, record in self.records.items() if record.state in states}
         kept = [entry for entry in self.entries if entry[0] not in gone]
         removed = len(self.entries) - len(kept)
@@ -474,7 +477,10 @@ class Play:
         )
 
     def _request(self, commit: CommitCall) -> Request:
-        """Return a request with an id of its own, because requests outlive a sequence."""
+        """Return a request with an id of its own.
+
+        Requests outlive a sequence.
+        """
         return request(f"{commit.request_id}{self.turn}", fingerprint=commit.fingerprint)
 
     def _change(self, writing: WriteCall) -> Change:

@@ -54,9 +54,9 @@ async def ask(opener: StoreOpener, work: RemoteWork, *arguments: Any) -> Any:
 async def ask_many(
     opener: StoreOpener, work: RemoteWork, arguments: Sequence[tuple[Any, ...]], *, meetings: int = 0
 ) -> list[Any]:
-    """Run the work in one process for each of the arguments, all starting together; return their answers.
+    """Run the work in one process for each argument; return their answers.
 
-    `meetings` is the number of calls of `meet` in the work.
+    All processes start together. `meetings` is the number of calls of `meet` in the work.
     """
     async with contextlib.AsyncExitStack() as stack:
         processes = [
@@ -71,7 +71,10 @@ async def ask_many(
 
 
 async def kill_amid(opener: StoreOpener, work: RemoteWork, *arguments: Any) -> None:
-    """Run the work in another process until it tells something, and kill it there with -9."""
+    """Run the work in another process, and kill it with -9.
+
+    It is killed when it reports something.
+    """
     async with _process(opener, work, *arguments) as process:
         await process.received()
         assert process.kill() == -signal.SIGKILL
@@ -123,10 +126,10 @@ async def _process(
 
 
 def _forks() -> multiprocessing.context.ForkServerContext:
-    """Return what starts processes: a fork server, which starts with the first of them.
+    """Return the context that starts processes: a fork server.
 
-    It has imported the stores that this process has. A fresh interpreter for each process took a third
-    of a second, and a contract starts thirty.
+    It starts with the first of them. It has imported the stores that this process has. A fresh interpreter
+    for each process took a third of a second, and a contract starts thirty.
     """
     context = multiprocessing.get_context("forkserver")
     stores = sorted(name for name in sys.modules if name.startswith("interlock.store."))
@@ -177,7 +180,10 @@ def meet() -> None:
 
 
 async def drain_by_claims(store: Store, batch: int) -> list[str]:
-    """Claim until nothing is left; all processes make a first claim before this one continues."""
+    """Claim until nothing is left.
+
+    All processes make a first claim before this one continues.
+    """
     got = await claimed(store, take(batch))
     meet()
     while some := await claimed(store, take(batch)):
@@ -186,7 +192,10 @@ async def drain_by_claims(store: Store, batch: int) -> list[str]:
 
 
 async def drain_by_sweeps(store: Store, batch: int) -> list[str]:
-    """Sweep until nothing is due; all processes make a first sweep before this one continues."""
+    """Sweep until nothing is due.
+
+    All processes make a first sweep before this one continues.
+    """
     got = await swept(store, batch)
     meet()
     while some := await swept(store, batch):
@@ -268,7 +277,10 @@ async def _use_the_clock(store: Store) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _skewed_clocks(skew: timedelta) -> Iterator[None]:
-    """Make the stores of this process read a wrong clock, wherever they read it from Python."""
+    """Make the stores of this process read a wrong clock.
+
+    They read it wherever Python provides it.
+    """
     real_time, real_time_ns = time.time, time.time_ns
 
     class Skewed(datetime):

@@ -498,7 +498,7 @@ async def test_a_subscriber_may_stop_while_others_go_on(store: Store) -> None:
 
 @contextmanager
 def _woken(store: Store) -> Iterator[asyncio.Event]:
-    """Yield an event that is set when the store wakes its subscriber, from any thread."""
+    """Yield an event that the store's notifications set, from any thread."""
     loop, event = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:

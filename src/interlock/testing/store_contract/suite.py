@@ -47,10 +47,10 @@ class StoreOpener(ABC):
 
     @abstractmethod
     async def open(self) -> Store:
-        """Return an open store object on this database, as if from another host; the opener closes it at the
-        end.
+        """Return an open store object on this database.
 
-        Where a database cannot have two (memory), this is the same object every time.
+        It is as if from another host. The opener closes it at the end. Where a database cannot have two
+        (memory), this is the same object every time.
         """
 
     @abstractmethod
@@ -58,13 +58,16 @@ class StoreOpener(ABC):
         """Return an opener of another, empty database that was never opened."""
 
     def make_store(self) -> MakeStore:
-        """Return a factory for another process. Called only with the trait `processes`."""
+        """Return a factory for another process.
+
+        Called only with the trait `processes`.
+        """
         raise LookupError("This opener declares `processes`, and has to override make_store.")
 
     async def sql(self, statement: str) -> Sequence[Sequence[object]]:
-        """Run one statement with a plain SQL client; raise when the database refuses it.
+        """Run one statement with a plain SQL client.
 
-        Called only with the trait `sql`.
+        Raise when the database refuses it. Called only with the trait `sql`.
         """
         raise LookupError(f"This opener declares `sql`, and has to override sql: {statement}")
 
@@ -73,7 +76,10 @@ class StoreOpener(ABC):
         raise LookupError("This opener declares `sql`, and has to override record_table.")
 
     async def elapse(self, store: Store, seconds: float) -> None:
-        """Return when the store's clock has advanced. Override it for a clock that jumps."""
+        """Return when the store's clock has advanced.
+
+        Override it for a clock that jumps.
+        """
         until = await store.now() + timedelta(seconds=seconds)
         while await store.now() <= until:
             pass
@@ -155,7 +161,10 @@ ContractTest: TypeAlias = Callable[..., object]
 
 
 def suite_for(traits: Traits, *, subjects: tuple[str, ...] = SUBJECTS) -> dict[str, ContractTest]:
-    """Return the tests that apply, by name, for `globals().update(...)` in a test module."""
+    """Return the tests that apply, by name.
+
+    A test module passes them to `globals().update(...)`.
+    """
     found: dict[str, ContractTest] = {}
     for subject in subjects:
         for name, test in tests_of(subject).items():
@@ -167,7 +176,10 @@ def suite_for(traits: Traits, *, subjects: tuple[str, ...] = SUBJECTS) -> dict[s
 
 
 def tests_of(subject: str) -> dict[str, ContractTest]:
-    """Return all tests of a subject; raise if a library that they need is not installed."""
+    """Return all tests of a subject.
+
+    Raise if a library that they need is not installed.
+    """
     try:
         module = import_module(f"{__package__}.{subject}")
     except ModuleNotFoundError as error:

@@ -35,7 +35,10 @@ HARNESSES: dict[str, Harness] = {
 
 
 def main(arguments: Sequence[str] | None = None, harnesses: Mapping[str, Harness] = HARNESSES) -> int:
-    """Return the exit code: 1 if a guarantee was broken, or in broken mode if this was not detected."""
+    """Return the exit code: 1 if a guarantee was broken.
+
+    In broken mode it is 1 if this was not detected.
+    """
     options = _arguments(arguments)
     failed = 0
     verdicts: list[ChaosVerdict] = []

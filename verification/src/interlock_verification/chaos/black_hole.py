@@ -121,7 +121,10 @@ async def _run(url: str, hole: Hole, verdict: ChaosVerdict, *, reading: bool) ->
 
 
 def _doubtful(number: int) -> Commit:
-    """Return a commit that is sent during the fault, and again with the same request id afterwards."""
+    """Return a commit that is sent during the fault, and again afterwards.
+
+    Both have the same request id.
+    """
     return one_more(Key("counter", f"doubt{number}"), None, "h", f"doubt{number}", named=True)
 
 

@@ -137,7 +137,10 @@ class Sharer:
 
 
 def clients_of(store: Store, era: str, *, number: int = 8) -> list[Client]:
-    """Return clients, half with exclusive records, half sharing one, all on one group commit."""
+    """Return clients, half with exclusive records, half sharing one.
+
+    All use one group commit.
+    """
     committer = GroupCommit(store)
     engine = Engine(store, committer, StoreClock(store))
     loners: list[Client] = [Loner(store, committer, era, f"own{place}") for place in range(number // 2)]
@@ -189,9 +192,10 @@ async def keep_counting(
     steps: int | None = None,
     early: bool = False,
 ) -> None:
-    """Run all clients, step after step, until stopped or for a number of steps each.
+    """Run all clients, step after step, until stopped.
 
-    `early` is the mode that must fail: steps are acknowledged before they are committed.
+    They may also run for a number of steps each. `early` is the mode that must fail: steps are acknowledged
+    before they are committed.
     """
 
     async def go_on(place: int, client: Client) -> None:
@@ -236,7 +240,10 @@ class Findings(msgspec.Struct, kw_only=True):
 
 
 async def examine(store: Store, acknowledged: Collection[str], *, era: str | None = None) -> Findings:
-    """Read every counter (of one era) with its journal, and compare it with the acknowledged steps."""
+    """Compare every counter and its journal with the acknowledged steps.
+
+    The counters may be those of one era.
+    """
     done: Counter[str] = Counter()
     disagreements: list[str] = []
     async for record in _counters(store, era):

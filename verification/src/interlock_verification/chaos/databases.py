@@ -32,7 +32,10 @@ def database(store: str) -> Iterator[str]:
 
 @contextmanager
 def server_for(store: str, *, forgetful: bool = False) -> Iterator[PostgresServer | RedisServer]:
-    """Yield a durable server; a forgetful one is configured to lose the latest writes in a crash."""
+    """Yield a durable server.
+
+    A forgetful one is configured to lose the latest writes in a crash.
+    """
     if store == POSTGRES:
         with postgres_server(
             settings={"synchronous_commit": "off" if forgetful else "on"} | _quick()
@@ -46,7 +49,10 @@ def server_for(store: str, *, forgetful: bool = False) -> Iterator[PostgresServe
 
 
 def _quick() -> dict[str, str]:
-    """Return settings that speed up recovery: PostgreSQL 14 and newer need not flush every file."""
+    """Return settings that speed up recovery.
+
+    PostgreSQL 14 and newer need not flush every file.
+    """
     programs = postgres_programs()
     output = subprocess.run(
         [programs.path("postgres"), "--version"],
@@ -61,7 +67,10 @@ def _quick() -> dict[str, str]:
 
 @asynccontextmanager
 async def opened(url: str, *, timeout_s: float = 60.0) -> AsyncIterator[Store]:
-    """Yield a store on a database, closed at the end. `timeout_s` may be too short for a busy machine."""
+    """Yield a store on a database, closed at the end.
+
+    `timeout_s` may be too short for a busy machine.
+    """
     store = await retry_until_available(lambda: _open(url, timeout_s))
     try:
         yield store

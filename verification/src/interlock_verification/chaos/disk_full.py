@@ -76,7 +76,10 @@ class Disk(Protocol):
 
 
 def run(setup: Setup, *, mount: bool = True) -> ChaosVerdict:
-    """Run the rounds: fill the disk, commit until refused, free space, continue."""
+    """Run the rounds on a full disk.
+
+    Each fills the disk, commits until refused, frees space, and continues.
+    """
     dice = random.Random(setup.seed)
     with judging(NAME, setup) as verdict:
         done = 0
@@ -99,7 +102,7 @@ class DiskTrial:
         self._refused: set[str] = set()
 
     async def run(self, most: int) -> int:
-        """Run rounds on one store, then reopen it; return the number of rounds done."""
+        """Run rounds on one store, then reopen it; return how many."""
         done = 0
         async with opened(self._url) as store:
             while done < most and self._disk.roomy():
@@ -125,7 +128,10 @@ class DiskTrial:
             self._verdict.blame(f"with room again the answer was {outcome}")
 
     async def _commit_until_refused(self, store: Store, name: str) -> None:
-        """Commit batches of varying size, so that the disk is full at any point of a transaction."""
+        """Commit batches of varying size until one is refused.
+
+        So the disk is full at any point of a transaction.
+        """
         for serial in range(MOST_COMMITS // AT_ONCE):
             names = [f"{name}.{serial}.{place}" for place in range(AT_ONCE)]
             commits = [_step(each, self._dice.choice(SIZES)) for each in names]

@@ -91,7 +91,10 @@ class ForgetfulDisk(apsw.VFS):
         return ForgetfulFile(self, path, name, flags)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
-        """Delete a file at once: SQLite deletes only files that it no longer needs."""
+        """Delete a file at once.
+
+        SQLite deletes only files that it no longer needs.
+        """
         self._contents.pop(Path(filename).name, None)
         super().xDelete(filename, syncdir)
 
@@ -195,7 +198,7 @@ def _in_words_of_sqlite3() -> Iterator[None]:
 
 @contextmanager
 def stores_on(disk: ForgetfulDisk, pragmas: Mapping[str, str]) -> Iterator[None]:
-    """Put every SQLite store that this process opens on this disk, for the duration of the context."""
+    """Put every SQLite store here on this disk, within the context."""
     usual = vars(database)["sqlite3"]
     vars(database)["sqlite3"] = RecordedDriver(disk, pragmas)
     try:

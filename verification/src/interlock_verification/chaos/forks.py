@@ -42,7 +42,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, so that a killed harness leaves no process."""
+    """Have the kernel kill this process when its parent ends.
+
+    So a killed harness leaves no process.
+    """
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended just now, before the kernel knew the request

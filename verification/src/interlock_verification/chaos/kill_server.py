@@ -117,13 +117,19 @@ async def _one_round(
 
 
 def _kill_and_start(server: PostgresServer | RedisServer) -> None:
-    """Kill and start in one thread: a cancellation in between must not leave the server dead."""
+    """Kill and start in one thread.
+
+    A cancellation in between must not leave the server dead.
+    """
     server.kill()
     server.start()
 
 
 def _stop_log_writer(server: PostgresServer | RedisServer) -> None:
-    """Stop the log writer, which would flush most commits; it is killed with the server."""
+    """Stop the log writer, which would flush most commits.
+
+    It is killed with the server.
+    """
     if isinstance(server, PostgresServer):
         server.sql("CHECKPOINT")  # data from before this round must survive
         [[pid]] = server.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")

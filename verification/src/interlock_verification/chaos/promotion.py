@@ -92,7 +92,10 @@ async def _round(
 
 @contextmanager
 def _pair(*, waits: bool) -> Iterator[tuple[PostgresServer, PostgresServer]]:
-    """Yield a primary and its stand-by; with `waits`, a commit is acknowledged once the stand-by has it."""
+    """Yield a primary and its stand-by.
+
+    With `waits`, a commit is acknowledged once the stand-by has it.
+    """
     primary, stand_by = (PostgresServer(durable=True, tcp=False, settings={}) for _ in range(2))
     # Both begin as copies of the same empty cluster, so that replication can start there.
     (stand_by.data / "standby.signal").touch()

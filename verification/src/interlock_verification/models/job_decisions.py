@@ -208,7 +208,7 @@ class JobDecisions:
         return entry
 
     def claim(self, value: int, worker: int) -> DecidedEvent | None:
-        """Return the grant of this job for a worker's claim; None if there is none."""
+        """Return the grant of this job for a worker's claim, or None."""
         key = (value, -1 - worker)
         if key not in self.entries:
             self._keep(key, self._claim(value, worker))
@@ -235,7 +235,7 @@ class JobDecisions:
         return self._compared(commit, batch.commits()[-1], ABSENT, number, cause="orchestrator")
 
     def follow(self, value: int, number: int, order: JobOrder) -> DecidedEvent:
-        """Return the effect of a run's order on a job, creating the job first if necessary."""
+        """Return the effect of a run's order on a job, created if necessary."""
         key = (value, -100 - 10 * ORDERED.index((order.what, order.why)) - number)
         return self.entries.get(key) or self._keep(key, self._follow(value, number, order))
 
@@ -254,7 +254,7 @@ class JobDecisions:
         return self.renamed[key]
 
     def forget(self, value: int, known: int) -> int:
-        """Return the value without the names of ended leases, except those `known`."""
+        """Return the value without the names of ended leases, except `known`."""
         key = (value, known & self.named_ends[value])
         if key not in self._forgotten:
             self._forgotten[key] = self._moved(value, known=known)
@@ -317,7 +317,10 @@ class JobDecisions:
         return entry
 
     def _batch_effect(self, record: Record, token: Token, message: Message) -> Commit | None:
-        """Return the effect of a batch of identical messages about jobs of one grant."""
+        """Return the effect of a batch of identical messages.
+
+        They are about jobs of one grant.
+        """
         if not isinstance(message, Complete):
             return None
         result = result_in(message, str(token), self._settings)
@@ -341,7 +344,10 @@ class JobDecisions:
         return entry
 
     def _offered(self, worker: int, records: Sequence[Record]) -> tuple[Commit, Grant] | None:
-        """Return the grant of the first of these jobs, in one claim for all of them."""
+        """Return the grant of the first of these jobs.
+
+        One claim is made for all of them.
+        """
         request = ClaimRequest(
             runner_id=runner_of(worker), acknowledge=self.plan.acknowledge, limit=len(records)
         )
@@ -381,7 +387,7 @@ class JobDecisions:
         return self._compared(commit, together, value, number, cause="user")
 
     def _follow_together(self, value: int, number: int, order: JobOrder) -> Commit | None:
-        """Return the effect of a run's order on one of several jobs that are alike; None if it has none."""
+        """Return the effect of a run's order on one of several jobs, or None."""
         part, place = self.plan.part(number), self.plan.place(number)
         if part is None or place is None or order.what != RELEASE:
             return None
@@ -406,7 +412,10 @@ class JobDecisions:
     def _compared(
         self, alone: Commit | None, batched: Commit | None, value: int, number: int, **facts: Any
     ) -> DecidedEvent:
-        """Return the entry of a batched decision, marked wrong if it differs from the single one."""
+        """Return the entry of a batched decision.
+
+        It is marked wrong if it differs from the single one.
+        """
         entry = self._committed(value, batched, number, **facts)
         if alone != batched:
             entry.wrong |= bit(self.places[claims.BATCH_CLAIM])
@@ -482,8 +491,9 @@ class JobDecisions:
         return known
 
     def _kind_of(self, number: int) -> int:
-        """Return the number shared by jobs with equal plans, so that they are symmetric; a run tells its own
-        jobs apart.
+        """Return the number shared by jobs with equal plans.
+
+        They are symmetric, but a run tells its own jobs apart.
         """
         if self.plan.part(number) is not None:
             return number
@@ -527,7 +537,10 @@ def _message_in(commit: Commit) -> JobChanged | None:
 
 
 def finished(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that never waits, as with a memory store."""
+    """Return the result of a coroutine that never waits.
+
+    With a memory store none does.
+    """
     try:
         coroutine.send(None)
     except StopIteration as done:

@@ -145,11 +145,10 @@ def digest_for(worker: int, shard: int, index: int) -> str:
 
 
 def normal(record: Record, *, passed: int = 0, names: tuple[int, ...] = (), known: int = -1) -> Value:
-    """Return the value of a record, `passed` ticks later, with workers renamed, and only `known` leases
-    named.
+    """Return the value of a record, `passed` ticks later.
 
-    `known` has a bit for each attempt whose token is still in use: of other ended leases only the end is
-    kept.
+    Workers are renamed, and only `known` leases have a name. `known` has a bit for each attempt whose token
+    is still in use: of other ended leases only the end is kept.
     """
     body = decode_body(record.body)
     timers = _Timers(body, timedelta(seconds=passed))

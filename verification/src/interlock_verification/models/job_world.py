@@ -240,7 +240,7 @@ class OrchestratorSteps:
     def _decided(
         self, state: StateTuple, done: StoryStep, op: int, reply: int, out: list[ModelStep], aided: int = 0
     ) -> None:
-        """Commit a decision: at once with one orchestrator; with two, another commit may come first."""
+        """Commit a decision, at once or in a race with another orchestrator."""
         entry = done.entry
         assert entry is not None
         bits = aided | entry.marks

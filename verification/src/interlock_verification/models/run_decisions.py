@@ -258,7 +258,10 @@ class RunDecisions:
     # Claims
 
     def _wrong(self, before: RunValue, after: RunValue, entry: RunEntry) -> int:
-        """Return the broken claims about the new value of the run and the step to it."""
+        """Return the broken claims about the new value of the run.
+
+        Claims about the step to it are among them.
+        """
         data, found = after.data, set[str]()
         if RUN.broken(after.state, data):
             found.add(TABLES_HOLD)

@@ -126,7 +126,10 @@ class RunWorld:
         return seen
 
     def _has_begun_unheard(self, states: list[JobState | None], wires: tuple[int, ...]) -> bool:
-        """Return whether a job runs without a message about it on its way to the run."""
+        """Return whether a job runs and no message reports it to the run.
+
+        Such a message would be on its way to the run.
+        """
         places = {self._messages[wire & _REST].place for wire in wires if wire & _KIND == FACT}
         return any(one is job.RUNNING and number not in places for number, one in enumerate(states))
 

@@ -36,7 +36,10 @@ def replay(episode: Episode, *, keeps_story: bool = False) -> EpisodeResult:
 
 
 def shrunk(played: EpisodeResult, *, within_s: float = 60.0) -> EpisodeResult:
-    """Return the same failure with as few faults as are found within the time, and its story."""
+    """Return the same failure with few faults, and its story.
+
+    There are as few faults as are found within the time.
+    """
     assert played.broken is not None
     claim, until = played.broken.claim, time.process_time() + within_s
     episode = played.episode
@@ -57,7 +60,10 @@ def shrunk(played: EpisodeResult, *, within_s: float = 60.0) -> EpisodeResult:
 def fewest(
     names: Sequence[str], fails: Callable[[Sequence[str]], bool], enough: Callable[[], bool]
 ) -> list[str]:
-    """Return a minimal subset of the names that still fails, or the best one found in time."""
+    """Return a minimal subset of the names that still fails.
+
+    If time runs out it is the best one found.
+    """
     kept, parts = list(names), 2
     if fails([]):
         return []
@@ -77,7 +83,10 @@ def fewest(
 
 
 def _hours_up_to(played: EpisodeResult) -> float:
-    """Return the hours until shortly after the failure, before the quiet end of the episode."""
+    """Return the hours until shortly after the failure.
+
+    The quiet end of the episode comes after them.
+    """
     assert played.broken is not None
     quiet_s = faults_named(played.episode.faults).quiet_at_end_s
     return min(played.episode.hours, round((played.broken.at_s + quiet_s) / HOUR_S + 0.02, 2))
@@ -159,7 +168,10 @@ class Campaign(msgspec.Struct, kw_only=True):
 def episodes_of(
     hours: float, *, worlds: Sequence[World] = (), faults: Sequence[Faults] = (), seed: int = 1
 ) -> Iterator[Episode]:
-    """Yield episodes with these hours in sum, of each world with each mix in turn, each with a new seed."""
+    """Yield episodes with these hours in sum.
+
+    There is one of each world with each mix in turn, each with a new seed.
+    """
     pairs = _pairs(worlds, faults)
     short = hours < sum(world.episode_h for world, _ in pairs)
     left, seeds = hours, count(seed)

@@ -359,7 +359,10 @@ class WorldPlay:
                 self.watcher.check(WorkerMemory(name, worker.leftovers()))
 
     def _check_records(self) -> None:
-        """Check that dead workers were declared lost, and no finished tree is open."""
+        """Check that dead workers were declared lost.
+
+        No finished tree may be open.
+        """
         nodes = self.network.nodes.values()
         alive = {node.process.loop.name for node in nodes if node.process is not None}
         for worker_id, runner_id in self.judge.workers.living().items():
@@ -381,7 +384,10 @@ class WorldPlay:
     # Actors
 
     def _targets(self) -> tuple[list[str], list[str]]:
-        """Return the targets of network faults, and those of deployments; drivers of a fleet are both."""
+        """Return the targets of network faults, and those of deployments.
+
+        Drivers of a fleet are both.
+        """
         if not self.world.agents:
             return self.servers, self.workers
         return [*self.servers, *self.workers], [*self.world.fleet, *self.workers]

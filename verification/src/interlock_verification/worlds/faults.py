@@ -169,7 +169,10 @@ class CallFault(msgspec.Struct, frozen=True):
 
 
 def resent(fault: CallFault | None) -> CallFault | None:
-    """Return the fault on a connection that resends lost messages: most are only late."""
+    """Return the fault on a connection that resends lost messages.
+
+    Most of these are only late.
+    """
     if fault is None or fault.what is TWICE:
         return fault
     felt = fault.seconds > FELT_ABOVE_S if fault.what is LATE else fault.seconds < LOST_BELOW_S
@@ -250,7 +253,7 @@ class FaultPlan:
     def timed_faults(
         self, until_s: float, servers: Sequence[str], workers: Sequence[str]
     ) -> list[TimedFault]:
-        """Return the faults of processes, the network and the store, in order of time."""
+        """Return the faults of processes, network and store, by time."""
         faults, drawn = self._faults, random.Random(f"{self._seed}/blows")
         rates = [
             faults.kills,

@@ -247,9 +247,10 @@ class Judge:
         return list(self._looks)
 
     def was_lost(self, job_id: str, name: str) -> bool:
-        """Return whether an attempt ended because its runner had not renewed its lease in time.
+        """Return whether an attempt ended because its lease was not renewed.
 
-        A runner that the supervisor declared lost loses its leases early, without knowing it (0117).
+        Its runner had not renewed it in time. A runner that the supervisor declared lost loses its leases
+        early, without knowing it (0117).
         """
         if (job_id, name) in self._written_off:
             return False
@@ -267,7 +268,10 @@ class Judge:
     # Messages
 
     def message_sent(self, message: Message) -> None:
-        """Record a message of a worker when it is sent, since it may arrive at any time."""
+        """Record a message of a worker when it is sent.
+
+        It may arrive at any time.
+        """
         token = read_token(message.token)
         if token is None:
             return
@@ -301,7 +305,10 @@ class Judge:
                 self._watcher.saw("a late report is refused")
 
     def _knows(self, job_id: str, name: str) -> bool:
-        """Return whether the job exists, has lost no data, and its attempt is not folded."""
+        """Return whether the job exists and its attempt is known.
+
+        The job has lost no data, and its attempt is not folded.
+        """
         look = self._looks.get(job_id) if job_id not in self.forgotten else None
         return look is not None and any(one.name == name for one in look.body.attempts)
 
@@ -365,7 +372,10 @@ class Judge:
         )
 
     def _was_sent(self, job_id: str, token: tuple[int, int], event: str) -> bool:
-        """Return whether the holder sent the message; an undelivered grant is released by its server."""
+        """Return whether the holder sent the message.
+
+        An undelivered grant is released by its server.
+        """
         never_handed_out = event == "release" and (job_id, *token) not in self._handed
         return never_handed_out or (job_id, *token, event) in self._reports
 

@@ -171,7 +171,10 @@ class FleetJudge:
         return len(self._made)
 
     def unsettled(self) -> list[str]:
-        """Return unfinished drives, live workloads, and records that are not final."""
+        """Return drives, workloads and records that have not ended.
+
+        The workloads are live ones, and the records are not final.
+        """
         driven = {
             drive.job_id for drive in self._drives.values() if drive.controller.alive and not drive.over
         }
@@ -265,7 +268,10 @@ class FleetJudge:
     # Messages of agents
 
     def start_requested(self, agent: ActorProcess, workload_id: str, *, free: bool) -> None:
-        """Record a request for a workload; a free agent has to accept it, unless it is a repeat."""
+        """Record a request for a workload.
+
+        A free agent has to accept it, unless it is a repeat.
+        """
         self._requested_at[workload_id] = self._watcher.time()
         key = (agent.loop.name, workload_id)
         if free and key not in self._taken:

@@ -70,7 +70,10 @@ class SimulationJudge:
     # Messages and steps
 
     def message_sent(self, token: str, runner_id: str, message: AnySimulationMessage) -> None:
-        """Record a message of a worker when it is sent, since it may arrive at any time."""
+        """Record a message of a worker when it is sent.
+
+        It may arrive at any time.
+        """
         read = read_token(token)
         look = self._look_of(read.job_id) if read is not None else None
         if read is None or look is None or look.body.simulation is None:

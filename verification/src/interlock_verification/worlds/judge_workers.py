@@ -93,7 +93,10 @@ class WorkerJudge:
         self._granted[job_id, int(shard), int(index)] = now
 
     def given(self, request: ClaimRequest, grants: Sequence[Grant], looked_at: datetime | None) -> None:
-        """Check grants to a worker, by a server that read the quarantines at that time."""
+        """Check grants to a worker.
+
+        The server read the quarantines at that time.
+        """
         since = self._quarantined.get(name_of(request.runner_id))
         if grants and since is not None and looked_at is not None:
             given = GrantsToRunner(request.runner_id, len(grants), since, looked_at)

@@ -213,7 +213,7 @@ class ActorNode:
         life.add_done_callback(lambda done: self._ended(process, done))
 
     def kill(self, down_s: float) -> bool:
-        """Kill the process like a power cut; restart it later. Return False if there was none."""
+        """Kill a process, if any, and restart it later; return whether it lived."""
         if self.process is None or not self.process.alive:
             return False
         self.process.end()

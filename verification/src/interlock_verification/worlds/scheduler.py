@@ -78,7 +78,10 @@ class WorldSchedule:
         self._ready.append(turn)
 
     def at(self, when: float, turn: Turn) -> Turn:
-        """Schedule a callback at this time, or now if it has passed; those of one time run in order."""
+        """Schedule a callback at this time, or now if it has passed.
+
+        Callbacks of one time run in order.
+        """
         if threading.get_ident() != self._thread:
             self._intruder, self.halted = threading.current_thread().name, True
         self._count += 1
@@ -139,7 +142,10 @@ class WorldSchedule:
 
 
 def _close(coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any]) -> None:
-    """Close a coroutine now: one that waits again would be left to the garbage collector."""
+    """Close a coroutine now.
+
+    One that waits again would be left to the garbage collector.
+    """
     for _ in range(_WAITS_AT_END):
         with suppress(Exception):
             coroutine.close()
@@ -169,7 +175,10 @@ class WorldLoop(asyncio.AbstractEventLoop):
         return f"<loop of {self.name}>"
 
     def runs(self, turn: Turn) -> bool:
-        """Return whether a callback runs now: not in a dead process, and later in a frozen one."""
+        """Return whether a callback runs now.
+
+        In a dead process it never runs, and in a frozen one it runs later.
+        """
         if self._held is not None:
             self._held.append(turn)
             return False

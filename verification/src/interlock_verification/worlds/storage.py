@@ -83,7 +83,7 @@ class SharedStore(MemoryStore):
         return self._epoch + self.fail_overs
 
     def fail_over(self, lost_s: float) -> int:
-        """Fail over to a replica that lacks the latest writes; return the number of lost writes."""
+        """Fail over to a replica without the latest writes; return how many."""
         self.fail_overs += 1
         since, count = self._now() - timedelta(seconds=lost_s), 0
         while lost_s and self._recent and self._recent[-1][0] > since:
@@ -164,7 +164,10 @@ class StoreLink:
         return page
 
     def looked_at(self, kind: str, *states: str) -> datetime | None:
-        """Return a lower bound of the time at which records of a kind in these states were last read."""
+        """Return a lower bound of the time of the last read of records.
+
+        They are records of a kind in these states.
+        """
         return self._looked.get((kind, states))
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
@@ -240,7 +243,10 @@ class StoreLink:
         return await self._call(self._store.status)
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
-        """Subscribe to commits, with a latency; notifications are lost while the store is unreachable."""
+        """Subscribe to commits, with a latency.
+
+        Notifications are lost while the store is unreachable.
+        """
         process, schedule, pending = self._process, self._network.schedule, False
 
         def woken() -> None:

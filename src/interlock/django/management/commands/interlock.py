@@ -48,7 +48,10 @@ def run(words: Sequence[str]) -> int:
 
 
 def with_tasks(words: Sequence[str], module: str | None) -> list[str]:
-    """Return the words with the module of the tasks, where a command needs one and none is given."""
+    """Return the words with the module of the tasks.
+
+    It is added where a command needs one and none is given.
+    """
     given = list(words)
     for needs in _NEEDS_TASKS:
         rest = given[len(needs) :]
@@ -58,5 +61,8 @@ def with_tasks(words: Sequence[str], module: str | None) -> list[str]:
 
 
 def _has_argument(rest: Sequence[str]) -> bool:
-    """Return whether the first word is an argument: options of these commands come after it."""
+    """Return whether the first word is an argument.
+
+    Options of these commands come after it.
+    """
     return bool(rest) and not rest[0].startswith("-")

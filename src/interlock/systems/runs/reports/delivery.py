@@ -139,7 +139,10 @@ def delivered(
 def delivery_failed(
     record: Record, status: RunStatus, error: DeliveryFailed, now: datetime, settings: ReportingSettings
 ) -> Change:
-    """Return the change after a failed delivery: retry, skip a status that is not final, or give up."""
+    """Return the change after a failed delivery.
+
+    It retries, skips a status that is not final, or gives up.
+    """
     known = body_of(record)
     overtaken = known.status.rank > status.rank
     tries = 0 if overtaken else known.tries + 1
@@ -170,7 +173,10 @@ def overdue(record: Record, now: datetime, settings: ReportingSettings) -> Chang
 def superseded(
     record: Record, status: RunStatus, why: str, now: datetime, settings: ReportingSettings
 ) -> Change:
-    """Return the change for a report whose place shows a newer run: its outcome is not sent."""
+    """Return the change for a report whose place shows a newer run.
+
+    Its outcome is not sent.
+    """
     if body_of(record).status.rank > status.rank:
         return delivery_failed(record, status, DeliveryFailed(why), now, settings)
     body = msgspec.structs.replace(body_of(record), last_error=why)
@@ -314,9 +320,9 @@ class ReporterQueue:
             raise DeliveryFailed(f"the reporter has a fault: {type(error).__name__}") from error
 
     async def _replaced_by(self, run: RunView) -> str:
-        """Return the newer run that the receiver shows in the place of this one, if it is reported.
+        """Return the newer run that the receiver shows in this one's place.
 
-        A run without a plan does not count: it may turn out to be empty.
+        The newer run has to be reported. A run without a plan does not count: it may turn out to be empty.
         """
         for newer in await self._runs.newer(run):
             status = STATUSES.get(newer.outcome or newer.state)
@@ -338,10 +344,11 @@ class DecideDelivery(Protocol):
 
 
 async def settled(engine: Engine, runs: ReportRuns, mine: Record, settle: DecideDelivery) -> None:
-    """Record the result of a report; after the last one, mark the run as reported.
+    """Record the result of a report.
 
-    Two reports of a run that end at the same time would each see the other one unfinished. So each also
-    touches the run: one of them conflicts, decides again, and finds that it is the last.
+    After the last one, the run is marked as reported. Two reports of a run that end at the same time would
+    each see the other one unfinished. So each also touches the run: one of them conflicts, decides again, and
+    finds that it is the last.
     """
     run_id = mine.parent or ""
     beside = [name for name in body_of(mine).beside if name != mine.queue]
@@ -374,7 +381,10 @@ def url_of(settings: ReportingSettings, run_id: str) -> str:
 
 
 def _is_still_mine(own: Record, mine: Record) -> bool:
-    """Return whether no other process has taken the report since; its status may be newer."""
+    """Return whether no other process has taken the report since.
+
+    Its status may be newer.
+    """
     same = own.state == mine.state and own.deadline_at == mine.deadline_at
     return same if own.state == SENDING else same and own.version == mine.version
 

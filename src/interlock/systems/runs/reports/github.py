@@ -153,7 +153,10 @@ class GithubReporter:
         return str(made.get("id", ""))
 
     async def _earlier(self, run: RunView, part: PartVerdict) -> str:
-        """Return the existing check of this run, for the case that the response to its creation was lost."""
+        """Return the existing check of this run.
+
+        The response to its creation may have been lost.
+        """
         name = quote(self._context(run, part), safe="")
         path = f"/repos/{run.source.repository}/commits/{run.source.sha}/check-runs?check_name={name}"
         found = (await self._call("GET", path)).get("check_runs", [])
@@ -210,7 +213,7 @@ class GithubReporter:
 
 
 def refusal_of(answer: HttpAnswer, now: datetime) -> DeliveryFailed:
-    """Return the error for an unsuccessful response, with the time of the next try."""
+    """Return the error for a bad response, with the time of the next try."""
     message = str(_object(answer.body).get("message", ""))[:200]
     sentence = f"GitHub answered {answer.status}" + (f": {message}" if message else "")
     wait_s = _rate_limited(answer, message, now)

@@ -62,9 +62,7 @@ class OutboundHttp:
     async def request(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
     ) -> HttpAnswer:
-        """Send a request and return the response of any status; raise `DeliveryFailed` if there is
-        none.
-        """
+        """Return the response of any status; raise `DeliveryFailed` without one."""
         import httpx2  # noqa: PLC0415 - see above
 
         try:

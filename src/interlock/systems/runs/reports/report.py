@@ -118,7 +118,10 @@ class Reporter(Protocol):
         ...
 
     def replaces(self, newer: RunView, run: RunView) -> bool:
-        """Return whether the receiver shows the status of the newer run in place of the other."""
+        """Return whether the receiver shows the newer run's status instead.
+
+        It is shown in place of the status of the other run.
+        """
         ...
 
     async def deliver(self, report: RunReport, memory: str) -> str:

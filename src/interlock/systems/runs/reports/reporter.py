@@ -149,7 +149,10 @@ class ReportedRuns:
 
 
 def reporters_of(settings: ReportingSettings, now: ReadTime) -> tuple[Reporter, ...]:
-    """Return all configured reporters, including those whose credentials this process lacks."""
+    """Return all configured reporters.
+
+    This process may lack the credentials of some.
+    """
     return (
         *(GithubReporter(one, now, timeout_s=settings.request_s) for one in settings.github),
         *(WebhookReporter(one, now, timeout_s=settings.request_s) for one in settings.webhooks),
@@ -222,9 +225,9 @@ class ReportService:
         return left
 
     async def outcome(self, message: Record) -> bool:
-        """Create the reports of a decided outcome: the receiver of its messages. Idempotent.
+        """Create the reports of a decided outcome. Idempotent.
 
-        Return whether the message was committed as sent.
+        This is the receiver of its messages. Return whether the message was committed as sent.
         """
         run_id = message_in(message.body, RunMessage).run_id
         self._standing.pop(run_id, None)
@@ -244,7 +247,10 @@ class ReportService:
         )
 
     async def _ended(self, record: Record) -> RunView:
-        """Return a run that has ended; with its jobs if they are reported, or named in the log."""
+        """Return a run that has ended.
+
+        It has its jobs if they are reported, or named in the log.
+        """
         outline = view_of(record)
         if not self.reporters and outline.outcome == run.SUCCESS and outline.tally:
             return outline
@@ -253,7 +259,8 @@ class ReportService:
     def on_its_way(self, run_id: str) -> bool:
         """Remember to report the state of a run, until `report_pending`; return whether there is a reporter.
 
-        This is not stored: after a crash a receiver may miss "running", but not the outcome.
+        Return whether there is a reporter. This is not stored: after a crash a receiver may miss "running",
+        but not the outcome.
         """
         if self.reporters:
             self._standing[run_id] = None
@@ -267,9 +274,10 @@ class ReportService:
         return len(standing)
 
     async def go_on(self, *, at_once: bool = False) -> int:
-        """Start delivering ready reports, each reporter independently and in the background.
+        """Start delivering ready reports in the background.
 
-        With `at_once`, deliver them one reporter after the other; return the number delivered.
+        Each reporter delivers independently. With `at_once`, deliver them one reporter after the other;
+        return the number delivered.
         """
         if at_once:
             return sum([await lane.round() for lane in self.lanes])
@@ -377,11 +385,11 @@ class ReportService:
         ending: Sequence[Record] = (),
         message: Record | None = None,
     ) -> bool:
-        """Create, in one commit, a report for each reporter or the end of reporting, and the message for job
-        histories.
+        """Create the reports, or the end of reporting, in one commit.
 
-        `ending` are the run and its plan as they are now, to be settled. Return whether the message that
-        asked for this was committed as sent.
+        There is a report for each reporter. The message for job histories is part of the commit. `ending` are
+        the run and its plan as they are now, to be settled. Return whether the message that asked for this
+        was committed as sent.
         """
         reports = [Key(REPORT.name, report_id(run_id, name)) for name in touched]
         history = [Key(MESSAGE.name, _history_message_id(run_id))] if learns else []

@@ -137,5 +137,8 @@ def _own_name(job: RunJobView, workflow: str) -> str:
 
 
 def _with_reason(sentence: str, why: str) -> str:
-    """Return the text and its reason in one line: a status has no room for more."""
+    """Return the text and its reason in one line.
+
+    A status has no room for more.
+    """
     return " ".join(f"{sentence}: {why}".split()) if why.strip() else sentence

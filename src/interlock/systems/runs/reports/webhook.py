@@ -161,7 +161,7 @@ def notice_of(report: RunReport) -> Notice:
 
 
 def refusal_of(answer: HttpAnswer, now: datetime) -> DeliveryFailed:
-    """Return the error for an unsuccessful response, with the time of the next try."""
+    """Return the error for a bad response, with the time of the next try."""
     status = answer.status
     if 300 <= status < 400:
         return DeliveryFailed(

@@ -144,7 +144,10 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _match_parts(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Return whether the parts match, by the set of positions reached after each pattern."""
+    """Return whether the parts match.
+
+    For each pattern it keeps the set of positions that were reached.
+    """
     reached = {0}
     for place, pattern in enumerate(wanted):
         if pattern == "**":
@@ -438,7 +441,7 @@ def _looked_at(expression: Expression, known: ChangeFacts) -> Iterator[str]:
 
 
 def changed_sentence(known: ChangeFacts, patterns: tuple[str, ...]) -> str:
-    """Return the matching path that has changed, or that there is none, as a sentence."""
+    """Return a sentence about the matching path that has changed, if any."""
     paths = known.source.changed_paths
     if paths is None:
         return "the changed paths are unknown"

@@ -258,7 +258,7 @@ class AnyJson:
 
 
 def scalar_text(node: Node, what: str, faults: FileFaults) -> str | None:
-    """Return a scalar as it was written; for other nodes add a fault and return None."""
+    """Return a scalar as it was written, or None and a fault."""
     if isinstance(node, ScalarNode) and node.tag != NULL:
         return str(node.value)
     faults.add(place_of(node), f"{what} is expected here, not {shape(node)}")
@@ -266,7 +266,10 @@ def scalar_text(node: Node, what: str, faults: FileFaults) -> str | None:
 
 
 def inside(node: Node, offset: int) -> FilePosition:
-    """Return the place of a character of a scalar: exact on the first line of a plain or quoted one."""
+    """Return the place of a character of a scalar.
+
+    It is exact on the first line of a plain or quoted one.
+    """
     place = place_of(node)
     style = getattr(node, "style", None)
     if style in ("|", ">"):

@@ -208,7 +208,10 @@ class FlowFunction:
         return f"<flow {self.address}>"
 
     def __call__(self, plan: Flow, **inputs: Any) -> None:
-        """Call the function: add its jobs to a plan, for instance to that of another flow."""
+        """Call the function, which adds its jobs to a plan.
+
+        It may be the plan of another flow.
+        """
         self.function(plan, **inputs)
 
     @property
@@ -217,7 +220,7 @@ class FlowFunction:
         return f"{self.function.__module__}:{self.function.__qualname__}"
 
     def plan(self, source: Source = _NO_CHANGE, /, **inputs: Any) -> Plan:
-        """Return the plan that the function builds for this change and these inputs."""
+        """Return the plan that the function builds for a change and inputs."""
         texts = {name: str(value) for name, value in inputs.items()}
         made = Flow(source, texts)
         self.function(made, **self._fitted(inputs))

@@ -267,7 +267,7 @@ def _too_much(what: str) -> PlanRefused:
 
 
 def check_address(address: str) -> None:
-    """Raise if git could interpret the address as something else, such as an option."""
+    """Raise if git could misread the address, for example as an option."""
     protocol = _ADDRESS.match(address)
     fine = protocol[1] in PROTOCOLS if protocol else "::" not in address
     if not address or address.startswith("-") or not address.isprintable() or not fine:
@@ -321,7 +321,10 @@ def _refuse_bad_names(sha: str, ref: str, base_sha: str) -> None:
 
 
 def _place(name: str) -> str:
-    """Return the ref of a fetched name: one for each, so that the mirror does not grow forever."""
+    """Return the ref of a fetched name.
+
+    There is one for each name, so that the mirror does not grow forever.
+    """
     return f"refs/interlock/{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
@@ -341,7 +344,7 @@ class WorkflowPlanner:
         self._repositories = repositories
 
     async def plan(self, request: PlanRequest) -> Plan:
-        """Return the plan of the file in the request, or of all files of its commit."""
+        """Return the plan of the file in the request, or of its commit's files."""
         spec = request.spec
         if spec.definition.strip():
             return await asyncio.to_thread(_plan_of_text, spec)

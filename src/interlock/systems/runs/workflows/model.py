@@ -49,7 +49,10 @@ class Matrix:
 
 
 def combinations(matrix: Matrix) -> list[Combination]:
-    """Return all combinations, the last axis varying fastest, those of `include` at the end."""
+    """Return all combinations, the last axis varying fastest.
+
+    Those of `include` are at the end.
+    """
     axes = matrix.axes
     made = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())] if axes else []
     kept = [one for one in made if not any(_agrees(one, entry) for entry in matrix.exclude)]
@@ -66,7 +69,10 @@ def combinations(matrix: Matrix) -> list[Combination]:
 
 
 def useless(matrix: Matrix) -> list[Combination]:
-    """Return the entries of `exclude` that match no combination, which is always a mistake."""
+    """Return the entries of `exclude` that match no combination.
+
+    That is always a mistake.
+    """
     return [
         entry
         for entry in matrix.exclude

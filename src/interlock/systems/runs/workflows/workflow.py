@@ -169,7 +169,10 @@ def plan_of_text(spec: RunSpec) -> Plan:
 
 
 def plan_of_files(texts: list[WorkflowText], source: Source, inputs: Mapping[str, str], clone: Clone) -> Plan:
-    """Return one plan of all files; with several, their names prefix those of their jobs."""
+    """Return one plan of all files.
+
+    With several files, their names prefix those of their jobs.
+    """
     plans: dict[str, Plan] = {}
     for file in texts:
         workflow = read_workflow(_decoded(file), file.path)

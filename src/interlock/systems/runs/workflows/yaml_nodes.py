@@ -236,7 +236,10 @@ def _scalar(node: ScalarNode, faults: FileFaults) -> YamlValue:
 
 
 def _refuse_growth(root: Node | None) -> None:
-    """Raise if expanding aliases would make the document too large: a few lines can stand for billions."""
+    """Raise if expanding aliases would make the document too large.
+
+    A few lines can stand for billions.
+    """
     visited = 0
     inside: set[int] = set()
 

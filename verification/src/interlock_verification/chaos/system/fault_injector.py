@@ -139,7 +139,10 @@ class SystemFaultInjector:
         await asyncio.sleep(longest_s * self._dice.random())
 
     def _look_after(self, member: ChaosMember) -> None:
-        """Check for an ended member: it may give up while the database is away, but not crash."""
+        """Check for a member that has ended.
+
+        It may give up while the database is away, but not crash.
+        """
         if not member.life.is_gone(0.0):
             return
         output = member.life.output()[-LAST_WORDS:]
@@ -151,11 +154,11 @@ class SystemFaultInjector:
             )
 
     async def _next(self) -> ChaosMember:
-        """Return one of the first in line. Most have come far enough that their death matters, even on a busy
-        machine.
+        """Return one of the first members in line.
 
-        A member that is delayed (by a half-open connection, say) does not delay the others at first, and is
-        not spared: no member is killed much more often than the others.
+        Most have come far enough that their death matters, even on a busy machine. A member that is delayed
+        (by a half-open connection, say) does not delay the others at first, and is not spared: no member is
+        killed much more often than the others.
         """
         self._line = self._line or list(self._fleet.members.values())
         least = min(self._deaths[one.name] for one in self._line)

@@ -81,7 +81,7 @@ def run_without(broken_rule: str, setup: Setup) -> ChaosVerdict:
 
 
 async def _trial(setup: Setup, verdict: ChaosVerdict, broken_rule: str = "") -> list[str]:
-    """Run one fleet and read its journal; return the broken guarantees, as sentences."""
+    """Run one fleet; return the guarantees that its journal shows broken."""
     async with _database(setup.store) as (folder, url, database), _opened(url) as store:
         async with fleet_on(url, database, setup.store, folder, broken_rule) as fleet:
             submitters = _submitters(fleet, setup.seed, naive=broken_rule == NAIVE)
@@ -118,7 +118,7 @@ async def _trial(setup: Setup, verdict: ChaosVerdict, broken_rule: str = "") -> 
 
 
 async def _all_begin(fleet: Fleet, submitters: list[Submitter], late_runner: LateRunner) -> list[str]:
-    """Wait until all members have started; return sentences about those that have not."""
+    """Wait until all members have started; return those that have not."""
     until = time.monotonic() + BEGIN_S
     missing: list[str] = ["everybody"]
     while missing and time.monotonic() < until:
@@ -152,7 +152,10 @@ async def _inject_faults(injector: SystemFaultInjector, kills: int, *, timed: bo
 async def _at_work(
     store: Store, submitters: list[Submitter], late_runner: LateRunner, fault_log: FaultLog, fleet: Fleet
 ) -> AsyncIterator[None]:
-    """Submit jobs for the duration of the context; at the end all are acknowledged."""
+    """Submit jobs for the duration of the context.
+
+    At the end all are acknowledged.
+    """
     open_jobs = OpenJobs(store)
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -194,7 +197,7 @@ class OpenJobs:
 
 
 async def _metronome(store: Store, fault_log: FaultLog, fleet: Fleet) -> None:
-    """Record stalls of the machine as disturbances, and read the scheduling delays."""
+    """Record stalls of the machine, and read the scheduling delays."""
     beaten_at = datetime.now(UTC)  # the databases are on this host, so its clock is theirs
     while True:
         began, before = time.monotonic(), beaten_at
@@ -226,7 +229,7 @@ async def _settled(store: Store, within_s: float) -> list[str]:
 
 
 def _submitters(fleet: Fleet, seed: int, *, naive: bool) -> list[Submitter]:
-    """Return one submitter for each server through its proxy, and one on the database."""
+    """Return a submitter for each server's proxy, and one on the database."""
     remote = [
         Submitter(server.name, fleet.address(server.name), seed, naive=naive, wires=fleet.wires[server.name])
         for server in fleet.servers
@@ -236,7 +239,7 @@ def _submitters(fleet: Fleet, seed: int, *, naive: bool) -> list[Submitter]:
 
 @asynccontextmanager
 async def _database(store: str) -> AsyncIterator[tuple[Path, str, Database]]:
-    """Yield a folder for the project, an empty database, and its server if there is one."""
+    """Yield a project folder, an empty database, and its server or None."""
     with tempfile.TemporaryDirectory(prefix="interlock-chaos-") as folder:
         if store == SQLITE:
             yield Path(folder), f"sqlite:///{folder}/chaos.db", None

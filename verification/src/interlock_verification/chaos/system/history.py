@@ -145,7 +145,7 @@ async def _keep(history: JobHistory, store: Store) -> None:
 
 
 def _clock_in(result: bytes) -> float | None:
-    """Return the clock of the host in a result; None if it was not one of our handlers."""
+    """Return the clock of the host in a result, or None of another handler."""
     reading = msgspec.json.decode(result)
     clock = reading.get("clock") if isinstance(reading, dict) else None
     return clock if isinstance(clock, float) else None

@@ -161,7 +161,10 @@ def _broken(claims: Iterable[FactClaim[F]], fact: F, description: str) -> Iterat
 def recoveries(
     history: JobHistory, fault_log: FaultLog, people: Mapping[str, tuple[str, ...]]
 ) -> tuple[Recovery, Recovery]:
-    """Return the recoveries of workers and of servers. `people` are the workers with a single server."""
+    """Return the recoveries of workers and of servers.
+
+    `people` are the workers with a single server.
+    """
     workers = Recovery("death of a worker", WORKER_BOUND_S, [])
     servers = Recovery("death of a server", SERVER_BOUND_S, [])
     for death in fault_log.deaths:
@@ -176,7 +179,10 @@ def recoveries(
 
 
 def _recovery_of(history: JobHistory, death: KillWindow, people: tuple[str, ...], lag: Lag) -> Took | None:
-    """Return when workers were heard again; the server's scheduling delay is what held them up."""
+    """Return when the server heard from workers again.
+
+    What held them up is the server's scheduling delay.
+    """
     answered = history.next_message(people, death.after)
     if answered is None:
         return None
@@ -184,7 +190,10 @@ def _recovery_of(history: JobHistory, death: KillWindow, people: tuple[str, ...]
 
 
 def _taken_up(death: KillWindow, again: datetime | None, lag: Lag) -> Took | None:
-    """Return when the jobs were claimed again; until the leases expire no delay counts."""
+    """Return when the jobs were claimed again.
+
+    Until the leases expire no delay counts.
+    """
     if again is None:
         return None
     lapsed = death.before + timedelta(seconds=DURATIONS.lease_ttl_s)
@@ -192,7 +201,10 @@ def _taken_up(death: KillWindow, again: datetime | None, lag: Lag) -> Took | Non
 
 
 def _reclaims(history: JobHistory, death: KillWindow) -> Iterator[datetime | None]:
-    """Yield when each job of the dead worker, open to any worker, was claimed again."""
+    """Yield when each job of the dead worker was claimed again.
+
+    Only jobs that are open to any worker count.
+    """
     for one in history.tries.values():
         if one.runner_id != death.runner_id or one.granted_at > death.before:
             continue
@@ -218,7 +230,10 @@ def _judged(death: KillWindow, bound_s: float, fault_log: FaultLog) -> bool:
 
 
 def _has_time(death: KillWindow, fault_log: FaultLog, until: datetime) -> bool:
-    """Return whether the server was not killed again, and clients were still active."""
+    """Return whether the server was not killed again.
+
+    Clients have to be still active, too.
+    """
     again = any(
         other.name == death.name and death.before < other.before < until for other in fault_log.deaths
     )

@@ -45,7 +45,10 @@ class Lag:
                 self.readings[name].append(DelaySample(at, pid, waited_s))
 
     def of(self, name: str, begin: datetime, end: datetime) -> float:
-        """Return the certain delay of this member between two times, in all its lives."""
+        """Return the certain delay of this member between two times.
+
+        All its lives count.
+        """
         readings = self.readings.get(name, [])
         inside = readings[bisect_left(readings, begin, key=_when) : bisect_right(readings, end, key=_when)]
         return sum(

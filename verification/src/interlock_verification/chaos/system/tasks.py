@@ -13,7 +13,7 @@ class FlakyError(Exception):
 
 
 def outcome(intent: str) -> dict[str, object]:
-    """Return the result of a handler: the intent of its job, and the clock of its host."""
+    """Return the result of a handler: its job's intent and its host's clock."""
     return {"intent": intent, "clock": time.time()}
 
 

@@ -87,7 +87,10 @@ class DrawnFamily:
         self._living = asyncio.create_task(self._live(), name=f"process of {life.workload_id}")
 
     async def ended(self) -> str | None:
-        """Wait for the end; return the error or None. Cancelling the wait ends the process."""
+        """Wait for the end; return the error or None.
+
+        Cancelling the wait ends the process.
+        """
         try:
             await self._over.wait()
         except asyncio.CancelledError:
@@ -96,7 +99,10 @@ class DrawnFamily:
         return self._error
 
     def request_stop(self) -> None:
-        """Ask it to stop, which some ignore; a starting process is killed, as in production."""
+        """Request a stop, which some ignore.
+
+        A starting process is killed, as in production.
+        """
         if not self._life.process.alive:
             return  # both processes are dead
         if not self._up:
@@ -143,7 +149,10 @@ class DrawnFamily:
         self._end("this load is broken" if self._life.end == "fails" else None)
 
     async def _work(self, started_ns: int) -> None:
-        """Report operations periodically, for the requested duration, or longer or shorter as drawn."""
+        """Report operations periodically, for the requested duration.
+
+        It may be longer or shorter, as drawn.
+        """
         share = {"early": self._drawn.random(), "fails": self._drawn.random(), "hangs": 1e6}
         lasts_s = self._order.duration_s * share.get(self._life.end, 1.0)
         done_s, stopping = 0.0, False
@@ -249,7 +258,10 @@ class AgentActor:
         await asyncio.sleep(LAST_WORDS_S)
 
     def _clocks(self, process: ActorProcess) -> Clocks:
-        """Return the clocks of the machine: one oscillator; only the wall clock can be set."""
+        """Return the clocks of the machine.
+
+        They have one oscillator, and only the wall clock can be set.
+        """
 
         def monotonic_ns() -> int:
             return round(process.loop.time() * 1e9)
@@ -326,7 +338,10 @@ STEPS_S = (0.05, 0.5, 2.0, 30.0, 3_600.0)
 def set_clocks(
     network: WorldNetwork, faults: Faults, casts: Mapping[str, AgentActor], judge: FleetJudge, until_s: float
 ) -> None:
-    """Draw when the clock of an agent is set; never in a world without clock skew."""
+    """Draw when the clock of an agent is set.
+
+    It is never set in a world without clock skew.
+    """
     drawn = random.Random(f"{network.seed}/clocks")
     per_s, number, at = network.world.clocks_set_per_h / HOUR_S, 0, 0.0
     while per_s and faults.skew:

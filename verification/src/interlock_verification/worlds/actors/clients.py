@@ -70,7 +70,10 @@ class ClientTasks:
 async def retry_until_answered(
     process: ActorProcess, attempt: Callable[[], Awaitable[T]], *, again: bool = True
 ) -> T | None:
-    """Retry until there is an answer; None after the time limit, or if it may not be repeated."""
+    """Retry until there is an answer.
+
+    It is None after the time limit, or if the attempt may not be repeated.
+    """
     schedule = process.network.schedule
     until = schedule.now + PATIENCE_S
     backoff = Backoff(1.0, 60.0)
@@ -566,7 +569,7 @@ class SimulationClient:
             return  # it has ended
 
     async def _see_it_through(self, run_id: str, drawn: random.Random) -> None:
-        """Poll the simulation, and resume it whenever it is stopped, until it has ended."""
+        """Poll the simulation until it has ended; resume it whenever stopped."""
         every_s = 2 * self._process.network.world.durations.simulation_silence_s
         while True:
             await asyncio.sleep(every_s * (0.5 + drawn.random()))

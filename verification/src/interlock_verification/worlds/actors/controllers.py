@@ -121,7 +121,10 @@ class ObservedDrive:
 
 
 def longest_s(spec: WorkloadSpec) -> float:
-    """Return the maximum duration of a drive, if every answer is as late as possible."""
+    """Return the maximum duration of a drive.
+
+    Every answer is as late as possible then.
+    """
     offset_s = EXCHANGES * ANSWER_S
     prepare_s = spec.ready_within_s + offset_s
     begin_s = offset_s + ANSWER_S
@@ -224,7 +227,10 @@ def fleet_of(
     faults: Faults,
     until_s: float,
 ) -> Iterator[tuple[str, Actor]]:
-    """Yield the nodes of a fleet with their actors; teach the registry to drive."""
+    """Yield the nodes of a fleet with their actors.
+
+    The registry learns to drive.
+    """
     fleet = judge.fleet
     fleet.call_in, fleet.skew = network.schedule.call_in, faults.skew
     fleet.kill_s = network.world.durations.abort_kill_s + KILLED_S

@@ -109,7 +109,10 @@ class WireServer:
             done(method.response_serializer(answer), None)
 
     def crashed(self, name: str, crash: Exception) -> None:
-        """Report a crash of a service as a broken claim, unless its process has ended."""
+        """Report a crash of a service as a broken claim.
+
+        It is ignored if its process has ended.
+        """
         if self.process.alive:
             reason = f"{self.process.loop.name} {name}: {crash!r}"
             self.process.network.watcher.check(UnexpectedError(REQUEST, reason))
@@ -419,7 +422,10 @@ class CallStream:
     # Pings
 
     def _look(self) -> None:
-        """Ping both sides, end the stream of a dead side, and deliver delayed messages."""
+        """Ping both sides and deliver delayed messages.
+
+        The stream of a dead side ends.
+        """
         server, client = self._server, self._client
         assert server is not None
         if self._up:

@@ -78,7 +78,10 @@ class TaskHandlers:
         handlers = self
 
         async def brief(number: int, seconds: float, ends: list[str], ctx: Context) -> int:  # noqa: ARG001
-            """Return without waiting, so that a worker executes several of these as a cohort."""
+            """Return without waiting.
+
+            So a worker executes several of these as a cohort.
+            """
             loop = asyncio.get_running_loop()
             assert isinstance(loop, WorldLoop)
             handlers.enter(loop.owner, ctx)
@@ -142,7 +145,10 @@ class TaskHandlers:
         shape: tuple[int, int, str],
         ctx: Context,
     ) -> None:
-        """Submit children, work, and wait for them; submit some more after each wait."""
+        """Submit children, work, and wait for them.
+
+        Some more are submitted after each wait.
+        """
         breadth = shape[0]
         first = [_child(number, each, seconds, ends, shape) for each in range(breadth - 1)]
         submitted = await ctx.submit_many(first, child_name="first")
@@ -232,7 +238,7 @@ def _raise_if_bad(end: str) -> None:
 
 
 async def _answer(ctx: Context) -> int | None:
-    """Return the number that the next signal carries; None if none has come in time."""
+    """Return the number of the next signal, or None if it is late."""
     try:
         return await ctx.wait_for("go", timeout=WAIT_S, type=int)
     except WaitTimeout:

@@ -60,7 +60,10 @@ class ServerInterface(ObservedOrchestrator):
         return await self.runtime.engine.clock.now()
 
     def wake(self) -> None:
-        """Notify waiting workers after a commit, if a job is ready, as by a long poll."""
+        """Notify waiting workers after a commit, if a job is ready.
+
+        A long poll does the same.
+        """
         if not self._store.has_ready(JOB.name):
             return
         for wake in list(self.wakes.values()):

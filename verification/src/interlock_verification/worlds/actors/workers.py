@@ -62,7 +62,10 @@ class ServedPort:
         """Do nothing: there is no connection."""
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Claim jobs for this runner; retry with the same claim id after a lost answer, as over HTTP."""
+        """Claim jobs for this runner.
+
+        After a lost answer it retries with the same claim id, as over HTTP.
+        """
         named = msgspec.structs.replace(request, claim_id=self._process.host.ids())
         for _ in range(TRIES - 1):
             with suppress(StoreUnavailable):
@@ -229,7 +232,10 @@ class EmbeddedPort(EmbeddedOrchestrator):
         return await super().register(without_host_facts(self._process, spec))
 
     async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
-        """Return the other live workers of its name; those of earlier processes as dead."""
+        """Return the other live workers of its name.
+
+        Those of earlier processes are dead.
+        """
         return tuple(_as_seen_by(self._process, other) for other in await super().namesakes(worker_id))
 
 
@@ -239,7 +245,10 @@ def without_host_facts(process: ActorProcess, spec: WorkerSpec) -> WorkerSpec:
 
 
 def _as_seen_by(process: ActorProcess, other: WorkerView) -> WorkerView:
-    """Return a worker as its host sees it: only one process of a name lives at a time."""
+    """Return a worker as its host sees it.
+
+    Only one process of a name lives at a time.
+    """
     gone = {SYSTEM: groups.running_system(), BEGAN: "before"} if other.pid != process.incarnation else {}
     return msgspec.structs.replace(other, metadata=gone)
 
