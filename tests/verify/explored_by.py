@@ -126,11 +126,14 @@ BY_WORLDS: Mapping[str, Collection[str]] = {
 
 BY_TESTS: Mapping[str, Collection[str]] = {
     "cli/test_holding_workers.py": ("workers.history",),
+    "cli/test_run_outcomes.py": ("runs.flaky",),
     "server/test_administration.py": (
+        "figures.counted_until",
         "sessions.list",
         "sessions.revoke",
     ),
     "server/test_artifacts.py": ("artifacts.keep",),
+    "server/test_direct_answers.py": ("jobs.under_way",),
     "server/test_kinds.py": (
         "records.create",
         "records.explain",
@@ -138,14 +141,11 @@ BY_TESTS: Mapping[str, Collection[str]] = {
         "records.get",
         "records.history",
         "records.kinds",
-        "records.learn",
         "records.send",
     ),
     "server/test_overview.py": (
-        "figures.counted_until",
         "figures.read",
         "figures.recent",
-        "jobs.under_way",
         "overview.take",
     ),
     "server/test_quarantine.py": (
@@ -171,6 +171,7 @@ BY_TESTS: Mapping[str, Collection[str]] = {
     "server/test_workers.py": (
         "workers.drain",
         "workers.start",
+        "workers.takes",
     ),
     "server/test_workloads.py": ("workloads.get",),
     "systems/access/test_rotating.py": (
@@ -210,7 +211,6 @@ BY_TESTS: Mapping[str, Collection[str]] = {
     ),
     "systems/orchestrator/test_approvals.py": (
         "jobs.history",
-        "orchestrator/wait_records.py: decide_close",
         "orchestrator/wait_records.py: decide_reply",
         "waits.approve",
         "waits.find",
@@ -254,6 +254,7 @@ BY_TESTS: Mapping[str, Collection[str]] = {
     ),
     "systems/orchestrator/test_quarantine.py": ("quarantine.py: decide",),
     "systems/orchestrator/test_queue_pause.py": ("orchestrator/queues.py: decide",),
+    "systems/orchestrator/test_signals.py": ("orchestrator/wait_records.py: decide_close",),
     "systems/orchestrator/test_starting_in_time.py": ("jobs.now",),
     "systems/orchestrator/test_tree_histories.py": (
         "jobs.find",
@@ -261,7 +262,6 @@ BY_TESTS: Mapping[str, Collection[str]] = {
     ),
     "systems/orchestrator/test_tree_names.py": ("jobs.tree",),
     "systems/orchestrator/test_unique_jobs.py": ("orchestrator/uniqueness.py: freed",),
-    "systems/runs/analysing/test_findings.py": ("runs.flaky",),
     "systems/runs/analysing/test_history.py": (
         "runs/job_history.py: forget_history",
         "runs/job_history.py: with_outcome",
@@ -277,14 +277,6 @@ BY_TESTS: Mapping[str, Collection[str]] = {
         "runs/reports/delivery.py: with_status",
     ),
     "systems/runs/reports/test_statuses.py": ("runs/reports/delivery.py: superseded",),
-    "systems/runs/reports/test_webhooks_out.py": (
-        "runs.reports",
-        "runs/reports/delivery.py: begin_delivery",
-        "runs/reports/delivery.py: delivered",
-        "runs/reports/delivery.py: delivery_failed",
-        "runs/reports/delivery.py: overdue",
-        "runs/reports/delivery.py: redeliver",
-    ),
     "systems/runs/test_comparing_runs.py": ("runs.compare",),
     "systems/runs/test_doing_again.py": (
         "runs.preview",
@@ -292,7 +284,15 @@ BY_TESTS: Mapping[str, Collection[str]] = {
     ),
     "systems/runs/test_explaining_runs.py": ("runs.explain",),
     "systems/runs/test_forks.py": ("runs.decline",),
-    "systems/runs/test_reporting_runs.py": ("runs.report_again",),
+    "systems/runs/test_reporting_runs.py": (
+        "runs.report_again",
+        "runs.reports",
+        "runs/reports/delivery.py: begin_delivery",
+        "runs/reports/delivery.py: delivered",
+        "runs/reports/delivery.py: delivery_failed",
+        "runs/reports/delivery.py: overdue",
+        "runs/reports/delivery.py: redeliver",
+    ),
     "systems/runs/test_submitting_runs.py": (
         "runs.find",
         "runs.history",
@@ -320,7 +320,10 @@ BY_TESTS: Mapping[str, Collection[str]] = {
         "simulations.end_execution",
         "simulations.lost",
     ),
-    "systems/simulations/test_importing.py": ("simulations.import_directory",),
+    "systems/simulations/test_importing.py": (
+        "simulations.import_directory",
+        "simulations/state_files.py: decide",
+    ),
     "systems/simulations/test_manager.py": ("simulations.prune",),
     "systems/simulations/test_metrics.py": ("simulations.metrics",),
     "systems/simulations/test_programs.py": (
@@ -329,7 +332,6 @@ BY_TESTS: Mapping[str, Collection[str]] = {
         "simulations.history",
         "simulations.list_runs",
         "simulations.transition",
-        "simulations/state_files.py: decide",
     ),
     "systems/supervisor/test_tasks_and_pools.py": (
         "workers.pools",
@@ -339,8 +341,8 @@ BY_TESTS: Mapping[str, Collection[str]] = {
         "supervisor/leases.py: _decide",
         "workers.died",
         "workers.leave",
-        "workers.takes",
     ),
+    "systems/test_records.py": ("records.learn",),
     "worker/test_caches.py": ("caches.keep",),
 }
 """What neither explores, and the tests that try it."""

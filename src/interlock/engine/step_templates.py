@@ -141,7 +141,7 @@ class StepTemplates:
         if event is not None:
             entity.must(event)
         for _, effects in entity.taken:
-            timer = effects.arms if effects.sets_timer else timer
+            timer = timer if effects.arms is None else effects.arms
         return _Template(entity.change(actor=actor), timer, kind.may_claim(entity.state))
 
 

@@ -14,6 +14,8 @@ from interlock.systems.catalogue import CATALOGUE
 from interlock.testing.clocks import JumpingClock
 
 LARGEST = 20_000
+GRANT_BYTES, LOSS_BYTES = 240, 180
+"""By how much a record grows, about, when a lease is granted and when it is lost."""
 
 
 @pytest.fixture
@@ -27,11 +29,18 @@ async def small() -> AsyncIterator[House]:
     await house.close()
 
 
-async def large_job(house: House, *, leave: int, **spec: Any) -> str:
-    """A job whose input leaves hardly any room in its record."""
-    empty = await house.submit(input=msgspec.Raw(b'""'), queue="measured", **spec)
+async def large_job(house: House, *, leave: int) -> str:
+    """A job that waits again, whose checkpoint leaves hardly any room in its record."""
+    empty = await given_back(house, b'""', "measured")
     room = LARGEST - len((await house.record(empty)).body) - leave
-    return await house.submit(input=msgspec.Raw(b'"' + b"x" * room + b'"'), **spec)
+    return await given_back(house, b'"' + b"x" * room + b'"', "default")
+
+
+async def given_back(house: House, checkpoint: bytes, queue: str) -> str:
+    """A job that was given back with a checkpoint."""
+    grant = await house.started(queue=queue)
+    await house.heard(release(grant, checkpoint=msgspec.Raw(checkpoint)))
+    return grant.job_id
 
 
 @pytest.mark.parametrize("limit", [1, 10])
@@ -39,21 +48,27 @@ async def large_job(house: House, *, leave: int, **spec: Any) -> str:
 async def test_a_job_that_has_grown_does_not_keep_others_from_being_given_out(
     small: House, leave: int, limit: int
 ) -> None:
-    await large_job(small, leave=leave)
+    large = await large_job(small, leave=leave)
     small.clock.jump(1)
     other = await small.submit()
     given = {grant.job_id for _ in range(3) for grant in await small.claim(limit=limit)}
     assert other in given
+    view = await small.view(large)
+    stopped = leave < GRANT_BYTES
+    assert (large in given, view.state) == ((False, "CANCELED") if stopped else (True, "RUNNING"))
+    assert view.stop_reason == ("too_large" if stopped else None)
 
 
-@pytest.mark.parametrize("leave", range(260, 700, 40))
+@pytest.mark.parametrize("leave", range(280, 700, 40))
 async def test_a_job_that_has_grown_does_not_keep_the_sweep_from_others(small: House, leave: int) -> None:
-    await large_job(small, leave=leave)
+    large = await large_job(small, leave=leave)
     await small.claim()
     small.clock.jump(1)
     other = await small.started(queue="others")
     await small.later(TTL_S)
     assert (await small.states(other.job_id))[1][0] == "STALE"
+    view = await small.view(large)
+    assert view.stop_reason == ("too_large" if leave < GRANT_BYTES + LOSS_BYTES else None)
 
 
 async def test_a_job_that_is_given_back_again_and_again_can_still_be_done(small: House) -> None:
