@@ -23,7 +23,7 @@ from interlock.machine import (
     state,
     timer,
 )
-from interlock.machine.cascade import Cascade, Deadlines, Root, StepEffects, Wiring
+from interlock.machine.cascade import Cascade, Root, StepEffects, Timers, Wiring
 from interlock.machine.couplings import AnyMachine
 
 NOW = datetime(2026, 11, 17, tzinfo=UTC)
@@ -99,7 +99,7 @@ class Bakery(Cascade):
     def carry_out(self, effect: object, owner: Any) -> None:
         self.reported.append(f"{owner}: {effect}")
 
-    def set_timers(self, ended: Deadlines, started: Deadlines, owner: Any) -> None:
+    def set_timers(self, ended: Timers, started: Timers, owner: Any) -> None:
         assert owner == "the baker"
         self.timers -= {deadline.setting for deadline in ended}
         self.timers |= {deadline.setting for deadline in started}

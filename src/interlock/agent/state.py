@@ -59,7 +59,7 @@ from interlock.lifecycles.workload import (
     WorkloadState,
 )
 from interlock.machine import Deadline, Refused
-from interlock.machine.cascade import Cascade, Deadlines, EventRules, Root, StepEffects, Wiring
+from interlock.machine.cascade import Cascade, EventRules, Root, StepEffects, Timers, Wiring
 from interlock.machine.couplings import AnyMachine
 
 
@@ -202,7 +202,7 @@ class CurrentWorkload:
 
 
 class AgentState(Cascade):
-    """The state of an agent, with at most one workload, which is the owner of its part."""
+    """The state of an agent: its machine, whose owner is the present workload."""
 
     in_memory = True
     wiring = Wiring(
@@ -415,7 +415,7 @@ class AgentState(Cascade):
     # Decisions of the table
 
     def _send(self, event: OfWorkload) -> bool:
-        """Let the table decide, and carry out its decision; return whether it accepted the event."""
+        """Let the table decide; return whether it accepted the event."""
         refused = self.send_to(WORKLOAD, self.machine, event, self.present)
         if self.state in WORKLOAD.resting:
             self._idle.set()
@@ -495,7 +495,7 @@ class AgentState(Cascade):
 
     # Timers: each belongs to one workload, and is ignored for another
 
-    def set_timers(self, ended: Deadlines, started: Deadlines, present: CurrentWorkload) -> None:
+    def set_timers(self, ended: Timers, started: Timers, present: CurrentWorkload) -> None:
         """Stop and start the timers of the present workload."""
         if ended:
             self._disarm(present)
@@ -510,7 +510,7 @@ class AgentState(Cascade):
         return float(getattr(self._durations, setting))
 
     def _expire(self, present: CurrentWorkload, deadline: Deadline) -> None:
-        """Send the event of an expired timer; processes are stopped first, and their end is the event."""
+        """Stop processes on an expired timer, or else send its event."""
         if deadline == DURATION:
             self._is_over_time(present)
         elif deadline == ABORT_KILL:

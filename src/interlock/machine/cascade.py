@@ -53,7 +53,7 @@ _MOST = 4_096
 """Maximum size of each cache: tables have fewer steps, but tests create tables."""
 
 StepsTaken: TypeAlias = tuple[Step[Any], ...]
-Deadlines: TypeAlias = tuple[Deadline, ...]
+Timers: TypeAlias = tuple[Deadline, ...]
 Refusal: TypeAlias = Refused[Any] | None
 Owner: TypeAlias = Any
 """The part that another one belongs to; None for a part without an owner."""
@@ -181,7 +181,7 @@ class StepEffects:
         self.named: bool = machine is not wiring.root
         self.arms: str | None = None
         """The duration of the timer of the part that starts; "" if it ends, None if it keeps running."""
-        self.timers: tuple[Deadlines, Deadlines] = ((), ())
+        self.timers: tuple[Timers, Timers] = ((), ())
         """For parts in memory: the timers that the steps stop, if they run, and those that they start."""
         if machine not in wiring.own_timers:
             self._look_for_timers(machine)
@@ -197,7 +197,7 @@ class StepEffects:
         """Journal lines, by the name of the part."""
 
     def _look_for_timers(self, machine: AnyMachine) -> None:
-        """Find the effects of the steps on timers; on the only one of a part, the last effect counts."""
+        """Find the timers of the steps; a part with only one has the last."""
         ended, started = dict[Deadline, None](), dict[Deadline, None]()
         for step in self.steps:
             # A deadline that two adjacent states share keeps running; any other ends with its state.
@@ -480,7 +480,7 @@ class Cascade(ABC):
     def carry_out(self, effect: object, owner: Owner) -> None:  # noqa: B027
         """Carry out an effect of a row."""
 
-    def set_timers(self, ended: Deadlines, started: Deadlines, owner: Owner) -> None:  # noqa: B027
+    def set_timers(self, ended: Timers, started: Timers, owner: Owner) -> None:  # noqa: B027
         """Stop timers, as far as they run, and start others."""
 
     # Operations

@@ -259,7 +259,7 @@ def running_deadlines(table: AnyTable) -> list[tuple[Any, Deadline]]:
 
 
 def unknown_settings(table: AnyTable, durations: Collection[str] | None) -> tuple[str, ...]:
-    """Return the settings of deadlines that are no durations; none if the durations are not known."""
+    """Return the settings of deadlines that are no known durations."""
     settings = dict.fromkeys(deadline.setting for _, deadline in running_deadlines(table))
     return tuple(setting for setting in settings if durations is not None and setting not in durations)
 

@@ -26,12 +26,12 @@ from interlock.lifecycles.worker import WORKER
 from interlock.machine import Deadline, Event, EventRef, Moved, Refused, Step
 from interlock.machine.cascade import (
     Cascade,
-    Deadlines,
     EventRules,
     Owner,
     Part,
     Root,
     StepEffects,
+    Timers,
     Wiring,
     each,
     order,
@@ -167,13 +167,13 @@ class Machines(Cascade):
         self._watch.refused(refused, owner.grant if refused.machine == TASK.name else None)
 
     def carry_out(self, effect: object, _: Owner) -> None:
-        """Kill handlers, or publish the shutdown report, as the process table says."""
+        """Kill handlers, or publish the shutdown report."""
         if isinstance(effect, process.KillHandlers):
             self.actions.kill()
         else:
             self._watch.announce((effect,))
 
-    def set_timers(self, ended: Deadlines, started: Deadlines, _: Owner) -> None:
+    def set_timers(self, ended: Timers, started: Timers, _: Owner) -> None:
         """Note which timers of the process run, for its loop."""
         for deadline in ended:
             self.timers.pop(deadline, None)
