@@ -98,7 +98,7 @@ class TransactionClient:
     async def submit(  # type: ignore[misc] # a task with a context by name is Work
         self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any
     ) -> str:
-        """Submit a job and return its id; the job is visible once you have committed."""
+        """Submit a job and return its id; it is visible after your commit."""
         if isinstance(work, Task) and work.request_id is not None:
             request_id = work.request_id if request_id is None else request_id
             work = work.options(request_id=None)
@@ -152,7 +152,7 @@ class SyncTransactionClient:
     def submit(  # type: ignore[misc] # a task with a context by name is Work
         self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any
     ) -> str:
-        """Submit a job and return its id; the job is visible once you have committed."""
+        """Submit a job and return its id; it is visible after your commit."""
         if isinstance(work, Task) and work.request_id is not None:
             request_id = work.request_id if request_id is None else request_id
             work = work.options(request_id=None)

@@ -89,6 +89,7 @@ NOT_RUN = {
     "interlock --profile prod": "needs the server that the page invents: tests/cli/test_profiles.py",
     "interlock agent": "runs until it is stopped: tests/agent/test_program.py",
     "interlock server --host 0.0.0.0": "needs a certificate and a database: tests/server/test_program.py",
+    "interlock server --token-required": "runs until it is stopped: tests/server/test_cross_origin.py",
     "interlock token create prometheus": "needs the database that the page invents",
     "interlock worker start": "runs until it is stopped: tests/cli/test_worker_command.py",
     "journalctl": "needs a journal",

@@ -171,7 +171,7 @@ def _items(plain: Any) -> list[Any]:
 
 
 def _chosen_columns(sheets: Sequence[Sheet]) -> list[Sheet]:
-    """Return the tables with the chosen columns, in their order; tables without any of them are left out."""
+    """Return the tables with the chosen columns, without empty tables."""
     wanted = [_present_name(name) for name in forms.chosen.columns]
     if not wanted or not sheets:
         return list(sheets)
@@ -193,7 +193,10 @@ def _check_columns(sheets: Sequence[Sheet], wanted: Iterable[str]) -> None:
 
 
 def _sorted(sheets: Sequence[Sheet]) -> list[Sheet]:
-    """Return the tables with their rows in the chosen order; a table without the column keeps its own."""
+    """Return the tables with their rows in the chosen order.
+
+    A table without the column keeps its own order.
+    """
     keys = [(_present_name(name.removeprefix("-")), name.startswith("-")) for name in forms.chosen.sort]
     if sheets:
         _check_columns(sheets, [name for name, _ in keys])

@@ -159,7 +159,7 @@ def sent(record: Record, commit_id: str = "") -> Change:
 
 
 def returned(record: Record, now: datetime, commit_id: str = "") -> Change:
-    """Return the change of a message whose courier stops: another one may take it at once."""
+    """Return the change that lets another courier take the message at once."""
     why = "its courier has ended"
     return _STEPS.step(record, failed, now, commit_id=commit_id, actor="courier", reason=why, ready_at=now)
 

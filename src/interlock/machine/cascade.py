@@ -393,7 +393,7 @@ class Wiring:
             yield f"“{coupling.sentence}”: no deliverer evaluates its conditions"
 
     def _unsent(self, machine: AnyMachine) -> Iterator[str]:
-        """Find consequences that no coupling sends, and timers that no deadline fires."""
+        """Yield consequences that nothing sends, and timers that never fire."""
         sent = {
             coupling.event for coupling in chain.from_iterable(self.couplings) if coupling.effect is machine
         } | self._sends

@@ -250,7 +250,10 @@ def _members(table: AnyTable) -> tuple[str, ...]:
 
 
 def running_deadlines(table: AnyTable) -> list[tuple[Any, Deadline]]:
-    """Return every deadline with a state in which it runs: the state's own, and those that rows arm."""
+    """Return every deadline with a state in which it runs.
+
+    A state has deadlines of its own, and those that rows arm.
+    """
     running = [(entry.name, entry.within) for entry in table.states if entry.within is not None]
     for row in table.rows:
         places = row.sources if row.target is None else (row.target,)

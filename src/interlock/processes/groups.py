@@ -74,8 +74,9 @@ class _WardenReport:
         self.content: _GroupReport | None = None
 
     def read(self) -> None:
-        """Read it as soon as the warden has ended: a command that has lost its warden would otherwise be
-        waited for forever.
+        """Read it as soon as the warden has ended.
+
+        A command that has lost its warden would otherwise be waited for forever.
         """
         if self._closed:
             return

@@ -164,7 +164,7 @@ class ServerLog:
 
 @contextlib.contextmanager
 def libraries_logging(log: ServerLog) -> Iterator[None]:
-    """Write warnings and errors of `logging` to this log, for the duration of the context."""
+    """Write warnings and errors of `logging` to this log, within the context."""
     handler = _LogForwarder(log)
     root = logging.getLogger()
     root.addHandler(handler)

@@ -193,7 +193,7 @@ class _Numbers(NamedTuple):
 
 
 def _read(jobs: OldestJobs, counted: dict[str, int]) -> _Numbers:
-    """Return the number of jobs in each queue: exact if all jobs were read, else from the figures.
+    """Return the number of jobs in each queue.
 
     It is exact if all jobs were read, otherwise from the figures. The figures may not have counted jobs yet
     that were read: there are at least those.
@@ -207,7 +207,10 @@ def _read(jobs: OldestJobs, counted: dict[str, int]) -> _Numbers:
 
 
 def _unseen(backlog: Backlog, pending: OldestJobs) -> list[str]:
-    """Return the queues with the largest backlogs of which no pending job was read."""
+    """Return the queues with the largest backlogs that were not read.
+
+    No pending job of them was read.
+    """
     seen = {record.queue for record in pending.records}
     queues = [name for name, numbers in backlog.items() if name and numbers[0] and name not in seen]
     return sorted(queues, key=lambda name: -backlog[name][0])[:SEARCHED]

@@ -116,5 +116,8 @@ def has_handler(handler: str, claim: Claim) -> bool:
 
 @lru_cache(maxsize=256)
 def lane_parts_of(labels: tuple[str, ...], handlers: tuple[str, ...] | None) -> frozenset[str]:
-    """Return all parts of lanes that a claimer has; cached, since claimers are few."""
+    """Return all parts of lanes that a claimer has, cached.
+
+    Claimers are few.
+    """
     return frozenset((*labels, *(HANDLER_MARK + handler for handler in handlers or ())))

@@ -246,7 +246,10 @@ class Model(Protocol):
         ...
 
     def canonical(self, state: ModelState) -> ModelState:
-        """Return the representative of states that differ in names only; the state itself where unknown."""
+        """Return the representative of states that differ in names only.
+
+        If it is unknown, it is the state itself.
+        """
         ...
 
     def look(self, state: ModelState) -> int:
@@ -254,7 +257,10 @@ class Model(Protocol):
         ...
 
     def tell(self, done: Any, before: ModelState, after: ModelState) -> list[str]:
-        """Return a step in words: the action, then the rows of the tables that are taken."""
+        """Return a step in words.
+
+        That is the action, and then the rows of the tables that are taken.
+        """
         ...
 
 

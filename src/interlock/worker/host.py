@@ -135,7 +135,10 @@ class LoopTick:
         monotonic: Callable[[], float] = time.monotonic,
         awaited: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`awaited` returns whether the loop has work to do; an idle one may be silent."""
+        """Begin now. `awaited` returns whether the loop has work to do.
+
+        A loop without work may be silent.
+        """
         self.name = name
         self._monotonic = monotonic
         self._awaited = awaited

@@ -270,7 +270,7 @@ class WorkerProcess:
         return {name: number for name, number in self._components.leftovers().items() if number}
 
     def send(self, event: Event) -> bool:
-        """Let the table decide, and follow the consequences; return whether it accepted the event."""
+        """Apply an event by the table; return whether it was accepted."""
         return self._machines.send_to(PROCESS, self._process, event) is None
 
     async def _step(self) -> None:

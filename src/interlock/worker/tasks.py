@@ -118,7 +118,10 @@ class Task(Generic[P, R_co]):
     def spec(self, *args: P.args, **kwargs: P.kwargs) -> JobSpec: ...
 
     def spec(self, *args: Any, **kwargs: Any) -> JobSpec:
-        """Return a job to submit. Arguments are checked and encoded here, not in the worker."""
+        """Return a job to submit.
+
+        Arguments are checked and encoded here, not in the worker.
+        """
         if self.request_id is not None:
             raise _without_request_id(self)
         after = self.template.after
@@ -171,7 +174,10 @@ class Task(Generic[P, R_co]):
         return self._arguments.first
 
     def partial_spec(self, after: After, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
-        """Return a job that comes after others; their result may be one of its arguments."""
+        """Return a job that comes after others.
+
+        Their result may be one of its arguments.
+        """
         if self.request_id is not None:
             raise _without_request_id(self)
         given = self._arguments.encode(args, kwargs, after.into)

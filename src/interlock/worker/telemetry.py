@@ -149,7 +149,10 @@ class _Handler(logging.Handler):
 
 
 def _json_lines_of(log: Log) -> _Lines | None:
-    """Return where a log writes, if its lines are JSON and have no fields of their own."""
+    """Return where a log writes JSON; None for other logs.
+
+    None is returned as well for a log with fields of its own.
+    """
     lines = getattr(log, "_logger", None)
     plain = isinstance(lines, _Lines) and lines.is_json and not structlog.get_context(log.bind())
     return lines if plain else None

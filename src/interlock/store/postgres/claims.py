@@ -270,7 +270,7 @@ class Claims:
         return self._notifier.notify(outcomes, notifying)
 
     async def _claim_with_others(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome]:
-        """Lock the heads of the lanes of this claimer, skipping those that others hold."""
+        """Lock the heads of the lanes of this claimer that are not locked."""
         await session.begin()
         rows = await self._take_ready(session, claim)
         while rows[-1]["delayed"]:

@@ -72,16 +72,22 @@ class BatchPart:
         return len(self._batch.ids)
 
     def trial(self, not_before: datetime) -> NamedStatement:
-        """Return the statement that writes everything or nothing; in the latter case there is no answer."""
+        """Return the statement that writes all or nothing.
+
+        If it writes nothing there is no answer.
+        """
         return "try_batch", self._arguments(not_before)
 
     def judged(self, not_before: datetime) -> NamedStatement:
-        """Return the statement that writes the possible changes, and reports the obstacles of the rest."""
+        """Return the statement that writes possible changes and reports obstacles."""
         self.channel = None
         return self._wave().judged(not_before)
 
     def within(self, judging: bool, not_before: datetime) -> NamedStatement:
-        """Return the statement for an open transaction; without `judging`, an obstacle raises."""
+        """Return the statement for an open transaction.
+
+        Without `judging`, an obstacle raises.
+        """
         if judging:
             return self._wave().within(judging, not_before)
         return "write_batch", self._arguments(not_before)
@@ -137,7 +143,10 @@ class SinglePart:
         """The channel on which the commit itself notifies others; None if it does not."""
 
     def trial(self, not_before: datetime) -> NamedStatement:
-        """Return the statement that writes it or nothing; in the latter case the answer has no time."""
+        """Return the statement that writes the record or nothing.
+
+        In the latter case the answer has no time.
+        """
         return "write_one", self._arguments(not_before)
 
     def judged(self, not_before: datetime) -> NamedStatement:
@@ -195,7 +204,10 @@ class PairPart(SinglePart):
         self._commit = commit
 
     def trial(self, not_before: datetime) -> NamedStatement:
-        """Return the statement that writes both or none; in the latter case the answer has no time."""
+        """Return the statement that writes both records or none.
+
+        In the latter case the answer has no time.
+        """
         other = self._commit.changes[1]
         named = [other.kind, other.id, other.state, other.body.decode()]
         return "create_pair", [*self._arguments(not_before), *named]
@@ -324,7 +336,10 @@ class CommitWriter:
             ]
 
     def parts(self, work: Sequence[Work], held: Sequence[Record] = ()) -> list[WritePart]:
-        """Split the work where a record or a request repeats, at batches, and at the maximum size."""
+        """Split the work into parts that one statement can write.
+
+        It splits where a record or a request repeats, at batches, and at the maximum size.
+        """
         if len(work) == 1 and (few := few_of(work[0], self._ends)) is not None:
             return [few]
         parts: list[WritePart] = []
@@ -378,7 +393,10 @@ class CommitWriter:
         return Wave(self._ends, commits)
 
     def read(self, part: WritePart, rows: Sequence[Any]) -> list[Outcome]:
-        """Return what became of a part, from the rows that another driver may have read."""
+        """Return the outcomes of a part from its rows.
+
+        Another driver may have read the rows.
+        """
         at: datetime = rows[0]["at"]
         self.saw(at.astimezone(UTC))
         return part.outcomes(rows)
@@ -389,7 +407,7 @@ class CommitWriter:
             return part.within(judging, self.seen)
 
     async def write(self, session: Session, part: WritePart, guard: Guard | None = None) -> list[Outcome]:
-        """Write a part optimistically; after a conflict, write it again with detailed checks."""
+        """Write a part optimistically; after a conflict with detailed checks."""
         with self._text_is_text():
             name, arguments = part.trial(self.seen) if session.attempt == 1 else part.judged(self.seen)
         if guard is not None and name in GUARDED:

@@ -313,7 +313,10 @@ class PostgresPool:
         timeout_s: float,
         when_foreign: Callable[[Session], Awaitable[None]] | None = None,
     ) -> None:
-        """`when_foreign` is called when a statement does not fit the schema, and raises the reason."""
+        """Prepare the pool.
+
+        `when_foreign` is called when a statement does not fit the schema, and raises the reason.
+        """
         self.target = target
         self.timeout_s = timeout_s
         self._when_foreign = when_foreign
@@ -364,7 +367,7 @@ class PostgresPool:
         )
 
     async def _look_for_newer(self, doing: str, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
-        """Raise the reason why a statement does not fit the schema, if it is known."""
+        """Raise the reason why a statement does not fit the schema, if known."""
         if self._when_foreign is None:
             return
         session = await self._lend(doing, loop, deadline)
@@ -383,11 +386,11 @@ class PostgresPool:
         return await self.run(doing, lambda session: session.fetch(sql, *arguments, writes=writes))
 
     async def connect(self, timeout_s: float) -> AsyncpgConnection:
-        """Return a separate connection; the caller closes it and handles the driver's errors."""
+        """Return a connection of its own, which the caller closes."""
         return await self._connected(timeout_s, self.target.pooled)
 
     async def connect_to_listen(self, timeout_s: float) -> AsyncpgConnection:
-        """Return a separate connection to the server itself, bypassing a pooler that would lose LISTEN."""
+        """Return a separate connection to the server itself, for LISTEN."""
         if self.target.listen_at is None:
             return await self.connect(timeout_s)
         host, port = self.target.listen_at

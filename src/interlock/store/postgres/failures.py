@@ -109,8 +109,9 @@ def unavailable(
 
 
 def invalidates_pool(error: BaseException) -> bool:
-    """Return whether other connections cannot be trusted either: the server shuts down, has gone, or is
-    read-only.
+    """Return whether the other connections cannot be trusted either.
+
+    That is so if the server shuts down, has gone, or is read-only.
     """
     return not _is_input(error) and isinstance(error, _INVALIDATING)
 

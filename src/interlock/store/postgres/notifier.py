@@ -125,7 +125,10 @@ class _Listener:
             await asyncio.sleep(backoff.next_s())
 
     async def _receive(self, connection: AsyncpgConnection) -> None:
-        """Forward notifications until the connection is lost, which needs a check when it is silent."""
+        """Forward notifications until the connection is lost.
+
+        A silent connection is probed.
+        """
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         await connection.add_listener(self._target.channel, lambda *_: self._wake_all())
@@ -194,7 +197,7 @@ class PostgresNotifier:
         return stop
 
     def let_notify(self, parts: Sequence[WritePart]) -> NotifyingPart | None:
-        """Let a small commit of one statement notify others itself; return that part."""
+        """Let a small commit of one statement notify itself; return its part."""
         if len(parts) != 1 or isinstance(part := parts[0], Wave) or part.number > SMALL:
             return None
         now = asyncio.get_running_loop().time()

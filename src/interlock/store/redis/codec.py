@@ -186,7 +186,10 @@ def pack_work(work: Sequence[Work], projections: Projections) -> list[tuple[Sequ
 
 
 def pack_claim(claim: Claim) -> bytes:
-    """Encode a claim for claim.lua: queues, parts of lanes, whether it takes all handlers, the guard."""
+    """Encode a claim for claim.lua.
+
+    These are its queues, its parts of lanes, whether it takes all handlers, and the guard.
+    """
     has, guard = lane_parts_of(claim.labels, claim.handlers), claim.guard
     held = () if guard is None else (guard.key.kind, guard.key.id, list(guard.states))
     return pack((list(dict.fromkeys(claim.queues)), sorted(has), claim.handlers is None, held))

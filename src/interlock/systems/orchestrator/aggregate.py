@@ -454,7 +454,10 @@ class JobAggregate(Aggregate):
             self.take(ATTEMPT, following, attempt.publish, following)
 
     def _extend(self, until: datetime) -> None:
-        """Let the timeout of the job not count the time that its handler has asked to wait for."""
+        """Leave a wait out of the timeout of the job.
+
+        The handler has asked to wait for that time.
+        """
         self.extend_timer(max(until - self.now, timedelta(0)))
 
     def _pause_after(self, one: AttemptBody, failure: Failure) -> timedelta:

@@ -182,7 +182,7 @@ ALONE = TreeFacts()
 
 
 async def look_around(store: Store, record: Record, quotas: Sequence[int]) -> TreeFacts:
-    """Return the facts about the tree of a held-back job; empty for other jobs."""
+    """Return the facts about a held-back job's tree, none for others."""
     body = decode_body(record.body)
     if waits_for_jobs(body) and body.after is not None:
         some = body.after.left[:NAMED]
@@ -201,7 +201,7 @@ async def look_around(store: Store, record: Record, quotas: Sequence[int]) -> Tr
 
 
 def held_back(one: AttemptBody, record: Record, body: JobBody, around: TreeFacts) -> str | None:
-    """Return why an attempt waits for other jobs, or for an answer; None if it does not."""
+    """Return why an attempt waits for jobs or an answer, or None."""
     if waits_for_jobs(body) and body.after is not None:
         return _after_others(body.after, around)
     if (wait := wait_of(one, body)) is not None:

@@ -263,7 +263,7 @@ class LastClaims:
         self._known: dict[tuple[object, ...], _LastClaim] = {}
 
     def expected_job(self, claimings: Sequence[ClaimInput]) -> Record | None:
-        """Return a job like those that this claim will find; None if that is not known."""
+        """Return a job like those that this claim will find, if known."""
         request = claimings[0].request
         if len(claimings) > 1 or request.claim_id:
             return None

@@ -276,7 +276,10 @@ class Limits:
         self._admissions.close()
 
     async def keep_occasionally(self, *, limit: int = MANY) -> int:
-        """Do as `keep`, seldom while no limit is declared: then only leftovers are found."""
+        """Do as `keep`, but seldom while no limit is declared.
+
+        Then only leftovers are found.
+        """
         self._rounds += 1
         if not self._known and self._rounds % _SELDOM:
             return 0

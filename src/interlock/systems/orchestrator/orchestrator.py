@@ -223,7 +223,7 @@ class Orchestrator:
         ]
 
     async def _foreseen(self, claimings: Sequence[ClaimInput], last: LastClaims) -> ForeseenGrant | None:
-        """Return the decision of a claim whose jobs are like those of the last ones."""
+        """Return the foreseen decision of a claim like the last ones, or None."""
         like = last.expected_job(claimings)
         return None if like is None else foresee(claimings[0], like, await self.engine.clock.now())
 

@@ -212,7 +212,7 @@ class NewJobs(msgspec.Struct, frozen=True):
 
 
 def group_equal_specs(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJobs]:
-    """Return the specs in groups of equal ones; raise for the first invalid one."""
+    """Return groups of equal specs; raise for the first invalid one."""
     if len(specs) == 1:  # there is none to compare it with
         check_spec(specs[0], settings)
         return [NewJobs(specs[0], [0], [given_by(specs[0])])]

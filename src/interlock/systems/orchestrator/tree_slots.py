@@ -75,11 +75,14 @@ class TreeSlots:
         return self._quotas[depth] - self._taken[depth]
 
     def has_waiters(self, depth: int) -> bool:
-        """Return whether others wait at this depth: a new job goes to the end of the line."""
+        """Return whether others wait at this depth.
+
+        A new job goes to the end of the line then.
+        """
         return depth in self.body.holding.values() or depth in self.body.returning.values()
 
     def join(self, job_id: str, parent_id: str, depth: int, workers: int) -> bool:
-        """Add a child; return whether it is admitted at once, otherwise record that it is held back."""
+        """Add a child, or hold it back; return whether it is admitted at once."""
         if workers <= self.room(depth) and not self.has_waiters(depth):
             self.admit(job_id, depth, workers)
             return True
@@ -120,7 +123,10 @@ class TreeSlots:
             self.body.waiting[job_id] = job.data.depth
 
     def resume_parent(self, job_id: str, draft: JobAggregate) -> None:
-        """Resume a parent without unfinished children, or put it in line if there is no room."""
+        """Resume a parent whose children have ended.
+
+        If there is no room, it waits in line.
+        """
         depth = draft.body.data.depth
         workers = sum(map(waits_for_children, draft.body.attempts))
         self.body.waiting.pop(job_id, None)
@@ -345,8 +351,9 @@ def _is_stopped(parent: Record) -> bool:
 
 
 def slots_filled(look: Look, now: datetime, commit_id: str, settings: OrchestratorSettings) -> Commit:
-    """Resume parents whose children have ended, then admit held-back children, oldest first; return the
-    commit.
+    """Return the commit that resumes parents, and then admits children.
+
+    Parents resume when their children have ended; children that are held back are admitted oldest first.
     """
     changes = [*_woken(look, now, commit_id, settings), *_let_in(look, now, commit_id, settings)]
     over = look.seating.body.empty and (look.root is None or look.root.state in job.ENDED)

@@ -110,7 +110,10 @@ def failure_fields(record: Record) -> FailureFields:
 
 
 def large_result_keys(record: Record) -> list[Key]:
-    """Return the keys of large results of a job: of a completed one, and those after a cancel."""
+    """Return the keys of large results of a job.
+
+    These are results of a completed job, and those that came after a cancel.
+    """
     if b'"result_apart"' not in record.body:
         return []
     shown = (attempt.CANCELED, attempt.SUCCEEDED) if record.state == job.COMPLETED else (attempt.CANCELED,)

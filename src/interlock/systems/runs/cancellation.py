@@ -185,7 +185,10 @@ class RunCancellation:
                 await self._supersede(each, record.id)
 
     async def _supersede_if_outdated(self, record: Record, mine: ChangePosition) -> bool:
-        """Supersede a run by an ended run of a later change; return whether there was one."""
+        """Supersede a run by an ended run of a later change, if there is one.
+
+        Return whether there was one.
+        """
         if record.queue is None or mine.again:
             return False
         query = Query(kind=RUN.name, queue=record.queue, limit=LOOKS_BACK, within=LOOKED_AT)

@@ -44,7 +44,10 @@ class CanonicalNames:
         return state
 
     def _forget(self, state: StateTuple) -> StateTuple:
-        """Return the state without the names of ended leases that no message can mention."""
+        """Return the state without the names of some ended leases.
+
+        No message can mention these leases.
+        """
         jobs, hands, net, orch, spare = state
         named, forget = self._deciding.named_ends, self._deciding.forget
         for job, value in enumerate(jobs):

@@ -263,7 +263,7 @@ class OrchestratorSteps:
                 return
 
     def become(self, state: StateTuple, job: int, after: int, reply: int) -> StateTuple:
-        """Return the state with a new version of a job: decisions on the old version will conflict."""
+        """Return the state with a job's new version; old decisions conflict."""
         jobs, hands, net, orch, spare = state
         if self._racing:
             orch = tuple([self._outrun(one, job) for one in orch])
@@ -275,7 +275,7 @@ class OrchestratorSteps:
         return one[0], job, 0, 0, 0, OUTRUN
 
     def _settle(self, state: StateTuple, job: int, reply: int) -> StateTuple:
-        """Answer messages under ended leases, and drop answers that have no receiver."""
+        """Answer messages under ended leases; drop answers without a receiver."""
         jobs, hands, net, orch, spare = state
         ended = self.deciding.ended_leases[jobs[job]]
         flying = [reply] if reply else []
@@ -311,7 +311,10 @@ class OrchestratorSteps:
                 out.append((StoryStep("orchestrator dies", job, place, None, op), fallen, AIDED))
 
     def _looked_again(self, state: StateTuple, one: tuple[int, ...], out: list[ModelStep]) -> None:
-        """Handle a refused commit: decide again about a message, drop a claim or a sweep."""
+        """Handle a refused commit.
+
+        It decides again about a message, and drops a claim or a sweep.
+        """
         op, job, _, _, _, freshness = one
         mark = self._marks[required_events.LOOKED_AGAIN if freshness == OUTRUN else required_events.TOO_LATE]
         if op < 0:
@@ -471,7 +474,7 @@ class WorkerSteps(OrchestratorSteps):
                     out.append((StoryStep("lose", read_message(code).job, 0, None, code), lost, AIDED))
 
     def _crashes(self, state: StateTuple) -> Iterator[ModelStep]:
-        """Yield crashes: a worker is restarted under its name, and messages to it are lost."""
+        """Yield crashes: a worker restarts, and messages to it are lost."""
         jobs, hands, net, orch, spare = state
         for worker, hand in enumerate(hands):
             if hand:
@@ -522,7 +525,7 @@ class JobWorld(WorkerSteps):
     # Initial state and observations
 
     def initial(self) -> StateTuple:
-        """Return the initial state: idle workers, and jobs that exist or are about to be submitted."""
+        """Return the initial state, with idle workers."""
         plan, numbers = self.plan, range(len(self.plan.jobs))
         jobs = tuple(ABSENT if plan.submits else self._first[number].after for number in numbers)
         net = tuple(write_message(Say.SUBMIT, 0, number) for number in numbers) if plan.submits else ()

@@ -89,7 +89,10 @@ class RunWorld:
         return (ABSENT,) * len(jobs), *rest, self.runs.first, (), left
 
     def canonical(self, state: StateTuple) -> StateTuple:
-        """Return the state with canonical names of workers; jobs of a run are distinct."""
+        """Return the state with canonical names of workers.
+
+        Jobs of a run are distinct.
+        """
         return state if len(state) == 1 else (*self.inner.canonical(state[:5]), *state[5:])
 
     def look(self, state: StateTuple) -> int:
@@ -134,8 +137,9 @@ class RunWorld:
         return any(one is job.RUNNING and number not in places for number, one in enumerate(states))
 
     def _is_forgotten(self, number: int, state: StateTuple) -> bool:
-        """Return whether a job continues without a stop order on its way; an overdue job is
-        judged after a sweep.
+        """Return whether a job continues without a stop order on its way.
+
+        An overdue job is judged after a sweep.
         """
         value, deciding = state[0][number], self.inner.deciding
         if number in self._ordered(state[6], STOP):
@@ -180,7 +184,10 @@ class RunWorld:
         return out
 
     def _inner_steps(self, state: StateTuple) -> Iterator[ModelStep]:
-        """Yield the steps of the jobs; the run receives their messages, and its time passes too."""
+        """Yield the steps of the jobs.
+
+        The run receives their messages, and its time passes too.
+        """
         *_, number, wires, left = state
         ticked = False
         for done, after, bits in self.inner.steps(state[:5]):

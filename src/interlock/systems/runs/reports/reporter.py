@@ -257,7 +257,7 @@ class ReportService:
         return await self._runs.view(record.id)
 
     def on_its_way(self, run_id: str) -> bool:
-        """Remember to report the state of a run, until `report_pending`; return whether there is a reporter.
+        """Remember to report the state of a run, until `report_pending`.
 
         Return whether there is a reporter. This is not stored: after a crash a receiver may miss "running",
         but not the outcome.

@@ -240,7 +240,10 @@ class EmbeddedPort(EmbeddedOrchestrator):
 
 
 def without_host_facts(process: ActorProcess, spec: WorkerSpec) -> WorkerSpec:
-    """Return the spec without facts about the real machine, which no seed decides."""
+    """Return the spec without facts about the real machine.
+
+    No seed decides these.
+    """
     return msgspec.structs.replace(spec, host=process.name, pid=process.incarnation, metadata={})
 
 
@@ -254,7 +257,7 @@ def _as_seen_by(process: ActorProcess, other: WorkerView) -> WorkerView:
 
 
 def without_tracebacks(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages without tracebacks: they contain paths of this machine."""
+    """Return the messages without tracebacks, which contain local paths."""
     return [
         msgspec.structs.replace(message, outcome=msgspec.structs.replace(message.outcome, details=""))
         if isinstance(message, Complete) and isinstance(message.outcome, Failed)
