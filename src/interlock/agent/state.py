@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ParamSpec
+from typing import Any, ClassVar, ParamSpec
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
@@ -205,7 +205,7 @@ class AgentState(Cascade):
     """The state of an agent: its machine, whose owner is the present workload."""
 
     in_memory = True
-    wiring = Wiring(
+    wiring: ClassVar[Wiring] = Wiring(
         (WORKLOAD,),
         COUPLINGS,
         {},

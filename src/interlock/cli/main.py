@@ -122,7 +122,9 @@ class Program(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = cast("MutableMapping[str, ClickCommand]", CommandsByName())
+        self.commands: MutableMapping[str, ClickCommand] = cast(
+            "MutableMapping[str, ClickCommand]", CommandsByName()
+        )
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as click calls it
         """Return the names of the commands."""

@@ -351,7 +351,7 @@ class RecordKind(Generic[B]):
             events=events,
             durations=tuple(durations),
         )
-        self.claimed_in: frozenset[S] | None = None if claimed_in is None else frozenset(claimed_in)
+        self.claimed_in: frozenset[Any] | None = None if claimed_in is None else frozenset(claimed_in)
         self.due_in: dict[Any, Callable[[Entity[B]], datetime | None]] = _due_in(machine, due or {})
         """The function for the end of a record, by state."""
         self._decoder = msgspec.json.Decoder(body)

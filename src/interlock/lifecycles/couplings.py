@@ -143,26 +143,28 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Conditions: each says that one of the facts holds, or that it does not.
-a_try_is_left = Fact("a_try_is_left", "its failure may be retried and a try is left", "tries_left")
-no_try_is_left = Fact(
+a_try_is_left: Fact = Fact("a_try_is_left", "its failure may be retried and a try is left", "tries_left")
+no_try_is_left: Fact = Fact(
     "no_try_is_left", "its failure may not be retried or no try is left", "tries_left", holds=False
 )
-a_loss_is_left = Fact("a_loss_is_left", "its losses are within their own budget", "losses_left")
-no_loss_is_left = Fact("no_loss_is_left", "it was lost too often", "losses_left", holds=False)
-going_on = Fact("going_on", "no stop was requested", "stopping", holds=False)
-stopping = Fact("stopping", "it was asked to stop", "stopping")
-nothing_active = Fact("nothing_active", "nothing of it is active any more", "anything_active", holds=False)
-every_shard_succeeded = Fact("every_shard_succeeded", "it was the last shard", "every_shard_succeeded")
-required = Fact("required", "the job is required", "required")
-fails_parent = Fact("fails_parent", "its submitter said that its parent fails with it", "fails_parent")
-stops_siblings = Fact(
+a_loss_is_left: Fact = Fact("a_loss_is_left", "its losses are within their own budget", "losses_left")
+no_loss_is_left: Fact = Fact("no_loss_is_left", "it was lost too often", "losses_left", holds=False)
+going_on: Fact = Fact("going_on", "no stop was requested", "stopping", holds=False)
+stopping: Fact = Fact("stopping", "it was asked to stop", "stopping")
+nothing_active: Fact = Fact(
+    "nothing_active", "nothing of it is active any more", "anything_active", holds=False
+)
+every_shard_succeeded: Fact = Fact("every_shard_succeeded", "it was the last shard", "every_shard_succeeded")
+required: Fact = Fact("required", "the job is required", "required")
+fails_parent: Fact = Fact("fails_parent", "its submitter said that its parent fails with it", "fails_parent")
+stops_siblings: Fact = Fact(
     "stops_siblings", "its submitter said that its siblings are stopped then", "stops_siblings"
 )
-followed = Fact("followed", "jobs come after it and it was not skipped", "followed")
-every_required_job_succeeded = Fact(
+followed: Fact = Fact("followed", "jobs come after it and it was not skipped", "followed")
+every_required_job_succeeded: Fact = Fact(
     "every_required_job_succeeded", "every required job has succeeded", "every_required_job_succeeded"
 )
-fail_fast = Fact("fail_fast", "fail-fast is on", "fail_fast")
+fail_fast: Fact = Fact("fail_fast", "fail-fast is on", "fail_fast")
 
 
 # fmt: off

@@ -141,7 +141,7 @@ class BoundedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Register the connection, and start the timer of the head."""
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
-        self.transport = BufferedTransport(transport, self._loop)
+        self.transport: BufferedTransport = BufferedTransport(transport, self._loop)
         self._flow = FlowControl(transport)
         self._server = get_local_addr(transport)
         self.client = get_remote_addr(transport)

@@ -136,7 +136,8 @@ class Machines(Cascade):
         self.actions: TaskActions = actions
         self.timers: dict[Deadline, None] = {}
         """The timers of the process that run."""
-        self._watch, self.is_reported = watch, watch.listens
+        self._watch = watch
+        self.is_reported: bool = watch.listens
 
     def begin(self, running: Any) -> None:
         """Claim a new task."""
