@@ -52,7 +52,7 @@ def assigned_from_outside(folder: Path, files: Iterable[Path]) -> set[str]:
 
 def _targets(tree: ast.AST) -> Iterator[ast.expr]:
     """Yield what is assigned to; counters that only grow (`+=`) are no wiring."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         open_ones = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign):
             open_ones = [node.target]
@@ -68,17 +68,26 @@ def callbacks_assigned(folder: Path, files: Sequence[Path]) -> list[str]:
     methods, values = _methods_and_values(files)
     found = []
     for path in files:
+        if not (assigned := [*_assigned_to_names(path)]):
+            continue
         functions, own = _functions_of(path), set.difference(*_methods_and_values([path]))
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.Assign) and _is_callback(node.value, functions, own, methods - values):
-                found += [
-                    f"{path.relative_to(folder).as_posix()}: {ast.unparse(target)}"
-                    for target in node.targets
-                    if isinstance(target, ast.Attribute)
-                    and isinstance(target.value, ast.Name)
-                    and target.value.id not in ("self", "cls")
-                ]
+        found += [
+            f"{path.relative_to(folder).as_posix()}: {ast.unparse(target)}"
+            for target, value in assigned
+            if _is_callback(value, functions, own, methods - values)
+        ]
     return found
+
+
+def _assigned_to_names(path: Path) -> Iterator[tuple[ast.Attribute, ast.expr]]:
+    """Yield the assignments `name.attr = value` of a file, but for those of `self` and of a class."""
+    for node in statements(tree_of(path)):
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            match target:
+                case ast.Attribute(value=ast.Name(id=name)) if name not in ("self", "cls"):
+                    yield target, node.value
 
 
 def _is_callback(value: ast.expr, functions: set[str], own: set[str], methods: set[str]) -> bool:

@@ -263,6 +263,7 @@ def test_entry_points_that_are_left_to_the_tests_of_a_file_are_called_by_them(
     ] == []
 
 
+@pytest.mark.long  # without the call that is missed, the tests of the file run to their end
 def test_an_entry_point_that_the_tests_of_a_file_do_not_call_is_noticed(tmp_path: Path) -> None:
     wanted = entry_points()["tokens.rotate"] | entry_points()["runs.rerun"]
     assert called_by_tests({QUICK_TEST: wanted}, tmp_path) == {QUICK_TEST: entry_points()["tokens.rotate"]}
