@@ -116,7 +116,7 @@ async def test_a_worker_that_shuts_down_does_not_wait_for_the_end_of_a_poll(
     await port.claim(ASKED)
     waiting = asyncio.create_task(port.claim(ASKED))
     await waiters(server, 1)
-    port.hasten()
+    port.stop_waiting()
     async with asyncio.timeout(PATIENCE_S):
         assert await waiting == []
     await waiters(server, 0)

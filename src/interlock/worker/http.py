@@ -202,11 +202,11 @@ class HttpOrchestrator:
             self._wake()  # the server has waited: no pause is needed before the next claim
         return grants
 
-    def hasten(self) -> None:
+    def stop_waiting(self) -> None:
         """Answer waiting claims now, and do not wait from now on."""
         self._hurried.set()
 
-    def relax(self) -> None:
+    def resume_waiting(self) -> None:
         """Wait for jobs again."""
         self._hurried.clear()
 

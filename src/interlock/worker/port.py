@@ -75,14 +75,14 @@ class LongPollPort(Protocol):
         """
         ...
 
-    def hasten(self) -> None:
+    def stop_waiting(self) -> None:
         """Answer waiting claims now, and stop waiting.
 
         It is called when the worker may not claim.
         """
         ...
 
-    def relax(self) -> None:
+    def resume_waiting(self) -> None:
         """Wait for jobs again."""
         ...
 

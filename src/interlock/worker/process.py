@@ -121,15 +121,15 @@ class Connection:
         port = self._long_poll
         return requested_at if port is None else max(requested_at, port.granted_after)
 
-    def hasten(self) -> None:
+    def stop_waiting(self) -> None:
         """Stop waiting for jobs at the server."""
         if self._long_poll is not None:
-            self._long_poll.hasten()
+            self._long_poll.stop_waiting()
 
-    def relax(self) -> None:
+    def resume_waiting(self) -> None:
         """Wait for jobs again."""
         if self._long_poll is not None:
-            self._long_poll.relax()
+            self._long_poll.resume_waiting()
 
     async def release(self, within_s: float = LET_GO_S) -> None:
         """Close the port, if there is one."""
@@ -411,7 +411,7 @@ class WorkerProcess:
     def _hold(self, held: bool) -> None:
         """Stop waiting for jobs at the server while held; or allow it again."""
         self._wakeup.set()
-        (self._connection.hasten if held else self._connection.relax)()
+        (self._connection.stop_waiting if held else self._connection.resume_waiting)()
 
     # Failures
 
@@ -539,7 +539,7 @@ class WorkerProcess:
 
     def _on_shutdown(self) -> None:
         """Wake the event loop after a shutdown request, in a signal handler."""
-        for wake in (self._stop_requested.set, self._wakeup.set, self._connection.hasten):
+        for wake in (self._stop_requested.set, self._wakeup.set, self._connection.stop_waiting):
             call_in_loop(self._loop, wake)
 
     def _wake(self) -> None:
