@@ -161,8 +161,8 @@ def _json_lines_of(log: Log) -> _Lines | None:
 def _log_moves(log: Log, lines: _Lines | None, grants: Sequence[Grant], moves: Sequence[Step[Any]]) -> None:
     """Write a line for each move of each task.
 
-    Every task has four of them, so lines of JSON are made without the chain of processors, which takes five
-    times as long, and are written together.
+    Every task has four of them, so lines of JSON are made without the chain of processors, and are
+    written together: ten at once take a third of the processor time.
     """
     if lines is None or get_contextvars():
         for grant in grants:
