@@ -36,7 +36,7 @@ def test_many_threads_lose_nothing_while_samples_are_taken() -> None:
     assert sum(sum(one.counts.values()) for one in samples) == 4 * each
 
 
-@settings(deadline=None, max_examples=pick(15, 40))
+@settings(deadline=None, max_examples=pick(5, 40))
 @given(st.lists(st.integers(-5, 2 * LONGEST_NS) | st.integers(0, 5_000_000), max_size=50))
 def test_encoded_counts_have_the_same_percentiles_as_an_hdr_histogram_of_the_same_values(
     values: list[int],

@@ -200,6 +200,7 @@ def without_sender(machine: Machine[Any, Any], sent: Collection[type[Event]]) ->
             yield f"{machine.name}.{event.name}"
 
 
+@pytest.mark.together("parsed modules")
 def test_each_event_that_is_no_timer_has_a_sender() -> None:
     sent = senders()
     machines = {
@@ -210,6 +211,7 @@ def test_each_event_that_is_no_timer_has_a_sender() -> None:
     assert sorted(lacking) == sorted(UNSENT)
 
 
+@pytest.mark.together("parsed modules")
 def test_a_command_without_a_sender_would_be_noticed() -> None:
     sent = senders().keys() - {type_of(run.start_planning)}
     assert [*without_sender(RUN, sent)] == ["run.start_planning"]

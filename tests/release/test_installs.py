@@ -149,7 +149,8 @@ def test_the_pages_name_what_the_build_of_the_dashboard_fetches(
         assert hook.dependencies() == asked
 
 
-@pytest.mark.parametrize("suffix", [".whl", pytest.param(".tar.gz", marks=pytest.mark.long)])
+@pytest.mark.long  # `test_wheels.py` has what a wheel holds, and `test_extras.py` the least that it needs
+@pytest.mark.parametrize("suffix", [".whl", ".tar.gz"])
 @pytest.mark.parametrize("version", PYTHONS)
 def test_the_first_job_of_the_readme_completes_in_an_empty_environment(
     released: Path, tmp_path: Path, version: str, suffix: str

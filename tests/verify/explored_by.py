@@ -10,7 +10,7 @@ SHORT = {
     "shift": ("everything", 0.6),
     "fleet": ("deaths", 0.3),
     "forest": ("everything", 0.3),
-    "keys": ("everything", 0.2),
+    "keys": ("everything", 0.1),
     "vendors": ("network", 0.5),
     "post": ("everything", 0.2),
 }

@@ -216,6 +216,7 @@ def test_runs_progress_in_the_commits_in_which_their_jobs_end(monkeypatch: pytes
     assert {Committed, Conflict} <= outcomes
 
 
+@pytest.mark.long  # as the next one, and it waits for the end of an episode
 def test_a_run_that_is_not_committed_with_the_ends_of_its_jobs_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

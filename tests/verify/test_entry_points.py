@@ -49,6 +49,8 @@ from interlock_verification.worlds.episode import play
 from interlock_verification.worlds.faults import faults_named
 from interlock_verification.worlds.worlds import world_named
 
+pytestmark = pytest.mark.together("entry points")
+
 ROOT = Path(__file__).parents[2]
 SYSTEMS = Path(next(iter(interlock.systems.__path__)))
 SOURCE = Path(interlock.__file__).parent
@@ -71,6 +73,14 @@ MOST = 150
 ALONE = ModelPlan(name="alone", doc="", cancels=1, submits=True)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget_trees() -> Iterator[None]:
+    """Forget the parsed modules, which the garbage collector would traverse in all tests after these."""
+    yield
+    tree_of.cache_clear()
+
+
+@cache
 def deciders() -> dict[str, set[tuple[str, int]]]:
     """Return every function of the systems that makes a working copy of a record, by its name."""
     kinds = {name for path in SYSTEMS.rglob("*.py") for name in kinds_of(tree_of(path))}
@@ -122,6 +132,7 @@ def _makes_copy(node: ast.AST, kinds: Collection[str]) -> bool:
     return False
 
 
+@cache
 def entry_points() -> dict[str, set[tuple[str, int]]]:
     """Return the asynchronous methods of systems that production calls, by service and name."""
     called = {

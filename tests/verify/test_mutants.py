@@ -22,7 +22,7 @@ from interlock_verification.mutation import (
 )
 
 MUTANTS = {mutant.name: mutant for mutant in all_mutants()}
-SAMPLE = pick(12, 40)
+SAMPLE = pick(6, 40)
 SEED = 8
 
 
