@@ -97,6 +97,21 @@ def make_readable(folder: Path, user: User) -> None:
             above.chmod(above.stat().st_mode | 0o011)
 
 
+def _fetched_bubblewrap() -> Path:
+    """Return a `bwrap` that finds the libraries that were fetched with it, and passes no variable on."""
+    folder = unpacked("bubblewrap")
+    program = folder / "usr" / "bin" / "bwrap"
+    library = next(folder.glob("usr/lib/*/libcap.so.2"), None)
+    loader = next(Path("/").glob("lib*/ld-linux*.so.*"), None)
+    if library is None or loader is None:
+        return program
+    caller = folder / "bwrap"
+    fresh = folder / f"bwrap-{os.getpid()}"
+    fresh.write_text(f'#!/bin/sh\nexec {loader} --library-path {library.parent} {program} "$@"\n')
+    fresh.chmod(0o755)
+    return fresh.rename(caller)
+
+
 @functools.cache
 def path_with_bubblewrap() -> str:
     """Return a search path on which there is a `bwrap` that works, fetched from Debian if need be.
@@ -105,7 +120,7 @@ def path_with_bubblewrap() -> str:
     to fail, and say so.
     """
     path = os.environ.get("PATH", os.defpath)
-    program = Path(shutil.which("bwrap") or unpacked("bubblewrap") / "usr" / "bin" / "bwrap")
+    program = Path(shutil.which("bwrap") or _fetched_bubblewrap())
     if not program.exists():
         pytest.xfail("There is no bwrap, and no package of it can be fetched: apt install bubblewrap")
     prefix = AS_NOBODY if ROOT else ()

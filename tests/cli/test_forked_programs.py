@@ -27,6 +27,9 @@ from interlock.worker.tasks import DEFAULT
 def stream(it):
     return [it.name, it.encoding, it.errors, it.line_buffering, it.write_through, it.isatty(), it.mode]
 
+def is_open(link):
+    return os.path.exists(link) and ".so" not in os.readlink(link)  # libffi reads its own file later
+
 found = {
     "argv": sys.argv,
     "path": sys.path,
@@ -34,7 +37,7 @@ found = {
     "environment": dict(os.environ),
     "signals": {str(each): str(signal.getsignal(each)).split(" at ")[0] for each in signal.valid_signals()},
     "blocked": sorted(map(str, signal.pthread_sigmask(signal.SIG_BLOCK, []))),
-    "open": [each for each in range(256) if os.path.exists(f"/proc/self/fd/{each}")],
+    "open": [each for each in range(256) if is_open(f"/proc/self/fd/{each}")],
     "threads": [len(os.listdir("/proc/self/task")), str(threading.main_thread().name)],
     "collector": [gc.isenabled(), gc.get_threshold(), gc.get_debug()],
     "group": [os.getpgid(0), os.getsid(0)],
