@@ -10,6 +10,7 @@ import site
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,11 +106,15 @@ def _fetched_bubblewrap() -> Path:
     loader = next(Path("/").glob("lib*/ld-linux*.so.*"), None)
     if library is None or loader is None:
         return program
-    caller = folder / "bwrap"
+    folder = folder / "with-libraries"
+    named = folder / "loader" / "bwrap"  # a worker spares processes of this name when it ends a step
+    named.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):  # another test process was first
+        named.symlink_to(loader)
     fresh = folder / f"bwrap-{os.getpid()}"
-    fresh.write_text(f'#!/bin/sh\nexec {loader} --library-path {library.parent} {program} "$@"\n')
+    fresh.write_text(f'#!/bin/sh\nexec {named} --library-path {library.parent} {program} "$@"\n')
     fresh.chmod(0o755)
-    return fresh.rename(caller)
+    return fresh.rename(folder / "bwrap")
 
 
 @functools.cache
