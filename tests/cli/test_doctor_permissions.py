@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.cli.shop import RunCli
-from tests.privileges import ordinary
+from tests.privileges import needs_a_user_of_its_own, ordinary
 from tests.waiting import PROGRAM_S
 
 from interlock.cli import doctor, project
@@ -125,6 +125,7 @@ def test_a_database_and_a_folder_that_cannot_be_written_are_errors_that_name_the
 
 
 def test_a_log_of_sqlite_that_another_user_left_is_an_error(made: Path) -> None:
+    needs_a_user_of_its_own(ordinary())
     wal = made.with_name("jobs.db-wal")
     made.parent.chmod(0o777)
     made.chmod(0o666)

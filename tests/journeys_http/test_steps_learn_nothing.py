@@ -15,7 +15,15 @@ import msgspec
 import pytest
 from tests.effort import pick
 from tests.journeys_http.serving import Served
-from tests.privileges import ME, ROOT, User, make_readable, ordinary, path_with_bubblewrap
+from tests.privileges import (
+    ME,
+    ROOT,
+    User,
+    make_readable,
+    needs_a_user_of_its_own,
+    ordinary,
+    path_with_bubblewrap,
+)
 
 from interlock.wire.jobs import JobSpec
 
@@ -159,6 +167,7 @@ async def test_a_step_of_a_pool_finds_neither_the_token_nor_the_url_of_any_proce
 async def test_an_isolated_step_reads_neither_processes_nor_files_of_its_worker(
     served: Served, user: User, kind: str
 ) -> None:
+    needs_a_user_of_its_own(user)
     token = served.tokens["runners"]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "token"

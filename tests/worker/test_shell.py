@@ -6,12 +6,13 @@ import asyncio
 import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.waiting import until
+from tests.waiting import PROGRAM_S, until
 from tests.worker.board import Board, Job
 from tests.worker.conftest import Start
 
@@ -208,6 +209,23 @@ async def test_an_unfinished_line_is_read_although_another_process_holds_the_out
     finally:
         os.close(output)
     assert (lines[1:], end.code, end.confirmed_dead) == (["half"], 0, True)
+
+
+async def test_a_command_that_no_system_can_start_is_an_error_and_no_exit_code() -> None:
+    group = await groups.Group.start(["echo", "half\0half"], lambda *_: None)
+    with pytest.raises(OSError, match="embedded null byte"):
+        await group.ended()
+
+
+def test_a_command_starts_as_a_user_who_may_read_no_module_of_this_python() -> None:
+    """On Python 3.13 `os.execvpe` imported one as that user, and each isolated step ended with code 127."""
+    program = (
+        "import os, runpy, sys; runpy.run_path(sys.argv[1], run_name='warden'); before = {*sys.modules}; "
+        "os.get_exec_path({'PATH': '/bin'}); print({*sys.modules} - before)"
+    )
+    command = [sys.executable, "-I", "-S", "-c", program, groups.WARDEN]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PROGRAM_S)
+    assert loaded.stdout.strip() == "set()"
 
 
 def steps_told(job: Job) -> list[str]:

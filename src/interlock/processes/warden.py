@@ -20,11 +20,13 @@ Why: decision 0185.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import select
 import signal
 import sys
 import time
+import warnings  # noqa: F401 - `os.execvpe` imports it as a user who may read no modules
 from collections.abc import Iterator
 from contextlib import suppress
 from json import dumps, loads
@@ -109,6 +111,8 @@ def _become(order: dict[str, Any], write_end: int) -> NoReturn:
         os.execvpe(what, order["arguments"], order["env"])
     except OSError as error:
         os.write(write_end, dumps([error.errno, what]).encode())
+    except (ImportError, TypeError, ValueError) as error:  # unreported it looks like an exit of the command
+        os.write(write_end, dumps([errno.ENOEXEC, f"{what} ({error!r})"]).encode())
     finally:
         os._exit(127)
 
