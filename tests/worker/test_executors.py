@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ import pytest
 from tests.worker.board import Board, Job
 from tests.worker.conftest import OVERDUE_S, Gate, Start
 from tests.worker.process_tasks import REGISTRY
+from tests.worker.test_driving import GRANT, NOW
 
 from interlock.wire.runner import CancelAck, Complete
+from interlock.worker.context import Context
 from interlock.worker.executors import never_waits
+from interlock.worker.task_process import Channel, HandlerEnd
 from interlock.worker.tasks import Registry
 from interlock.worker.tracing import AttemptSpans
 
@@ -328,6 +332,22 @@ async def test_the_trace_of_a_job_continues_in_its_process_and_its_span_records_
     assert {f"{span.context.trace_id:032x}" for span in spans.values()} == {wanted}
     assert spans["traced_over_there"].status.is_ok
     assert spans["fail"].status.description == "LookupError: nothing here"
+
+
+def test_a_process_sends_nothing_after_the_end_of_its_handler() -> None:
+    """On Python 3.14 the log of each job had a traceback: the worker had closed the socket already."""
+    ours, theirs = socket.socketpair()
+    channel = Channel(theirs.detach())
+    context = Context(GRANT, now=lambda: NOW, wake=channel.wake)
+    context.log("in time")
+    channel.finish(context, HandlerEnd())
+    lines = ours.recv(65_536).splitlines()
+    ours.close()
+    assert [b"in time" in line for line in lines] == [True, False]
+    context.log("too late")
+    channel._send(context)  # as the thread does that waited until the end was sent
+    channel._lines.close()
+    channel._socket.close()
 
 
 async def test_a_function_that_no_other_process_can_find_is_refused(

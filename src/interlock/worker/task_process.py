@@ -416,8 +416,13 @@ class Channel:
             self._send(context)
 
     def _send(self, context: Context, *over: HandlerEnd) -> None:
-        """Take and send messages under one lock, to keep their order."""
+        """Take and send messages under one lock, to keep their order.
+
+        The end has the last ones; the worker may close the socket as soon as it has read it.
+        """
         with self._lock:
+            if self._finished and not over:
+                return
             messages: tuple[HandlerReport | HandlerEnd, ...] = (self._report_of(context.take()), *over)
             self._socket.sendall(b"".join(map(line_of, messages)))
 
