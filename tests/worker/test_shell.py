@@ -220,7 +220,7 @@ async def test_a_command_that_no_system_can_start_is_an_error_and_no_exit_code()
 def test_a_command_starts_as_a_user_who_may_read_no_module_of_this_python() -> None:
     """On Python 3.13 `os.execvpe` imported one as that user, and each isolated step ended with code 127."""
     program = (
-        "import os, runpy, sys; runpy.run_path(sys.argv[1], run_name='warden'); before = {*sys.modules}; "
+        "import os, sys; exec(open(sys.argv[1]).read(), {'__name__': 'warden'}); before = {*sys.modules}; "
         "os.get_exec_path({'PATH': '/bin'}); print({*sys.modules} - before)"
     )
     command = [sys.executable, "-I", "-S", "-c", program, groups.WARDEN]
